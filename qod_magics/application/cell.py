@@ -8,8 +8,10 @@ from typing import Any
 
 from qod_magics.application.application import Application
 from qod_magics.application.names import SOURCE
+from qod_magics.application.recipes.body import dedented, is_sql
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.recipes.recipe import Recipe, SqlRecipe
+from qod_magics.application.sql.parameters import parameters_of
 from qod_magics.application.streams.options import StreamOptions, check_together
 from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
 from qod_magics.errors import ApplicationError, nearest
@@ -20,10 +22,14 @@ def declaration_of(
 ) -> StreamDeclaration:
     """The declaration of a cell: its recipe, and its inputs from the options or by the names that the body reads.
 
-    `namespace` is the notebook's; the values that the body reads are captured now. Raises ApplicationError, one line.
+    A body that is no Python and begins as SQL does is SQL, with or without `--sql`. `namespace` is the notebook's; the
+    values that the body reads are captured now. Raises ApplicationError, one line.
     """
-    if options.sql:
-        return declared(options, SqlRecipe(body.strip()), application)
+    if options.sql or is_sql(body):
+        sql = body.strip()
+        parameters = parameters_of(sql, namespace, whose="a variable of the notebook")
+        return declared(options, SqlRecipe(sql, parameters=parameters), application)
+    body = dedented(body)
     declaration = declared(options, PythonRecipe(body, namespace), application)
     # notebook values under the names of inputs are not part of the recipe
     others = {name: value for name, value in namespace.items() if name not in declaration.input_names}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Callable
 from math import inf
 from typing import NoReturn
 
+from qod_magics.application.streams.words import words_of
 from qod_magics.errors import QodError, UsageProblem, nearest
 
 HELP_WIDTH = 118  #: columns of help texts, whatever width the kernel assumes
@@ -66,11 +66,11 @@ class MagicWords(argparse.ArgumentParser):
 
 
 def split(line: str) -> list[str]:
-    """The arguments after `%qod`, quoted as in a shell. Raises UsageProblem."""
+    """The arguments after `%qod`, quoted as in a shell, without a comment. Raises UsageProblem."""
     try:
-        return shlex.split(line)
-    except ValueError as error:
-        raise UsageProblem(f"%qod: {error} in {line!r}") from None
+        return words_of(line)
+    except UsageProblem as error:
+        raise UsageProblem(f"%qod: {error}") from None
 
 
 def pairs(words: list[str]) -> dict[str, str]:

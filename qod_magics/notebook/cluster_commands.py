@@ -8,6 +8,7 @@ from qod_magics.core.wording import counted
 from qod_magics.errors import UsageProblem
 from qod_magics.jvm.jit import JIT_OPTIONS
 from qod_magics.notebook.arguments import MagicWords, cores, pairs
+from qod_magics.notebook.begun import Begun, already_up
 from qod_magics.notebook.commands import Commands
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class ClusterCommands(Commands):
     headroom: Any
     jit: Any
     checkpoints: Any
+    _begun: Begun | None = None  #: how the session was begun
 
     def _up(self, words: list[str]) -> None:
         parser = MagicWords("up", "Start Kafka, task managers and the controller.")
@@ -52,12 +54,17 @@ class ClusterCommands(Commands):
         parser.add_argument("--headroom", type=float, default=self.headroom)
         parser.add_argument("--checkpoints", default=self.checkpoints or None, metavar="URL")
         given = parser.read(words)
-        self._refuse_second()
+        some = int(not given.connect)
+        given.task_managers = some if given.task_managers is None else given.task_managers
+        begun = Begun("up", vars(given), {**vars(parser.read([])), "task_managers": some})
+        if self._is_up(begun):
+            return
         from qod_magics.session.session import Session
 
         self._keep(
+            begun,
             Session.up(
-                task_managers=given.task_managers if given.task_managers is not None else int(not given.connect),
+                task_managers=given.task_managers,
                 cores=given.cores,
                 connect=given.connect,
                 max_task_managers=given.max_task_managers,
@@ -75,7 +82,7 @@ class ClusterCommands(Commands):
                 record=given.record,
                 headroom=given.headroom,
                 checkpoints=given.checkpoints,
-            )
+            ),
         )
 
     def _attach(self, words: list[str]) -> None:
@@ -87,13 +94,16 @@ class ClusterCommands(Commands):
         parser.add_argument("--policy", default=self.policy, help=self._policies)
         parser.add_argument("--record", metavar="FILE")
         given = parser.read(words)
-        self._refuse_second()
+        begun = Begun("attach", vars(given), vars(parser.read([])))
+        if self._is_up(begun):
+            return
         spark = self.shell.user_ns.get(given.name)
         if spark is None or not hasattr(spark, "readStream"):
             raise UsageProblem(f"%qod attach: {given.name!r} is no Spark session: name the variable that holds one")
         from qod_magics.session.session import Session
 
         self._keep(
+            begun,
             Session.attach(
                 spark,
                 kafka=given.kafka,
@@ -104,7 +114,7 @@ class ClusterCommands(Commands):
                 record=given.record,
                 headroom=self.headroom,
                 checkpoints=self.checkpoints or None,
-            )
+            ),
         )
 
     def _down(self, words: list[str]) -> None:
@@ -178,10 +188,13 @@ class ClusterCommands(Commands):
         self._session().unfuse(given.first, given.second)
         self._say(f"{given.first} and {given.second} run as two queries")
 
-    def _refuse_second(self) -> None:
-        if self.session is not None and self.session.alive:
-            raise UsageProblem("a session is up already: %qod down ends it, %qod add-tm adds a task manager to it")
+    def _is_up(self, begun: Begun) -> bool:
+        """Tell, and say, whether a session with these options is up already. Raises UsageProblem: it has others."""
+        if self.session is None or not self.session.alive:
+            return False
+        self._say(already_up(self._begun, begun))
+        return True
 
-    def _keep(self, session: Session) -> None:
-        self.session = session
+    def _keep(self, begun: Begun, session: Session) -> None:
+        self._begun, self.session = begun, session
         self.shell.user_ns["qod"] = session

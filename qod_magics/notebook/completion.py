@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qod_magics.application.streams.options import OPTIONS, Option
+from qod_magics.application.streams.words import continued
 
 if TYPE_CHECKING:
     from IPython.core.completer import CompletionContext
@@ -79,6 +80,20 @@ def suggestions(line: str, there: There, flags: Mapping[str, Sequence[str]]) -> 
     return [each for each in dict.fromkeys(found) if each.startswith(typed) and each not in before]
 
 
+def line_to_cursor(text: str, line: int, position: int) -> str:
+    """Return a magic line up to the cursor: the lines above that end with a backslash belong to it."""
+    lines = text.splitlines()
+    if line >= len(lines):
+        return ""
+    whole = lines[line][:position]
+    for above in reversed(lines[:line]):
+        begun = continued(above)
+        if begun is None:
+            break
+        whole = f"{begun} {whole}"
+    return whole
+
+
 def _of_stream(before: Sequence[str], there: There) -> Iterable[str]:
     if not before:
         return there.streams
@@ -125,8 +140,9 @@ class Completion:
 
         @context_matcher(identifier="qod_magics")  # type: ignore[untyped-decorator, unused-ignore]
         def matcher(context: CompletionContext) -> Any:
-            line = context.full_text.splitlines()[context.cursor_line] if context.full_text else ""
-            found = suggestions(line[: context.cursor_position], there, flags)
+            found = suggestions(
+                line_to_cursor(context.full_text, context.cursor_line, context.cursor_position), there, flags
+            )
             completions = [SimpleCompletion(text=each, type="option") for each in found or ()]
             return {"completions": completions, "suppress": bool(found)}
 

@@ -11,6 +11,7 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 from traitlets import Bool, Enum, Float, Unicode
 
 from qod_magics.application.streams.options import help_text, parse_stream_line, wants_help
+from qod_magics.application.streams.words import joined
 from qod_magics.errors import QodError, UsageProblem, nearest
 from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
 from qod_magics.notebook.arguments import FLAGS, FlagsAsked, HelpShown, MagicWords, split
@@ -64,6 +65,7 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
 
         As a line, `%qod_stream NAME [options]`, it has no body: the stream passes its input through.
         """
+        line, cell = joined(line, cell)
         if wants_help(line):
             print(help_text())
             return

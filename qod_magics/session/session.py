@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.application import Application
@@ -267,6 +268,7 @@ class Session(Decisions):
         shed_by: str | Sequence[str] = (),
         fuse: bool = True,
         estimates: bool = False,
+        args: Mapping[str, Any] = MappingProxyType({}),
     ) -> StreamHandle:
         """Declare a stream, as a `%%qod_stream` cell does. Raises ApplicationError, KafkaError, TaskManagerError, and
         changes nothing then.
@@ -298,6 +300,7 @@ class Session(Decisions):
             fuse: whether it may share a Spark query with its neighbours; a source with several readers is then
                 recomputed by each of them where that is cheaper.
             estimates: whether counts, sums and averages of an SQL text become estimates, with intervals.
+            args: the value of each `:name` in an SQL text, as of `spark.sql`; a list behind IN is that of the IN.
 
         """
         options = StreamOptions(
@@ -321,7 +324,7 @@ class Session(Decisions):
             fuse=fuse,
             estimates=estimates,
         )
-        return self._declare(declared(options, as_recipe(recipe), self.application))
+        return self._declare(declared(options, as_recipe(recipe, args), self.application))
 
     def cell(self, options: StreamOptions, body: str, namespace: Mapping[str, Any]) -> StreamHandle:
         """Declare the stream of a `%%qod_stream` cell; with `--dry-run` only check it."""

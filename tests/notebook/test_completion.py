@@ -8,7 +8,7 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
-from qod_magics.notebook.completion import suggestions
+from qod_magics.notebook.completion import line_to_cursor, suggestions
 
 THERE = SimpleNamespace(
     streams=["trips", "per_zone"],
@@ -78,3 +78,17 @@ def test_a_shell_completes_while_the_extension_is_loaded_and_not_after():
     finally:
         shell.run_line_magic("unload_ext", "qod_magics")
     assert shell.Completer.custom_matchers == before
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("%%qod_stream counts --from trips \\\n  --prio", ["--priority"]),
+        ("x = 1\n%qod set per_zone \\\n   --p", ["--priority"]),
+        ("%%qod_stream counts --from \\  # all\n  t", ["trips"]),
+        ("%%qod_stream counts --from trips\n --prio", None),
+    ],
+)
+def test_a_line_that_goes_on_is_completed_below(text: str, expected: list[str] | None) -> None:
+    lines = text.splitlines()
+    assert suggestions(line_to_cursor(text, len(lines) - 1, len(lines[-1])), THERE, FLAGS) == expected

@@ -15,6 +15,7 @@ from traitlets.config import Config
 
 from qod_magics.application.application import Application
 from qod_magics.application.cell import declaration_of
+from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.application.streams.options import OPTIONS, StreamOptions
 from qod_magics.application.streams.sink import Memory
 from qod_magics.application.streams.stream import TopicInput
@@ -153,7 +154,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 BAD_LINES = {
     "%qod stat": "there is no %qod 'stat'. Did you mean 'status'? %qod alone lists them all.",
     "%qod frobnicate": "There are: add-tm, attach, down, fuse, move, override, pause, period ... (21 in all).",
-    "%qod 'up": "No closing quotation",
+    "%qod 'up": "a closing ' is missing",
     "%qod up --cores two": "--cores: invalid int value: 'two'",
     "%qod up --cores 0": "a task manager needs 1 core or more, not 0",
     "%qod up --cores 4711": "4711 cores for each task manager, but this machine has",
@@ -254,6 +255,12 @@ BAD_CELLS = {
     "%%qod_stream a --topic t\nreturn source": "'return' outside function",
     "%%qod_stream a --topic t\n'no stream'": "never reads its topic",
     "%%qod_stream a --sql\nSELEC 1": "SQL",
+    "%%qod_stream a\nCREATE TABLE t (a INT)": "a query begins with SELECT",
+    "%%qod_stream a\n# note\nSELECT * FROM trips": "a comment begins with --, not #",
+    "%%qod_stream a\nSELECT * FROM trips WHERE fare > :thresold": ":thresold must be a variable of the notebook",
+    "%%qod_stream a\nSELECT * FROM trips WHERE fare > {threshold}": "must be written :threshold",
+    "%%qod_stream a\nSELECT * FROM trips WHERE fare > {{threshold}}": "must be written :threshold",
+    "%%qod_stream a\nSELECT * FROM trips WHERE fare > $threshold": "must be written :threshold",
     "%%qod_stream a --sql\nSELECT * FROM tripz": "no declared stream is called so. Did you mean 'trips'?",
     "%%qod_stream a --from tripz\ntripz": "'tripz', which is not declared. Did you mean 'trips'?",
     "%%qod_stream a\n# nothing but a comment": "neither a body nor an input",
@@ -269,6 +276,39 @@ def test_a_bad_cell_is_one_line(notebook: Notebook, declaring: Declaring, cell: 
     assert problem.partition(":")[0] in ("UsageProblem", "ApplicationError")
     assert declaring.application.names == ("trips",)
     assert "a" not in notebook.shell.user_ns
+
+
+GOOD_CELLS = {
+    "a line that goes on": "%%qod_stream a --from trips \\\n   -p 1 \\\n   -a 0.5\ntrips",
+    "quotes that go on": '%%qod_stream a --topic t --schema "zone INT,\n    fare DOUBLE" -p 1\nsource',
+    "a comment": "%%qod_stream a --from trips -p 1  # don't shed\ntrips",
+    "an indented body": "%%qod_stream a -p 1\n    rows = trips\n    rows.where('fare > 3')",
+    "SQL": "%%qod_stream a -p 1\nSELECT * FROM trips WHERE fare > 30",
+    "SQL after a comment": "%%qod_stream a -p 1\n-- dear ones\nSELECT * FROM trips WHERE fare > 30",
+    "SQL with WITH": "%%qod_stream a -p 1\n  WITH t AS (SELECT * FROM trips)\n  SELECT * FROM t",
+    "a comment behind the SQL": "%%qod_stream a -p 1\nSELECT * FROM trips; -- all of them",
+    "a variable": "%%qod_stream a -p 1\nSELECT * FROM trips WHERE fare > :threshold AND zone IN (:zones)",
+}
+
+
+@pytest.mark.parametrize("cell", GOOD_CELLS.values(), ids=GOOD_CELLS)
+def test_what_people_write_works(notebook: Notebook, declaring: Declaring, cell: str) -> None:
+    notebook.shown("threshold, zones = 30, [1, 2]\n%qod_stream trips --topic trips")
+    assert notebook.shown(cell) == "a is declared\n"
+    assert declaring.application["a"].priority == 1
+
+
+def test_a_variable_in_sql_is_frozen_when_the_cell_runs(notebook: Notebook, declaring: Declaring) -> None:
+    notebook.shown("threshold = 30\n%qod_stream trips --topic trips")
+    cell = "%%qod_stream a -p 1\nSELECT * FROM trips WHERE fare > :threshold"
+    notebook.shown(cell)
+    before = declaring.application["a"]
+    notebook.shown("threshold = 40")
+    recipe = before.recipe
+    assert isinstance(recipe, SqlRecipe)
+    assert [(each.name, each.value) for each in recipe.parameters] == [("threshold", 30)]
+    notebook.shown(cell)
+    assert declaring.application["a"] != before
 
 
 def test_a_stream_without_a_session_says_what_to_do(notebook: Notebook) -> None:
@@ -344,6 +384,19 @@ def test_only_one_session_is_up_at_a_time(notebook: Notebook, declaring: Declari
     assert "a session is up already" in notebook.problem("%qod up")
     assert "a session is up already" in notebook.problem("%qod attach")
     assert not asked
+
+
+def test_a_second_up_with_the_same_options_goes_on(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Declaring()
+    monkeypatch.setattr(Session, "up", lambda **_: session)
+    notebook.shown("%qod up -n 2 --period 2")
+    assert notebook.shown("%qod up -n 2 \\\n   --period 2  # of Run All") == "already up\n"
+    assert notebook.shown("%qod up") == "already up, with --task-managers 2, --period 2.0\n"
+    assert "--period is 2.0, not 3.0 (%qod period SECONDS)" in notebook.problem("%qod up -n 2 --period 3")
+    assert notebook.magics.session is session
+    assert notebook.shell.user_ns["qod"] is session
+    notebook.shown("%qod down")
+    notebook.shown("%qod up --period 3")
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import CodeType
+from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from qod_magics.application.names import SOURCE
@@ -22,6 +22,7 @@ from qod_magics.application.recipes.views import temporary_views
 from qod_magics.application.sql.aggregates import Turned, turned
 from qod_magics.application.sql.estimates import estimated, has_estimates
 from qod_magics.application.sql.names import aggregates, tables_read
+from qod_magics.application.sql.parameters import Parameter, bound, parameters_of
 from qod_magics.errors import ApplicationError, QodError
 from qod_magics.estimate.formulas import WEIGHT
 
@@ -72,11 +73,12 @@ class Recipe(Protocol):
 class SqlRecipe:
     """A Spark SQL query, kept as written; its inputs are temporary views of their names.
 
-    Spark gets it with expressions in place of estimates: see `sql_estimates`.
+    Spark gets it with expressions in place of estimates: see `sql.estimates`.
     """
 
     sql: str
     estimates: bool = False  #: its counts, sums and averages become estimates, too, under the same names
+    parameters: tuple[Parameter, ...] = ()  #: the values of all `:name` in it
 
     @cached_property
     def names(self) -> frozenset[str] | None:
@@ -118,9 +120,9 @@ class SqlRecipe:
         with temporary_views(inputs):
             try:
                 with analysis_errors_unprinted():
-                    built = streaming(spark.sql(text), "the SQL")
+                    built = streaming(self._asked(spark, text), "the SQL")
                     if self.turned and self.turned.unnamed:
-                        built = built.toDF(*spark.sql(estimated(self.sql)).columns)
+                        built = built.toDF(*self._asked(spark, estimated(self.sql)).columns)
             except QodError:
                 raise
             except Exception as error:
@@ -130,6 +132,12 @@ class SqlRecipe:
                     message = _without_weight(message) or _shortened(message)
                 raise ApplicationError(f"the SQL fails: {message}") from error
             yield built
+
+    def _asked(self, spark: SparkSession, text: str) -> DataFrame:
+        if not self.parameters:
+            return spark.sql(text)
+        whole, arguments = bound(text, self.parameters)
+        return spark.sql(whole, arguments)
 
     def build(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> DataFrame:
         """The DataFrame on a classic session; on Spark Connect only its type is usable: use `opened`."""
@@ -230,12 +238,17 @@ class FunctionRecipe:
         return positional, {**values, **(left if takes_all else {})}
 
 
-def as_recipe(given: Recipe | Callable[..., Any] | str | None) -> Recipe:
-    """A recipe, a function of its inputs, or an SQL text; None passes a lone input through."""
+def as_recipe(
+    given: Recipe | Callable[..., Any] | str | None, args: Mapping[str, Any] = MappingProxyType({})
+) -> Recipe:
+    """A recipe, a function of its inputs, or an SQL text; None passes a lone input through. `args`: the values of each
+    `:name` in an SQL text. Raises ApplicationError: some are missing, or it is no SQL text."""
+    if isinstance(given, str):
+        return SqlRecipe(given, parameters=parameters_of(given, args, whose="one of args"))
+    if args:
+        raise ApplicationError("args must come with an SQL text, whose :names they are; leave them out")
     if given is None:
         return FunctionRecipe(_passed_through)
-    if isinstance(given, str):
-        return SqlRecipe(given)
     return FunctionRecipe(given) if callable(given) else given
 
 

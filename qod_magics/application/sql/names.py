@@ -101,10 +101,13 @@ def parsed(sql: str) -> exp.Query:
     if not tokens:
         raise ApplicationError("the SQL is empty: write a query under the magic line, SELECT ... FROM source, say")
     first = tokens[0]
+    if first.token_type == TokenType.HASH:
+        raise ApplicationError(f"{place(first)}: a comment begins with --, not #")
     if first.text.upper() not in _STARTS:
         raise ApplicationError(f"{place(first)}: a query begins with SELECT, WITH or FROM, not {first.text!r}")
     try:
-        statements = [statement for statement in _SPARK.parser().parse(tokens, sql) if statement is not None]
+        read = _SPARK.parser().parse(tokens, sql)
+        statements = [each for each in read if each is not None and not isinstance(each, exp.Semicolon)]
     except ParseError as error:
         raise ApplicationError(_explain(error)) from error
     if len(statements) != 1:
@@ -129,7 +132,7 @@ def _explain(error: ParseError) -> str:
 
 def place(token: Token) -> str:
     """Where a token stands, as errors say it."""
-    return f"line {token.line}, column {token.col - len(token.text) + 1} of the SQL"
+    return f"line {token.line}, column {token.col - (token.end - token.start)} of the SQL"
 
 
 def _readable(tokens: Sequence[Token]) -> Iterator[Token]:

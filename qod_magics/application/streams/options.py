@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -19,6 +18,7 @@ from qod_magics.application.streams.stream import (
     check_min_accuracy,
     check_utility,
 )
+from qod_magics.application.streams.words import without_comment, words_of
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
 
 
@@ -261,7 +261,12 @@ OPTIONS: tuple[Option, ...] = (
         "fuse",
         "keep it in a Spark query of its own, apart from its neighbours and its readers",
     ),
-    Option("--sql", "sql", "the body is a Spark SQL query, not Python"),
+    Option(
+        "--sql",
+        "sql",
+        "the body is a Spark SQL query, also where that cannot be told from its first word; `:name` is the notebook's "
+        "variable of that name",
+    ),
     Option(
         "--estimates",
         "estimates",
@@ -276,7 +281,7 @@ _EXAMPLE = '%%qod_stream busy --topic trips --schema "zone INT, fare DOUBLE" -p 
 
 def wants_help(line: str) -> bool:
     """Whether the line asks for the help text instead of declaring a stream."""
-    return any(word in ("--help", "-h", "-?") for word in line.split())
+    return any(word in ("--help", "-h", "-?") for word in without_comment(line).split())
 
 
 def help_text() -> str:
@@ -285,9 +290,10 @@ def help_text() -> str:
     lines = [
         "%%qod_stream NAME [options]",
         "",
-        "Declare a stream. The body is Python whose last expression is a DataFrame, or SQL with --sql; streams are in",
-        "scope by name. Running the cell again replaces the stream. A stream that nobody reads and that has a sink, a",
-        "priority or a minimum accuracy is a query; one without waits until somebody reads it.",
+        "Declare a stream. The body is Python whose last expression is a DataFrame, or SQL; streams are in scope by",
+        "name. The line goes on below after a \\ at its end. Running the cell again replaces the stream. A stream that",
+        "nobody reads and that has a sink, a priority or a minimum accuracy is a query; one without waits until",
+        "somebody reads it.",
         "",
     ]
     for option in OPTIONS:
@@ -303,7 +309,7 @@ def parse_stream_line(line: str) -> StreamOptions:
 
     Raises UsageProblem, one line that names the option and the nearest word known. Never exits, never prints.
     """
-    names, values = _read(_words(line))
+    names, values = _read(words_of(line))
     if not names:
         raise UsageProblem(f"the stream's NAME is missing; it comes first: {_EXAMPLE}")
     if len(names) > 1:
@@ -320,14 +326,6 @@ def parse_stream_line(line: str) -> StreamOptions:
     except ApplicationError as error:
         raise UsageProblem(str(error)) from None
     return StreamOptions(name, **values)
-
-
-def _words(line: str) -> list[str]:
-    try:
-        return shlex.split(line)
-    except ValueError:
-        quote = "'" if line.count("'") % 2 else '"'
-        raise UsageProblem(f"a closing {quote} is missing in: {' '.join(line.split())}") from None
 
 
 def _read(words: list[str]) -> tuple[list[str], dict[str, Any]]:

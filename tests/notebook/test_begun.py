@@ -1,0 +1,46 @@
+"""A second `%qod up` or `%qod attach`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from qod_magics.errors import UsageProblem
+from qod_magics.notebook.begun import Begun, already_up
+
+DEFAULTS = {"task_managers": 1, "period": 5.0, "memory": "1g", "connect": []}
+
+
+def up(**options: Any) -> Begun:
+    return Begun("up", {**DEFAULTS, **options}, DEFAULTS)
+
+
+@pytest.mark.parametrize("options", [{}, {"task_managers": 2, "connect": ["sc://a:1"]}])
+def test_the_same_options_are_up_already(options: dict[str, Any]) -> None:
+    assert already_up(up(**options), up(**options)) == "already up"
+
+
+def test_options_that_are_left_out_are_told() -> None:
+    assert already_up(up(period=2.0, memory="2g"), up(memory="2g")) == "already up, with --period 2.0"
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"period": 2.0}, "--period is 5.0, not 2.0 (%qod period"),
+        ({"task_managers": 2}, "--task-managers is 1, not 2 (%qod add-tm"),
+        ({"memory": "2g"}, "--memory is 1g, not 2g (%qod down"),
+        ({"connect": ["sc://a:1"]}, "--connect is none, not sc://a:1 (%qod add-tm"),
+    ],
+)
+def test_other_options_are_refused_with_what_changes_them(asked: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageProblem) as caught:
+        already_up(up(), up(**asked))
+    assert says in str(caught.value)
+
+
+def test_a_session_begun_otherwise_has_to_end_first() -> None:
+    for before in (None, Begun("attach", {"name": "spark"}, {"name": "spark"})):
+        with pytest.raises(UsageProblem, match="down first"):
+            already_up(before, up())
