@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
@@ -191,10 +192,12 @@ def _download_error(error: Exception, remote: dict[str, str]) -> SetupError:
 
 
 class _Bar:
-    """A progress bar that appears with the first byte from the network."""
+    """A progress bar that appears with the first byte from the network; one line once all is there, where there is
+    neither a terminal nor a notebook to draw it in."""
 
     def __init__(self, name: str, shown: bool) -> None:
         self._name, self._shown, self._count, self._bytes = name, shown, 0, 0
+        self._drawn = shown and (sys.stderr.isatty() or _in_a_kernel())
         self._bar: object | None = None
         self._known: int | None = None
         logging.getLogger("jgo").setLevel(logging.ERROR)
@@ -202,9 +205,12 @@ class _Bar:
     def __enter__(self) -> _Bar:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()  # type: ignore[attr-defined]
+        elif self._shown and self._bytes and kind is None:
+            found = f"{self._count} jar{'' if self._count == 1 else 's'}"
+            print(f"{self._name}: {found}, {self._bytes / 1e6:.1f} MB downloaded", file=sys.stderr, flush=True)
 
     def total(self, jars: int) -> None:
         self._known = jars
@@ -219,10 +225,15 @@ class _Bar:
 
     def received(self, size: int) -> None:
         self._bytes += size
-        if self._bar is None and self._shown:
+        if self._bar is None and self._drawn:
             from tqdm.auto import tqdm
 
             self._bar = tqdm(desc=f"{self._name}: dependencies", total=self._known, unit="jar", initial=self._count)
         if self._bar is not None:
             self._bar.set_postfix_str(f"{self._bytes / 1e6:.1f} MB", refresh=False)  # type: ignore[attr-defined]
             self._bar.update(0)  # type: ignore[attr-defined]
+
+
+def _in_a_kernel() -> bool:
+    """Whether this is a notebook's kernel, where tqdm draws a widget: what it prints goes to the notebook."""
+    return type(sys.stderr).__module__.partition(".")[0] == "ipykernel"

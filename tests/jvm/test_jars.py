@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pty
+import re
 import subprocess
 import sys
+import termios
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -194,11 +198,48 @@ def test_two_processes_at_once_resolve_once(repository: Repository) -> None:
     assert repository.jars_sent() == 3
 
 
-def test_a_progress_bar_shows_only_while_downloading(repository: Repository, capfd: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_a_download_is_one_line(repository: Repository, capfd: pytest.CaptureFixture[str]) -> None:
     resolve(APP)
-    assert "app" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert re.fullmatch(r"app: 3 jars, \d+\.\d MB downloaded\n", said)
     resolve(APP)
     assert capfd.readouterr().err == ""
+
+
+def test_a_download_that_fails_does_not_say_that_it_is_there(
+    repository: Repository, capfd: pytest.CaptureFixture[str]
+) -> None:
+    repository.cut.add(APP_JAR)
+    with pytest.raises(SetupError):
+        resolve(APP)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_progress_bar_shows_in_a_terminal_and_only_while_downloading(repository: Repository) -> None:
+    code = (
+        "from qod_magics.jvm.jars import JarSet, resolve\n"
+        "resolve(JarSet('app', (('org.example:app:1.0',),)))\n"
+        "print('and again')\n"
+        "resolve(JarSet('app', (('org.example:app:1.0',),)))\n"
+    )
+    first, again = in_a_terminal([sys.executable, "-c", code]).split("and again")
+    assert re.search(r"app: \w+.*3/3", first)
+    assert again.strip() == ""
+
+
+def in_a_terminal(command: list[str]) -> str:
+    """What a command writes into a terminal of its own."""
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (24, 120))
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its) as process:
+        os.close(its)
+        written = bytearray()
+        with suppress(OSError):  # Linux's end of the file
+            while part := os.read(ours, 4096):
+                written += part
+    os.close(ours)
+    assert process.returncode == 0, written.decode()
+    return written.decode()
 
 
 def test_a_cache_that_cant_be_written_is_named(
