@@ -11,7 +11,6 @@ from qod_magics.controller.record import Records
 from qod_magics.errors import QodError
 from qod_magics.notebook.arguments import Parser
 from qod_magics.recordings.criterion import format_verdict
-from qod_magics.recordings.phases import DEFAULT_SETTLE_S
 from qod_magics.recordings.reading import load
 from qod_magics.recordings.verdict import verdict
 
@@ -60,8 +59,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--settle",
         type=float,
-        default=DEFAULT_SETTLE_S,
         metavar="S",
-        help="seconds after a change until the run must have settled (default: %(default)g)",
+        help="seconds after a change until the run must have settled (default: four periods of the controller)",
     )
     return parser

@@ -106,7 +106,7 @@ def _words(event: Event) -> str:
         return f"{detail['task']} runs as {after} in place of {before}{_took(detail)}{reason}"
     if event.kind in FUSIONS and "from" in detail:
         return f"{detail['from']} and {detail.get('to')} run as {FUSIONS[event.kind]}{_took(detail)}{reason}"
-    if event.kind == "task-manager-up" and reason:
+    if event.kind == "task-manager-up" and "task_manager" in detail:
         return f"{detail.get('task_manager')} is up{_took(detail)}{reason}"
     if event.kind == "task-manager-removed":
         return f"{detail.get('task_manager')} is released{_took(detail, 'after')}{reason}"

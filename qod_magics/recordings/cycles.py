@@ -42,21 +42,33 @@ def cycle_of(record: Record) -> Cycle:
     )
 
 
-def narrated(records: Records, log: DecisionLog) -> Iterator[tuple[Record, tuple[Entry, ...]]]:
-    """Each record with its entries for the decision log, which are appended to `log` on the way."""
-    said = Said()
-    for record in records:
+class Narrator:
+    """Puts records into words, one after the other, oldest first, and appends the entries to `log`."""
+
+    def __init__(self, log: DecisionLog) -> None:
+        self._log = log
+        self._said = Said()
+
+    def entries(self, record: Record) -> tuple[Entry, ...]:
+        """The entries of the next record for the decision log."""
         cycle = cycle_of(record)
         entries: tuple[Entry, ...] = tuple(
             narrate_event(event, cycle) for event in cycle.events if event.kind not in ("starved", "starved-over")
         )
         if not record.repeated and cycle.decision is not None:
-            decided, said = narrate(cycle, cycle.decision, said)
+            decided, self._said = narrate(cycle, cycle.decision, self._said)
             entries += decided
         cycle = replace(cycle, entries=entries)
-        log.append(entries)
-        log.decided(cycle)
-        yield record, entries
+        self._log.append(entries)
+        self._log.decided(cycle)
+        return entries
+
+
+def narrated(records: Records, log: DecisionLog) -> Iterator[tuple[Record, tuple[Entry, ...]]]:
+    """Each record with its entries for the decision log, which are appended to `log` on the way."""
+    narrator = Narrator(log)
+    for record in records:
+        yield record, narrator.entries(record)
 
 
 def _reasons(name: str, snapshot: Snapshot, plan: Plan) -> Reasons:

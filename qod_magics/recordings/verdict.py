@@ -18,10 +18,11 @@ from qod_magics.recordings.criterion import ACCURACY_TOLERANCE, Criterion
 from qod_magics.recordings.elastic_criteria import fuses, grows, in_time, is_elastic, sheds_first, shrinks, steady
 from qod_magics.recordings.judged import Judged, never_settled
 from qod_magics.recordings.names import Query, events, queries
-from qod_magics.recordings.phases import DEFAULT_SETTLE_S, phases, seconds
+from qod_magics.recordings.phases import phases, seconds
 
 OVERLOAD = "overload"  #: name of the phase whose load exceeds the first task manager
 
+SETTLE_PERIODS = 4.0  #: by when the cluster must have settled, where nothing else is said
 PRIORITY_TOLERANCE = 0.05  #: fraction of a query's need
 LAG_PERIODS = 2.0
 MOVE_LIMIT_S = 10.0
@@ -33,18 +34,19 @@ def verdict(
     recorded: Records,
     off: Records | None = None,
     policy: str | None = None,
-    settle_s: float = DEFAULT_SETTLE_S,
+    settle_s: float | None = None,
 ) -> tuple[Criterion, ...]:
     """Judge a controlled run, and compare it with the run of the same load with the controller off.
 
     `off` has a phase "overload" with the same load; without `off` that comparison is left out. `policy` names the
     policy that must have made the plans (None: the one that each record names). `settle_s`: seconds after a phase's
-    start or a disturbance by which the cluster must have settled. Raises UsageProblem for an unknown policy, ValueError
-    for a recording without records. A run with a phase "doubled" is judged by `elastic_criteria`.
+    start or a disturbance by which the cluster must have settled (None: four of the run's periods). Raises UsageProblem
+    for an unknown policy, ValueError for a recording without records. A run with a phase "doubled" is judged by
+    `elastic_criteria`.
     """
     if not recorded:
         raise ValueError("the recording has no lines: nothing to judge")
-    run = Judged.of(recorded, settle_s)
+    run = Judged.of(recorded, SETTLE_PERIODS * recorded[0].period_s if settle_s is None else settle_s)
     judges = ELASTIC if is_elastic(run) else OVERLOADED
     criteria = (plans_replayed(run, policy), minimums_kept(run), *(judge(run) for judge in judges))
     return criteria if off is None else (*criteria, _comparison(run, off))
