@@ -59,18 +59,18 @@ jars: $(stamp)
 
 .PHONY: demo
 demo: jars ## run the demonstration: an overload, and what the controller makes of it
-	$(python) -m qod_magics demo
-
-.PHONY: demo-short
-demo-short: jars ## the same in a few minutes
 	$(python) -m qod_magics demo --short
+
+.PHONY: demo-full
+demo-full: jars ## the same with longer phases
+	$(python) -m qod_magics demo
 
 .PHONY: demo-auto
 demo-auto: jars ## run the demonstration of policy auto: task managers join and leave with the load
 	$(python) -m qod_magics demo --auto
 
 .PHONY: demo-auto-short
-demo-auto-short: jars ## the same in a few minutes
+demo-auto-short: jars ## the same with shorter phases
 	$(python) -m qod_magics demo --auto --short
 
 .PHONY: lab
@@ -80,28 +80,41 @@ lab: jars ## open JupyterLab on the notebooks
 # Neighbours stay together, for what they share; what only the others import is left alone.
 pure := $(python) -m pytest -n auto --dist worksteal --ignore=tests/live --ignore=tests/browser
 
-# Tests on real Kafka and Spark wait for most of their time: this number of modules at once, each process with a cluster of its own.
+# One of each kind on real Kafka and Spark: one process with one cluster, always in the same order.
+smoke := $(python) -m pytest tests/live -p no:randomly
+
+# The other tests on real Kafka and Spark wait for most of their time: this number of modules at once, each process with
+# a cluster of its own. Nothing may run beside the last ones.
 MODULES ?= 2
 beside := $(python) -m pytest tests/live -n $(MODULES) --dist loadfile --no-loadscope-reorder
-alone := $(python) -m pytest tests/live tests/browser
+alone := $(python) -m pytest tests/live
 
-# The pure tests first, on all cores; then those on real Kafka and Spark; then those that nothing may run beside.
-define tests
-@code=0; \
-$(pure) -m "not live and not browser$(1)" || code=$$?; \
-$(beside) -m "live and not alone$(1)" || { last=$$?; [ $$code -gt $$last ] || code=$$last; }; \
-$(alone) -m "alone$(1)" || { last=$$?; [ $$code -gt $$last ] || code=$$last; }; \
-exit $$code
+# Runs the commands of the list $(1), each of them whatever became of the ones before; the worst exit code counts.
+define each
+@code=0; $(foreach command,$(1),$($(command)) || { last=$$?; [ $$code -gt $$last ] || code=$$last; };) exit $$code
 endef
 
+run-pure = $(pure) -m "not live and not browser and not slow"
+run-smoke = $(smoke) -m "smoke and not slow"
+run-beside = $(beside) -m "not smoke and not alone and not slow"
+run-alone = $(alone) -m "not smoke and alone and not slow"
+run-pure-all = $(pure) -m "not live and not browser"
+run-beside-all = $(beside) -m "not alone"
+run-alone-all = $(alone) -m "alone"
+run-browser = $(python) -m pytest tests/browser
+
 .PHONY: test
-test: jars ## run the tests: the pure ones, those on real Kafka and Spark, then those in a browser
-	$(call tests, and not slow)
+test: jars ## run the tests: all pure ones, and for each feature one on real Kafka and Spark
+	$(call each,run-pure run-smoke)
+
+.PHONY: test-live
+test-live: jars ## run the other tests on real Kafka and Spark
+	$(call each,run-beside run-alone)
 
 .PHONY: test-all
 test-all: export HYPOTHESIS_PROFILE ?= many
-test-all: jars ## run all tests, those too that take minutes together
-	$(call tests)
+test-all: jars ## run all tests, also in a browser, those too that take minutes together
+	$(call each,run-pure-all run-beside-all run-alone-all run-browser)
 
 .PHONY: test-pure
 test-pure: $(stamp) ## run the tests that need neither Java nor a browser, on all cores
@@ -109,7 +122,7 @@ test-pure: $(stamp) ## run the tests that need neither Java nor a browser, on al
 
 .PHONY: test-browser
 test-browser: jars ## run the tests in JupyterLab and Chromium; pictures of each view go to build/screens/
-	QOD_NEEDS_BROWSER=1 $(python) -m pytest -m browser
+	QOD_NEEDS_BROWSER=1 $(run-browser)
 
 .PHONY: check
 check: $(stamp) ## lint, formatting and types

@@ -16,7 +16,7 @@ LIVE = Path(__file__).parent / "live"
 LIVE_TIMEOUT_S = 900
 BROWSER = Path(__file__).parent / "browser"
 BROWSER_TIMEOUT_S = 600
-#: Live tests that take minutes together: `make test-all` runs them, `make test` does not.
+#: Live tests that take minutes together: `make test-all` runs them, `make test` and `make test-live` do not.
 LONG = frozenset({"test_contract.py", "test_standalone.py"})
 #: Live tests about what is done in which time.
 TIMED = frozenset({"test_evaluation.py", "test_notebooks.py"})
@@ -27,7 +27,6 @@ FIRST = (
     "test_task_managers.py",
     "test_applications.py",
     "test_queries.py",
-    "test_magics.py",
     "test_endings.py",
     "test_attach.py",
 )

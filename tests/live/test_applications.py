@@ -71,6 +71,7 @@ def by_id(found: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     return {row["id"]: row for row in found}
 
 
+@pytest.mark.smoke
 def test_two_queries_read_exactly_what_was_sent(brief: Session, topic: str) -> None:
     session = brief
     assert cell(
@@ -94,6 +95,7 @@ def test_two_queries_read_exactly_what_was_sent(brief: Session, topic: str) -> N
         assert (books.processed, books.dropped, books.unreported) == (300, 0, 0)
 
 
+@pytest.mark.smoke
 def test_a_chain_is_one_query_and_gives_what_three_would(brief: Session, topic: str) -> None:
     session = brief
     for suffix, option in (("", ""), ("_apart", " --no-fuse")):
@@ -154,6 +156,7 @@ def test_instances_share_partitions_and_keys_stay_together(brief: Session) -> No
     assert held(session) == before
 
 
+@pytest.mark.smoke
 def test_a_python_function_runs_in_micro_batches_and_its_cpu_is_seen(brief: Session, topic: str) -> None:
     session = brief
     from pyspark.sql import functions as F
@@ -328,6 +331,7 @@ wide.dropDuplicates(["key"]).select("id", model.alias("y"))
     assert count(session, "dear").waiting > 0
 
 
+@pytest.mark.smoke
 def test_two_streams_are_joined(brief: Session) -> None:
     session = brief
     left, right = new_topic(session), new_topic(session)
@@ -356,6 +360,7 @@ pairs.select('id', 'zone', 'cab', a['_weight'], b['_weight'])
     assert all(row["cab"] == f"c{id}" and row["zone"] == id % 9 for id, row in found.items())
 
 
+@pytest.mark.smoke
 def test_replacing_a_stream_loses_none_of_the_rows_that_wait(brief: Session, topic: str) -> None:
     session = brief
     produce(session, topic, ({"id": i} for i in range(100)))
@@ -419,6 +424,7 @@ def test_a_second_consumer_changes_nothing_for_the_first(brief: Session, topic: 
     received("first", 0, 700)
 
 
+@pytest.mark.smoke
 def test_a_dry_run_starts_nothing(brief: Session, topic: str) -> None:
     session = brief
     before = held(session)
@@ -459,6 +465,7 @@ BAD: tuple[tuple[str, str, str], ...] = (
 )
 
 
+@pytest.mark.smoke
 def test_what_cannot_run_is_one_line_and_leaves_nothing(brief: Session, topic: str) -> None:
     session = brief
     cell(session, f"numbers {NUMBERS}".format(topic=topic), "source")

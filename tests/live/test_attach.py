@@ -74,6 +74,7 @@ def test_a_classic_session(cluster: Session, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("qod-*"))
 
 
+@pytest.mark.smoke
 def test_a_connect_session(cluster: Session, tmp_path: Path) -> None:
     seen = notebook(tmp_path, cluster, url=server_of(cluster).url)
     # the server writes the last snapshot of a state up to a minute later; of all else nothing is left

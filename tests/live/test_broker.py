@@ -76,6 +76,7 @@ def accepts(bootstrap: str) -> bool:
         return probe.connect_ex((host, int(port))) == 0
 
 
+@pytest.mark.smoke
 def test_rows_come_back_as_they_went_in(broker: EmbeddedBroker) -> None:
     create_topics(broker, {"there-and-back": 2})
     produce(broker, "there-and-back", 300, partition=1)
@@ -94,6 +95,7 @@ def test_end_offsets_of_many_topics_come_at_once(broker: EmbeddedBroker) -> None
     assert end_offsets(broker, []) == {}
 
 
+@pytest.mark.smoke
 def test_topics_are_made_once_and_deleted_at_will(broker: EmbeddedBroker) -> None:
     create_topics(broker, {"once": 1, "twice": 2})
     produce(broker, "once", 5)
@@ -216,6 +218,7 @@ def test_old_rows_go(broker: EmbeddedBroker) -> None:
     eventually(lambda: (6000 - beginning_offsets(broker, ["bounded"])["bounded"][0]) * 1000 <= most)
 
 
+@pytest.mark.smoke
 def test_it_is_on_loopback_only(broker: EmbeddedBroker) -> None:
     assert broker.pid is not None
     found = listening(broker.pid)
@@ -231,6 +234,7 @@ def test_another_process_reaches_it_as_an_external_one(broker: EmbeddedBroker) -
     external.close()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("port", ["clients", "controller"])
 @pytest.mark.parametrize("password", [None, "guessed"])
 def test_without_the_password_rows_are_neither_read_nor_written(
@@ -267,6 +271,7 @@ def test_options_that_librdkafka_refuses_are_told(broker: EmbeddedBroker) -> Non
         ExternalKafka(broker.bootstrap, {**broker.credentials, "no.such.option": 1}).admin()
 
 
+@pytest.mark.smoke
 def test_a_broker_that_isnt_there_is_told() -> None:
     external = ExternalKafka("127.0.0.1:9")
     with pytest.raises(KafkaError, match=r"127\.0\.0\.1:9 does not answer"):
@@ -301,6 +306,7 @@ def test_a_crash_is_seen_and_survived(own: EmbeddedBroker) -> None:
     assert end_offsets(own, ["kept"]) == {"kept": {0: 50}}
 
 
+@pytest.mark.smoke
 def test_stop_leaves_no_process_no_port_and_no_directory(own: EmbeddedBroker) -> None:
     assert not own.health().ok
     own.start()
@@ -343,6 +349,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.smoke
 def test_nothing_outlives_a_killed_kernel() -> None:
     with subprocess.Popen([sys.executable, "-c", KERNEL], stdout=subprocess.PIPE, text=True) as kernel:
         assert kernel.stdout is not None

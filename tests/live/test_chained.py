@@ -48,7 +48,7 @@ def topic(recommending: Session) -> str:
     return name
 
 
-@pytest.fixture(params=["", "--no-fuse"], ids=["one-task", "two-tasks"])
+@pytest.fixture(params=[pytest.param("", marks=pytest.mark.smoke), "--no-fuse"], ids=["one-task", "two-tasks"])
 def counts(recommending: Session, topic: str, request: pytest.FixtureRequest) -> str:
     """The topic of the bids that are counted by window and bidder, in the task of the one who reads that or its own."""
     cell(recommending, f"counts --from bids {request.param}", "from pyspark.sql import functions as F\n" + COUNTS)

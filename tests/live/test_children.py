@@ -130,6 +130,7 @@ def test_a_log_that_cant_be_written_is_named(tmp_path: Path) -> None:
         Child(["true"], log_path=tmp_path / "missing" / "log")
 
 
+@pytest.mark.smoke
 def test_stop_asks_first(directory: Path) -> None:
     script = f"trap 'touch {directory}/asked; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
     child = Child(["bash", "-c", script], log_path=directory / "log")
@@ -156,6 +157,7 @@ def test_what_a_command_starts_to_clean_up_is_left_to_finish(directory: Path) ->
     directory.rmdir()
 
 
+@pytest.mark.smoke
 def test_stop_kills_what_does_not_listen(directory: Path) -> None:
     script = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
     child = Child(["bash", "-c", script], log_path=directory / "log", remove=[directory])
@@ -198,6 +200,7 @@ def test_its_end_is_seen_without_asking_the_system(sleeper: Child) -> None:
 
 
 @linux
+@pytest.mark.smoke
 def test_it_stays_on_its_cores(directory: Path) -> None:
     core = max(os.sched_getaffinity(0))
     child = Child(["sleep", "600"], log_path=directory / "log", cpus={core}, remove=[directory])
@@ -223,6 +226,7 @@ def test_ctrl_c_does_not_reach_it(kernel: Kernel) -> None:
     assert runs(kernel.child)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_outlives_the_kernel(kernel: Kernel, number: signal.Signals) -> None:
     assert all(runs(pid) for pid in (kernel.child, kernel.grandchild, kernel.watchdog))

@@ -89,6 +89,7 @@ def test_what_is_read_is_found_and_what_is_not_read_does_not_matter(spark: Spark
     assert {name[0] for name in found} == set(read)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("sql", "read", "keeps_state"),
     [

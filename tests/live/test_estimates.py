@@ -150,6 +150,7 @@ def test_what_is_not_known_is_null(spark: SparkSession) -> None:
     assert frame.agg(est.count("fare").alias("count")).first()["count"]["value"] is None  # type: ignore[index]
 
 
+@pytest.mark.smoke
 def test_sql_and_columns_give_the_same_figures(spark: SparkSession) -> None:
     """Of groups of all sizes, signs and weights, with values and weights that are null."""
     dice = np.random.default_rng(8)
@@ -318,6 +319,7 @@ def test_a_column_is_no_better_than_what_it_is_made_of(brief: Session, body: str
         brief.stop_all()
 
 
+@pytest.mark.smoke
 def test_a_stream_that_is_shed_says_how_far_off_it_may_be(brief: Session) -> None:
     topic, sent = new_topic(brief), 3000
     turn(brief, {(None, "fares"): 0.3})

@@ -48,7 +48,9 @@ def more(session: Session, name: str) -> None:
     eventually(lambda: written(session, name) > had, what=lambda: f"results beyond {had}\n{session.status()}")
 
 
-@pytest.mark.parametrize("mode", ["microbatch", pytest.param("realtime", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "mode", [pytest.param("microbatch", marks=pytest.mark.smoke), pytest.param("realtime", marks=pytest.mark.slow)]
+)
 def test_a_chain_is_parted_and_fused_while_rows_flow(brief: Session, topic: str, mode: str) -> None:
     session = brief
     with Steady(session, topic) as steady, Events(session) as events:

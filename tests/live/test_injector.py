@@ -67,6 +67,7 @@ def until(done: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.smoke
 def test_sends_what_the_scenario_says_to_the_row(broker: EmbeddedBroker, tmp_path: Path) -> None:
     script = scenario("ramp", [[0, 1000], [2, 1000], [4, 5000], [6, 5000]], duration_s=6, partitions=3)
     rate = script.topics[0].rate
@@ -130,6 +131,7 @@ def test_rows_of_one_key_go_to_one_partition(broker: EmbeddedBroker) -> None:
     assert min(Counter(message.partition() for message in found).values()) > 2000 / 3 / 2
 
 
+@pytest.mark.smoke
 def test_stops_when_told_with_closed_books(broker: EmbeddedBroker) -> None:
     injector = Injector(scenario("stopped", 2000, duration_s=600), broker.bootstrap, broker.client_config())
     injector.start()

@@ -50,7 +50,7 @@ def declare(session: Session, topic: str, mode: str, *more: str) -> None:
     cell(session, line, "source.select('n')")
 
 
-@pytest.mark.parametrize("mode", ["realtime", "microbatch"])
+@pytest.mark.parametrize("mode", [pytest.param("realtime", marks=pytest.mark.smoke), "microbatch"])
 def test_latencies_are_those_of_the_rows_in_the_result(brief: Session, topic: str, mode: str) -> None:
     session = brief
     declare(session, topic, mode)
@@ -93,6 +93,7 @@ def test_the_oldest_row_gets_older_while_a_query_is_held_up(recommending: Sessio
         eventually(lambda: (OLDEST.of(task(session, "passed")) or 0.0) < 2.0, what="the backlog is read")
 
 
+@pytest.mark.smoke
 def test_a_target_is_set_without_a_restart(brief: Session, topic: str) -> None:
     session = brief
     declare(session, topic, "auto", "--max-latency 5s")

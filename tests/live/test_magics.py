@@ -19,6 +19,8 @@ from qod_magics.policies import DEFAULT_POLICY
 from qod_magics.session.status import DECLARED
 from tests.live.kernel import CELL_S, START_S, Household, Traces, lingering, surroundings
 
+pytestmark = pytest.mark.smoke
+
 #: (name, source) in the order in which they run. `until` waits inside the kernel, as a user's cell would.
 CELLS = (
     (

@@ -65,6 +65,7 @@ def chain(*cells: tuple[str, str], **namespace: Any) -> TaskSpec:
     return spec
 
 
+@pytest.mark.smoke
 def test_a_python_recipe_has_its_inputs_spark_and_functions_in_scope(spark: SparkSession, rate: DataFrame) -> None:
     body = """
 big = trips.filter(F.col('value') > limit)
@@ -81,6 +82,7 @@ def test_a_function_gets_its_inputs(spark: SparkSession, rate: DataFrame) -> Non
     assert FunctionRecipe(lambda spark, trips: trips.select("value")).build(spark, {"trips": rate}).columns == ["value"]
 
 
+@pytest.mark.smoke
 def test_what_can_not_be_built_is_said_in_one_line(
     spark: SparkSession, rate: DataFrame, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,6 +100,7 @@ def test_what_can_not_be_built_is_said_in_one_line(
     assert views(spark) == set()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "sql",
     [

@@ -53,7 +53,7 @@ def results(session: Session) -> dict[int, int]:
     return end_offsets(session.kafka, [topic], timeout_s=10.0)[topic]
 
 
-@pytest.mark.parametrize("mode", ["microbatch", "realtime"])
+@pytest.mark.parametrize("mode", [pytest.param("microbatch", marks=pytest.mark.smoke), "realtime"])
 def test_a_task_is_scaled_while_rows_flow(brief: Session, topic: str, mode: str) -> None:
     session, cut_off = brief, 0
     with Steady(session, topic) as steady, Events(session) as events:

@@ -240,7 +240,7 @@ def test_a_taken_port_is_one_line(monkeypatch: pytest.MonkeyPatch, taken: int, t
 # -- Kafka and checkpoints ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("as_url", [False, True])
+@pytest.mark.parametrize("as_url", [pytest.param(False, marks=pytest.mark.smoke), True])
 def test_the_users_kafka_and_a_place_for_checkpoints(
     as_url: bool, cluster: Session, broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,6 +317,7 @@ def test_options_reach_librdkafka(broker: EmbeddedBroker) -> None:
     one_line(caught.value)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("kafka", ["localhost:{}", "no-such-host.invalid:{}", "localhost", "localhost:nine"])
 def test_no_kafka_at_the_address_is_one_line_before_anything_is_started(
     kafka: str, monkeypatch: pytest.MonkeyPatch

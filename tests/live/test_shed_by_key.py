@@ -19,6 +19,7 @@ from tests.live.conftest import eventually, new_topic, produce
 USERS, EACH = 400, 3  # users, and rows of each in either topic
 
 
+@pytest.mark.smoke
 def test_pairs_of_a_key_are_whole_and_weigh_what_one_row_does(brief: Session) -> None:
     """Both topics name the user differently, and are shed to different accuracies: the users of the lower one are kept.
 

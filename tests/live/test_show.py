@@ -73,6 +73,7 @@ def threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "qod-results"]
 
 
+@pytest.mark.smoke
 def test_a_view_has_the_handles_results_with_intervals_until_the_query_is_stopped(
     brief: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ def numbered(first: int, last: int) -> list[dict[str, Any]]:
     return [{"id": i, "name": f"é{i}"} for i in range(first, last)]
 
 
+@pytest.mark.smoke
 def test_a_kafka_topic_is_made_if_need_be_and_stays(brief: Session, topic: str) -> None:
     session, out = brief, f"{topic}-out"
     cell(session, f"copied {LINE.format(topic)} --sink kafka:{out}", "source")
@@ -42,7 +43,7 @@ def _values(consumer: Consumer) -> list[dict[str, Any]]:
     return [json.loads(record.value() or b"") for record in consumer.consume(500, 0.5) if record.error() is None]
 
 
-@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("parallelism", [1, pytest.param(2, marks=pytest.mark.smoke)])
 def test_parquet_files_can_be_read_by_all_and_outlive_the_stream(
     brief: Session, tmp_path: Path, parallelism: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +81,7 @@ def test_the_console_is_the_task_managers_output(brief: Session, topic: str) -> 
     eventually(lambda: "é77019" in server.child.tail(400), what="the last row on the console")
 
 
+@pytest.mark.smoke
 def test_a_function_gets_every_batch_and_may_look_at_it_twice(brief: Session, topic: str, tmp_path: Path) -> None:
     session, where = brief, tmp_path / "rows.jsonl"
 

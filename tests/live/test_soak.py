@@ -1,7 +1,7 @@
 """Some minutes of two queries under one fault after the other: `benchmarks.soak` in short, as a process of its own.
 
-In `make test` six minutes in which the faults follow each other closely, always in the same order: time for each kind
-where a start takes seconds. In `make test-all` ten, with another order in each run. The seed is in the output.
+In `make test-live` six minutes in which the faults follow each other closely, always in the same order: time for each
+kind where a start takes seconds. In `make test-all` ten, with another order in each run. The seed is in the output.
 """
 
 from __future__ import annotations

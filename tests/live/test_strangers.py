@@ -39,6 +39,7 @@ def driver_ports(server: LocalServer) -> list[int]:
     return sorted({address.port for address in found} - {server.port, server.ui_port})
 
 
+@pytest.mark.smoke
 def test_the_driver_and_its_blocks_ask_for_a_login(cluster: Session) -> None:
     # of its own: where a foreachBatch query ran, Spark leaves the port open that its Python worker had called
     name = cluster.add_task_manager(cores=1)

@@ -39,6 +39,7 @@ def read(tail: Tail) -> News:
     return tail.read(timeout_s=PATIENCE_S)
 
 
+@pytest.mark.smoke
 def test_each_record_is_read_once(broker: EmbeddedBroker, tail: Tail) -> None:
     assert read(tail) == News(())
     produce(broker, tail.topic, 0, 30)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from qod_magics.session.session import Session
 from tests.live.conftest import eventually, produce
 from tests.texts import bare, reached
 
 
+@pytest.mark.smoke
 def test_everything_in_a_session(qod: Session, topic: str) -> None:
     qod.stream("numbers", topic=topic, schema="id LONG", priority=1, min_accuracy=0.2)
     produce(qod, topic, ({"id": i} for i in range(100)))

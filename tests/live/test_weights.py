@@ -146,6 +146,7 @@ def test_rows_that_differ_in_weight_alone_are_duplicates(brief: Session, options
     assert found == {(("id", i),) for i in range(50)}
 
 
+@pytest.mark.smoke
 def test_rows_of_a_query_have_a_weight_if_its_recipe_names_it(brief: Session) -> None:
     topic = new_topic(brief)
     said = cell(brief, f"passed -p 1 -a 0.1 --topic {topic} {READ}", "source").said

@@ -67,6 +67,7 @@ def test_what_a_kill_left_of_a_first_batch_stops_nobody(resting: Session, counti
             resting.stop("cut_off")
 
 
+@pytest.mark.smoke
 def test_a_query_that_fails_is_given_up_loudly_and_alone(
     flowing: Counting, poisoned: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +87,7 @@ def test_a_query_that_fails_is_given_up_loudly_and_alone(
         assert events.of("query-failed", instance="counts.1") == events.of("query-failed", instance="src.1") == []
 
 
+@pytest.mark.smoke
 def test_a_query_that_can_go_on_goes_on_where_it_was(
     flowing: Counting, poisoned: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
