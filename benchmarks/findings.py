@@ -152,20 +152,16 @@ class Source:
 
 #: quick -> the rows. Quick: short runs, whose figures and verdicts mean nothing.
 Experiment = Callable[[bool], Iterable[Row]]
-#: quick -> lines of tables beside the rows.
-Details = Callable[[bool], Iterable[str]]
 
 
 def command(
     package: str,
     description: str | None,
     experiments: Mapping[str, Experiment],
-    details: Mapping[str, Details] | None = None,
     words: Sequence[str] | None = None,
 ) -> None:
-    """Run experiments, "all" for each one that has rows, and print their rows; details of those named, too."""
-    more = details or {}
-    names = list(dict.fromkeys([*experiments, *more]))
+    """Run experiments, or "all", and print their rows."""
+    names = list(experiments)
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{package}",
         description=description,
@@ -177,24 +173,17 @@ def command(
     )
     parser.add_argument("--json", action="store_true", help="the rows as JSON, and nothing else")
     given = parser.parse_args(words)
-    every = "all" in given.experiments
-    chosen = list(dict.fromkeys([*experiments] if every else given.experiments))
+    chosen = list(dict.fromkeys(names if "all" in given.experiments else given.experiments))
     begun = cpu_s()
     found: list[Row] = []
     for name in chosen:
-        rows = list(experiments[name](given.quick)) if name in experiments else []
+        rows = list(experiments[name](given.quick))
         found += rows
-        if given.json:
-            continue
-        if rows:
+        if not given.json:
             print(f"{table(rows)}\n", flush=True)
-        if name in more and not every:
-            for line in more[name](given.quick):
-                print(line, flush=True)
-            print()
     if given.json:
         print(json.dumps([row.to_json() for row in found], indent=1))
-    elif found:
+    else:
         print(f"{counted(found)}. {cpu_s() - begun:.0f} s of CPU")
 
 

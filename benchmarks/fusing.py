@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +27,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from confluent_kafka import Producer
 
-from benchmarks.shedder import interval
 from qod_magics.application.streams.stream import Mode
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics
@@ -49,6 +50,13 @@ class Window:
     def us(self) -> float:
         """CPU of a row, microseconds."""
         return 1e6 * self.cpu_s / max(self.rows, 1)
+
+
+def interval(ratios: Sequence[float], repeats: int = 4000) -> tuple[float, float]:
+    """95 % bootstrap interval of the median."""
+    rng = random.Random(1)
+    medians = sorted(median(rng.choices(ratios, k=len(ratios))) for _ in range(repeats))
+    return medians[int(0.025 * repeats)], medians[int(0.975 * repeats)]
 
 
 class Feed:

@@ -1,8 +1,7 @@
-"""How fast the simulator is, and by which law a cycle grows: `python benchmarks/simulator.py [run | growth]`.
+"""How fast the simulator is: `python benchmarks/simulator.py`, an hour of 1,000 task managers with 20,000 tasks.
 
-`run` (the default) simulates an hour of 1,000 task managers with 20,000 tasks: thousands of small applications,
-some of them overloaded for a part of the time. `growth` takes snapshots of such clusters with 10 to
-20,000 tasks, and times one decision and one whole cycle of the controller on each.
+Thousands of small applications, some of them overloaded for a part of the time. Scenario 5 of the evaluation times the
+controller's cycles on such clusters.
 """
 
 from __future__ import annotations
@@ -168,22 +167,6 @@ def exponent(sizes: Sequence[int], took: Sequence[float]) -> float:
     return linear_regression([log(n) for n in sizes], [log(ms) for ms in took]).slope
 
 
-def growth(largest: int) -> None:
-    sizes = [n for n in SIZES if n <= largest]
-    print("medians of CPU time, ms; the cycle is the controller's work between observing and applying")
-    print(f"{'tasks':>7}{'managers':>10}{'policy':>10}{'cycle':>10}{'observing':>11}")
-    policies, wholes = [], []
-    for n in sizes:
-        decided, whole, observed = (median(each) for each in cycles(n, 8))
-        policies.append(decided)
-        wholes.append(whole)
-        print(f"{n:>7}{max(n // TASKS_PER_MANAGER, 2):>10}{decided:>10.2f}{whole:>10.2f}{observed:>11.2f}", flush=True)
-    for name, took in (("policy", policies), ("cycle", wholes)):
-        large = [(n, ms) for n, ms in zip(sizes, took, strict=True) if n >= 500]
-        upper = exponent(*zip(*large, strict=True)) if len(large) > 1 else float("nan")
-        print(f"{name}: time ~ tasks ** {exponent(sizes, took):.2f}; from 500 tasks on, ** {upper:.2f}")
-
-
 def run(tasks: int, managers: int, duration_s: float, until_s: float, latency: bool) -> None:
     given = replace(simulation(tasks, duration_s, managers), latency=latency)
     if until_s < duration_s:
@@ -210,17 +193,13 @@ def run(tasks: int, managers: int, duration_s: float, until_s: float, latency: b
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="?", choices=("run", "growth"), default="run")
-    parser.add_argument("--tasks", type=int, default=20_000, help="of the run; for growth, the largest number")
+    parser.add_argument("--tasks", type=int, default=20_000, help="number of tasks")
     parser.add_argument("--managers", type=int, default=1000, help="task managers of the run")
     parser.add_argument("--seconds", type=float, default=3600.0, help="virtual seconds that the scenario lasts")
     parser.add_argument("--until", type=float, default=float("inf"), help="virtual second at which to stop the run")
     parser.add_argument("--latency", action="store_true", help="measure the latencies of the run's queries, too")
     words = parser.parse_args()
-    if words.what == "run":
-        run(words.tasks, words.managers, words.seconds, min(words.until, words.seconds), words.latency)
-    else:
-        growth(words.tasks)
+    run(words.tasks, words.managers, words.seconds, min(words.until, words.seconds), words.latency)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,13 @@
 """Cameo's experiments, by the figure of its source: `python -m benchmarks.cameo EXPERIMENT...`, or `all`.
 
-`speed` is none of these: what an hour of virtual time costs.
-
 Calibrations are in benchmarks/cameo/calibrations: each says which numbers the source gives, and which are chosen and by
 what.
 """
 
 from __future__ import annotations
 
-from benchmarks.cameo.table import DETAILS, EXPERIMENTS
+from benchmarks.cameo.table import EXPERIMENTS
 from benchmarks.findings import command
 
 if __name__ == "__main__":
-    command("cameo", __doc__, EXPERIMENTS, DETAILS)
+    command("cameo", __doc__, EXPERIMENTS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from random import Random
 
 from benchmarks.cameo.rows import CAMEO
@@ -113,12 +112,3 @@ def speeds(quick: bool = False) -> dict[float, tuple[int, float]]:
         by = run(of, "cameo", found["cluster"], seconds)
         taken[seconds] = by.engine.books.made, by.cpu_s
     return taken
-
-
-def speed(quick: bool = False) -> Iterator[str]:
-    """The same as a table."""
-    yield "4 LS and 20 BA jobs under Cameo, engine included; our goal is an hour in 60 s"
-    yield "| virtual time, s | messages | CPU, s | CPU a message, us |"
-    yield "|---:|---:|---:|---:|"
-    for seconds, (made, cpu) in speeds(quick).items():
-        yield f"| {seconds:,g} | {made:,} | {cpu:.1f} | {cpu / made * US_PER_S:.1f} |"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmarks.cameo import load, overhead, tokens, variants
-from benchmarks.findings import Details, Experiment, Row
+from benchmarks.findings import Experiment, Row
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     "5.6": tokens.tokens,
@@ -22,7 +22,6 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "5.15": variants.semantics,
     "5.16": variants.costs,
 }
-DETAILS: Mapping[str, Details] = {"speed": overhead.speed}
 
 
 def all_rows(names: Sequence[str] | None = None, *, quick: bool = False) -> list[Row]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from benchmarks.dirigo import controlled, forwarding, nexmark, queue, social
-from benchmarks.dirigo.setup import calibration
-from benchmarks.findings import Details, Experiment, Row
+from benchmarks.findings import Experiment, Row
 
 QUICK = 0.02  #: of the runs' lengths
 QUICK_WORKERS = 8
@@ -59,16 +58,4 @@ def rows(name: str, quick: bool = False) -> list[Row]:
     return QUICKLY[name]() if name in QUICKLY else SCALED[name](QUICK)
 
 
-def _anchor(file: str, _quick: bool) -> Iterator[str]:
-    yield f"calibrations/{file}.json: {calibration(file)['anchor']}"
-
-
-def _queues(quick: bool) -> Iterator[str]:
-    yield queue.table(2 if quick else 20)
-
-
 EXPERIMENTS: Mapping[str, Experiment] = {name: partial(rows, name) for name in SCALED}
-DETAILS: Mapping[str, Details] = {
-    **{name: partial(_anchor, file) for file, names in CALIBRATIONS.items() for name in names},
-    "6.21b": _queues,
-}

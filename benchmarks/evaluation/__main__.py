@@ -20,9 +20,8 @@ from benchmarks.evaluation.against_plain import against_plain
 from benchmarks.evaluation.costs import costs
 from benchmarks.evaluation.coverage_live import coverage_live
 from benchmarks.evaluation.d_storm_live import d_storm_live
-from benchmarks.evaluation.drawing import draw, draw_engines, draw_goodput, draw_goodput_live, draw_growth
+from benchmarks.evaluation.drawing import draw, draw_recording
 from benchmarks.evaluation.engines import engines
-from benchmarks.evaluation.goodput import goodput
 from benchmarks.evaluation.goodput_live import goodput_live
 from benchmarks.evaluation.growth import growth
 from benchmarks.evaluation.henge_live import henge_live
@@ -55,19 +54,18 @@ PARTS: Mapping[str, Part] = {
     "scenario3": _by_itself(scenarios.kafka_lag),
     "engines": _engines,
     "against-plain": _by_itself(against_plain),
-    "goodput": _by_itself(goodput),
     "goodput-live": _by_itself(goodput_live),
     "scenario5": _by_itself(growth),
     "costs": _by_itself(costs),
     "coverage-live": _by_itself(coverage_live),
-    document.SYSTEMS: _by_itself(systems),
+    "systems": _by_itself(systems),
     "henge-live": _by_itself(henge_live),
     "stela-live": _by_itself(stela_live),
     "d-storm-live": _by_itself(d_storm_live),
     "messages": _by_itself(messages),
 }
 #: Names for several parts.
-GROUPS: Mapping[str, Sequence[str]] = {"live-systems": document.LIVE_SYSTEMS}
+GROUPS: Mapping[str, Sequence[str]] = {"live-systems": ("henge-live", "stela-live", "d-storm-live")}
 
 
 def main() -> int:
@@ -109,6 +107,7 @@ def main() -> int:
                 except Exception as error:
                     traceback.print_exc()
                     failed.append(f"{part}, run {repeat + 1}: {type(error).__name__}: {error}".splitlines()[0])
+    draw(document.stored(given.results), given.results)
     document.write(given.results, given.document)
     print(f"written: {given.document}")
     for each in failed:
@@ -121,20 +120,13 @@ def _kept(given: argparse.Namespace, part: str) -> list[Figures]:
 
 
 def _run(part: str, run: Part, out: Path, given: argparse.Namespace, runs: list[Figures], commit: str) -> None:
-    """Run a part once more and store its figures; charts show the last run."""
+    """Run a part once more and store its figures; the chart of its recording shows the last run."""
     begun = time.monotonic()
     figures = run(out, given.scale, runs)
     runs.append({**kept.provenance(commit, time.monotonic() - begun), **figures})
     kept.keep(given.results / f"{part}.json", part, given.scale, runs)
-    draw(out / f"{part}.jsonl", given.results, part)
-    if part == "goodput":
-        draw_goodput(figures, given.results / "goodput-rows.svg")
-    if part == "goodput-live":
-        draw_goodput_live(figures, given.results / "goodput-live-rows.svg")
-    if part == "scenario5":
-        draw_growth(figures, given.results / "scenario5-cycle.svg")
-    if part == "engines":
-        draw_engines(figures, given.results / "engines-compared.svg")
+    if f"{part}-accuracy" in document.CHARTS:
+        draw_recording(out / f"{part}.jsonl", given.results / f"{part}-accuracy.svg")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from benchmarks.policies import ROOT, fallen, kept, paused, sample, taxi
+from benchmarks.evaluation.clusters import ROOT, fallen, kept, paused, sample, taxi
 from qod_magics.policies import DEFAULT_POLICY
 from qod_magics.simulator import Simulation
 from qod_magics.testing.runs import Watched, watch
@@ -32,7 +32,7 @@ def compared(scale: float) -> dict[str, list[dict[str, Any]]]:
 
 
 def scenarios(scale: float) -> Mapping[str, Sequence[Simulation]]:
-    """Those of `benchmarks/policies.py`, and of tests/scenarios."""
+    """Return the clusters of `clusters.py`, and those of tests/scenarios, by group."""
     clusters = max(round(scale * CLUSTERS), 2)
     return {
         "taxi": [taxi(seed) for seed in range(1, 6)],

@@ -14,8 +14,6 @@ from benchmarks.evaluation import delays
 from benchmarks.evaluation.applications import TOPICS
 from benchmarks.evaluation.capacity import PARTITIONS, capacity, cpu_s, pid
 from benchmarks.evaluation.cluster import Run, running
-from benchmarks.evaluation.parts import parts
-from benchmarks.evaluation.steps import longest_batches
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.topics import create_topics
 
@@ -31,8 +29,6 @@ def costs(out: Path, scale: float) -> dict[str, Any]:
     with running(out / "costs.jsonl", dict.fromkeys(TOPICS, PARTITIONS)) as run:
         timed = _Timed()
         found: dict[str, Any] = {"capacity": timed("capacity", lambda: capacity(run, scale))}
-        found["parts"] = timed("parts", lambda: parts(run, scale))
-        found["step"] = timed("step", lambda: longest_batches(run, scale))
         delays.start_counting(run)
         found["dial"] = timed("dial", lambda: delays.dial_turns(run, 6 if scale >= 1 else 3))
         run.session.pause()

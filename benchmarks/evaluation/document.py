@@ -1,263 +1,183 @@
-"""EVALUATION.md, written from the figures alone: tables of the paper's figures beside ours, and what falls short."""
+"""EVALUATION.md and the tables beside the figures, written from the stored figures alone."""
 
 from __future__ import annotations
 
+import csv
 import json
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from benchmarks.evaluation import causes
-from benchmarks.evaluation.against_plain_section import against_plain_section
-from benchmarks.evaluation.costs_section import costs_section
-from benchmarks.evaluation.coverage_section import coverage_section
-from benchmarks.evaluation.engines_section import engines_section
-from benchmarks.evaluation.goodput import NOBODY, QUERIES
-from benchmarks.evaluation.goodput_live import goodput_live_section
-from benchmarks.evaluation.growth_section import growth_section
-from benchmarks.evaluation.kept import Figures, told
-from benchmarks.evaluation.live_systems_section import d_storm_section, henge_section, stela_section
-from benchmarks.evaluation.messages_section import messages_section
-from benchmarks.evaluation.row import PAPERS, Row
-from benchmarks.evaluation.shortfalls import shortfalls
-from benchmarks.evaluation.summary import summary
-from benchmarks.evaluation.systems_section import systems_section
+from benchmarks.evaluation import scenario_rows, spark_rows, system_rows
+from benchmarks.evaluation.kept import Figures
+from benchmarks.evaluation.row import Row
+from benchmarks.evaluation.section import Section, alike, shown
 
+#: In the order of the document: what users ask first comes first.
+SECTIONS: Mapping[str, Section] = {
+    **spark_rows.SECTIONS,
+    **scenario_rows.SECTIONS,
+    **system_rows.SECTIONS,
+}
+#: Charts that the document shows, with what can be seen there.
+CHARTS: Mapping[str, str] = {
+    "against-plain-age": "Beside plain Spark: median age of rows when they are in a result, by recipe. Beyond 1x plain "
+    "Spark drops nothing and falls behind; after each such load it restarts from the newest rows.",
+    "engines-compared": "Scenario 4: rows that wait and the age of rows, by engine, over the course of the load.",
+    "goodput-live-rows": "Goodput by priority: rows/s processed by two equal queries, and by the higher one alone.",
+    "scenario1-accuracy": "Scenario 1: measured and planned accuracy of both queries, with their minimums.",
+    "scenario2-accuracy": "Scenario 2: accuracy of three queries of different priority.",
+}
 COMMAND = "python -m benchmarks.evaluation"
-SYSTEMS = "systems"
-#: The parts with live figures of Henge, Stela and D-Storm, which stand in the tables of `SYSTEMS`, too.
-LIVE_SYSTEMS = ("henge-live", "stela-live", "d-storm-live")
+MODELS = "claims"  #: of models that are no longer there: stored, not run
 
 
 def write(results: Path, path: Path) -> None:
-    """Write the document from the JSON files in `results`; its charts lie beside them."""
-    found = {file.stem: json.loads(file.read_text("utf-8")) for file in sorted(results.glob("*.json"))}
-    parts = [_HEAD]
-    sections: list[tuple[str, list[Row]]] = []
-    live = {part: found[part]["runs"] for part in LIVE_SYSTEMS if part in found}
-    for part, section in _SECTIONS.items():
+    """Write the document from the JSON files in `results`, and a table for each part beside them."""
+    found = stored(results)
+    for part, section in SECTIONS.items():
         if part in found:
-            runs = found[part]["runs"]
-            text, rows = systems_section(runs, live) if part == SYSTEMS else section(runs)
-            title, _, rest = text.partition("\n")
-            sections.append((title.partition(":")[0], rows))
-            longer = tuple(f"{other}-" for other in _SECTIONS if other.startswith(f"{part}-"))
-            charts = [
-                chart.relative_to(path.parent) if chart.is_relative_to(path.parent) else chart
-                for chart in sorted(results.glob(f"{part}-*.svg"))
-                if not chart.name.startswith(longer)
-            ]
-            parts.append(_section(part, found[part], f"## {title}\n\n{rest.strip()}", rows, charts))
-    parts.insert(1, summary(sections))
-    parts.append(shortfalls(sections, [part for part in _SECTIONS if part not in found]))
-    path.write_text("\n\n".join(parts) + "\n", "utf-8")
+            _write_table(results / f"{part}.csv", section.table(found[part]["runs"]))
+    _write_table(results / "figures.csv", list(_figures(found)))
+    where = results.relative_to(path.parent) if results.is_relative_to(path.parent) else results
+    path.write_text(text(found, where), "utf-8")
 
 
-_HEAD = f"""# Evaluation
-
-The scenarios of *Stream Economics*; the machine is named under each. `{COMMAND}` repeats them
-and writes this file from the figures in `benchmarks/results/`. The paper used four machines of one core each; here, one
-machine runs everything, with one core for each of two task managers, and broker and injector on the second core. Loads
-are therefore not the paper's rows/s but multiples of the first task manager's capacity, which each run calibrates
-first. Figures from several runs are medians, with their range."""
+def stored(results: Path) -> dict[str, Figures]:
+    """Return the stored figures by part."""
+    return {
+        part: json.loads(file.read_text("utf-8")) for part in SECTIONS if (file := results / f"{part}.json").exists()
+    }
 
 
-def _section(part: str, kept: Figures, text: str, rows: Sequence[Row], charts: Sequence[Path]) -> str:
-    lines = [text, ""]
-    if rows:
-        lines += ["| figure | reference | ours | ratio | goal | |", "|---|---|---|---|---|---|"]
-        lines += [row.line() for row in rows] + [""]
-    for chart in charts:
-        lines += [f"![{part}: {chart.stem.partition('-')[2].replace('-', ' ')}]({chart})", ""]
-    lines.append(told(part, kept["scale"], kept["runs"]))
-    return "\n".join(lines)
-
-
-# -- the sections ------------------------------------------------------------------------------------------------------
-
-
-def _criteria(runs: Sequence[Figures]) -> str:
-    """The checks that hold and those that failed, in words."""
-    names = list(dict.fromkeys(each["name"] for run in runs for each in run["criteria"]))
-    failed: dict[str, list[str]] = {}
-    for number, run in enumerate(runs, 1):
-        for each in run["criteria"]:
-            if not each["passed"]:
-                failed.setdefault(each["name"], []).append(f"run {number}: {each['detail']}")
-    said = [f"{len(names) - len(failed)} of {len(names)} checks of the recording hold{_in_all(runs)}."]
-    said += [f"Failed in {len(why)} of {len(runs)} runs: *{name}* ({why[0]})." for name, why in failed.items()]
-    return " ".join(said)
-
-
-def _in_all(runs: Sequence[Figures]) -> str:
-    return "" if len(runs) == 1 else " in all runs"
-
-
-def _counted(said: Sequence[str]) -> str:
-    """The statements about the runs, equal ones once."""
-    counts = Counter(said).most_common()
-    if len(counts) == 1:
-        return counts[0][0]
-    return "; ".join(f"in {count} of {len(said)} runs {each}" for each, count in counts)
-
-
-def _worst(runs: Sequence[Figures]) -> Row:
-    worst = [min(run["worst_margin"].values(), default=None) for run in runs]
-    return Row("worst measured accuracy minus minimum", "0", worst, at_least=-0.05, why=causes.under_a_minimum(runs))
-
-
-def _scenario1(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
-    ends = [sum(home != "tm1" for id, home in run["homes_heavier"].items() if id.startswith("TDSnk1.")) for run in runs]
-    errors = [100 * max(run["accuracy_error"].values()) for run in runs]
-    text = (
-        "Scenario 1: same priority\n"
-        "The load rises beyond the capacity of one task manager: both queries shed, TDSnk1 not below 0.4 and TDSnk2 "
-        "not below 0.6. A second task manager joins, and instances move there as the load rises further. "
-        f"Moves: {_counted([_moves(run) for run in runs])}. {_criteria(runs)}"
-    )
-    return text, [
-        _worst(runs),
-        Row(
-            "mean abs(curAc - ac) of the sources",
-            "2.4 % [P], 0.6 % [T]",
-            errors,
-            " %",
-            at_most=2.4,
-            source_value=2.4,
-            why=causes.few_cycles(runs),
-        ),
-        Row(
-            "instances of TDSnk1 on the second task manager",
-            "2",
-            ends,
-            at_least=2,
-            source_value=2,
-            why=causes.moved_no_further(runs),
-        ),
-        Row("reaction to the rising load", "fast", [run["reaction_up_s"] for run in runs], " s", at_most=60),
-        Row("reaction to the end of the load", "fast", [run["reaction_down_s"] for run in runs], " s", at_most=60),
-        Row("longest move", "warm-up < 60 s", [_longest(run) for run in runs], " s", at_most=60, source_value=60),
-    ]
-
-
-def _scenario2(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
-    last = [run["accuracy"].get("rising-3", {}) for run in runs]
-    reached = [
-        f"{query} {Row('', '', [each.get(query) for each in last]).shown()}"
-        for query in dict.fromkeys(query for each in last for query in each)
-    ]
-    text = (
-        "Scenario 2: priorities\n"
-        "KNN (priority 1), TDSnk1 (2) and TDSnk2 (3) share two task managers while the load rises in three steps. "
-        f"Order of shedding: {_counted([', then '.join(run['gives_way']) or 'none' for run in runs])}. Accuracy at the "
-        f"last step: {', '.join(reached) or 'unknown'}. {_criteria(runs)}"
-    )
-    first = [float((run["gives_way"] or [""])[0] == "KNN") for run in runs]
-    return text, [
-        _worst(runs),
-        Row("KNN sheds first (1: yes)", "yes", first, at_least=1),
-        Row("moves", "", [len(run["moves"]) for run in runs]),
-        Row("longest move", "warm-up < 60 s", [_longest(run) for run in runs], " s", at_most=60, source_value=60),
-    ]
-
-
-def _scenario3(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
-    text = (
-        "Scenario 3: a rate that changes\n"
-        "KNN on two instances while its rate goes up and down in steps and ramps, between 0.75 and 2.5 times the "
-        "capacity of the task manager. The input rate is estimated in two ways: from the broker's end offsets (ours), "
-        "and, as in the thesis, from consumed rows and the change of the lag; the ground truth is the rows that the "
-        "injector had acknowledged. " + _criteria(runs)
+def text(found: Mapping[str, Figures], where: Path) -> str:
+    """Return the document. `where`: the directory of charts and tables, as links name it."""
+    rows = {part: SECTIONS[part].rows(kept["runs"]) for part, kept in found.items()}
+    charts = [part for part in CHARTS if part.rpartition("-")[0] in found]
+    return "\n".join(
+        [
+            _HEAD,
+            *(_summary(part, found[part], each, where) for part, each in rows.items()),
+            "",
+            "## Charts",
+            "",
+            *(f"![{name.replace('-', ' ')}]({where}/{name}.svg)\n\n{CHARTS[name]}\n" for name in charts),
+            "## What falls short",
+            "",
+            *_shortfalls(rows),
+            *_missing(found),
+            "",
+            _REPEAT.format(where=where, hours=_hours(found)),
+        ]
     )
 
-    def estimate(whose: str, what: str) -> list[float | None]:
-        return [run["rate"][whose][what] for run in runs]
 
-    return text, [
-        Row("input rate, mean error", "0.4 %", [abs(v or 0) for v in estimate("ours", "mean")], " %", 0.2, None, 0.4),
-        Row("input rate, spread", "6.2 %", estimate("ours", "spread"), " %", 2.0, None, 6.2),
-        Row("input rate, P90", "2.8 %", estimate("ours", "p90"), " %", 1.0, None, 2.8),
-        Row("the thesis' method here, mean error", "0.4 %", [abs(v or 0) for v in estimate("thesis", "mean")], " %"),
-        Row("the thesis' method here, spread", "6.2 %", estimate("thesis", "spread"), " %"),
-        Row("the thesis' method here, P90", "2.8 %", estimate("thesis", "p90"), " %"),
-        Row(
-            "Pearson(accuracy, 1 / rate)",
-            "0.95",
-            [run["correlation_inverse"] for run in runs],
-            at_least=0.9,
-            source_value=0.95,
-            why=causes.follows_later(runs),
-        ),
-        Row(
-            "longest lag of a source, in periods of input", "near 0, with spikes", [r["most_lag_periods"] for r in runs]
-        ),
-        _worst(runs),
-    ]
+_HEAD = """# Evaluation
 
+What has been measured, where it falls short, and how to repeat it. The program that measures writes this page. Figures
+are medians over the runs, with their range; where a measure has several subjects (recipes, loads, policies), it is the
+range of these. *Goals*: how many measures of the part reach their goal. The paper (*Stream Economics*) used four
+machines; here one machine of two virtual cores runs everything, so loads are multiples of what a core carries.
 
-def _goodput(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
-    run = runs[-1]
-    loads = list(run["rows_per_s"])
-    lines = [
-        "Goodput against offered load (simulated)",
-        "Three equal queries behind one source on one core, of priority 3, 2 and 1 with a minimum accuracy of 0.001, "
-        "in virtual time. Rows/s processed by each (top / middle / least); in brackets, the top query's relative to "
-        "running alone on the same machine and load. 1x is the planned capacity, nine tenths of the core; without a "
-        "policy (`none`), all of it is used.",
-        "",
-        f"| policy | {' | '.join(f'{float(load):g}x' for load in loads)} |",
-        "|---|" + "---|" * len(loads),
-    ]
-    rows = []
-    for policy, by_load in run["policies"].items():
-        cells = []
-        for load in loads:
-            got = by_load[load]
-            share = got["top"] / max(got["alone"], 1e-9)
-            cells.append(f"{got['top']:,.0f} / {got['middle']:,.0f} / {got['least']:,.0f} ({share:.0%})")
-        lines.append(f"| {policy} | {' | '.join(cells)} |")
-        if policy != NOBODY:
-            rows += _goodput_rows(policy, by_load, run["rows_per_s"])
-    return "\n".join(lines), rows
+## Summary
+
+| part | what was measured | main figures | goals | runs |
+|---|---|---|---|---|"""
+
+_REPEAT = f"""## How to repeat it
+
+```sh
+{COMMAND}               # everything: {{hours:.1f}} hours on a machine of two idle cores
+{COMMAND} against-plain --recipes light heavy   # one part, two recipes of it
+{COMMAND} costs --more --repeats 2              # add two runs to the stored ones
+{COMMAND} --only-write  # write this page from the stored figures
+make bench-smoke                       # a short form, as a test
+```
+
+Each part stores its figures in `{{where}}/PART.json`, with machine, time and commit of each run, and its table in
+`{{where}}/PART.csv`. `{{where}}/figures.csv` has every measure with its reference, goal and verdict.
+[Benchmarks](benchmarks/README.md) names the other scripts. The models of Henge, Stela and D-Storm were fitted to
+figures of their sources. They were removed once live comparisons existed, and are in the history at the commit of their
+run.
+"""
 
 
-def _goodput_rows(policy: str, by_load: Figures, loads: Mapping[str, float]) -> list[Row]:
-    once, most = by_load["1"], by_load[(load := list(loads)[-1])]
-    alone = most["top"] / max(most["alone"], 1e-9)
-    work = sum(most[q] for q in QUERIES) / sum(once[q] for q in QUERIES)
-    less = causes.leaves_unused(by_load, loads, load) if policy == PAPERS else causes.reads_more(float(load))
-    why = causes.others_run_too(float(load))
-    return [
-        Row(f"goodput of the top query at {load}x / alone", "", [alone], at_least=0.95, of=policy, why=why),
-        Row(f"total goodput at {load}x / at 1x", "", [work], at_least=0.9, of=policy, why=less),
-    ]
+def _summary(part: str, kept: Figures, rows: Sequence[Row], where: Path) -> str:
+    section = SECTIONS[part]
+    groups = list(alike(rows))
+    main = [group for begin in section.shown for group in groups if group[0].what.startswith(begin)]
+    said = "; ".join(f"{group[0].what}: {_values(group)}" for group in main)
+    judged = [group for group in groups if any(row.limit for row in group)]
+    held = sum(not any(row.short for row in group) for group in judged)
+    goals = f"{held} of {len(judged)}" if judged else ""
+    return f"| [{section.title}]({where}/{part}.csv) | {section.what} | {said} | {goals} | {_when(kept['runs'])} |"
 
 
-def _moves(run: Figures) -> str:
-    """The moves in order, grouped by target."""
-    going = [(list(group), to) for to, group in groupby(run["moves"], key=lambda move: move["to"])]
-    return ", ".join(f"{', '.join(move['instance'] for move in moves)} to {to}" for moves, to in going) or "none"
+def _values(rows: Sequence[Row]) -> str:
+    """Write the range of several subjects; one by one, where their units differ."""
+    if len({row.unit for row in rows}) > 1:
+        return ", ".join(f"{row.of} {row.shown()}" for row in rows)
+    return shown(rows)
 
 
-def _longest(run: Figures) -> float | None:
-    return max((float(m["took_s"]) for m in run["moves"]), default=None)
+def _hours(found: Mapping[str, Figures]) -> float:
+    """Hours that one run of each part took; of parts whose runs have different recipes, all of them."""
+    ran = [kept["runs"] for part, kept in found.items() if part != MODELS]
+    return sum(max(run["took_s"] for run in runs) for runs in ran) / 3600
 
 
-_SECTIONS: Mapping[str, Callable[[Sequence[Figures]], tuple[str, list[Row]]]] = {
-    "scenario1": _scenario1,
-    "scenario2": _scenario2,
-    "scenario3": _scenario3,
-    "engines": engines_section,
-    "against-plain": against_plain_section,
-    "scenario5": growth_section,
-    "goodput": _goodput,
-    "goodput-live": goodput_live_section,
-    "costs": costs_section,
-    "coverage-live": coverage_section,
-    SYSTEMS: systems_section,
-    "henge-live": henge_section,
-    "stela-live": stela_section,
-    "d-storm-live": d_storm_section,
-    "messages": messages_section,
-}
+def _when(runs: Sequence[Figures]) -> str:
+    """Number, first and last day, and commits of the runs."""
+    days = list(dict.fromkeys(run["at"][:10] for run in (runs[0], runs[-1])))
+    return f"{len(runs)}, {' to '.join(days)}, {', '.join(dict.fromkeys(run['commit'] for run in runs))}"
+
+
+def _shortfalls(rows: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+    yield "| part | measure | got | goal | why |"
+    yield "|---|---|---|---|---|"
+    for part, each in rows.items():
+        for group in alike(each):
+            short = [row for row in group if row.short]
+            if short:
+                names = ", ".join(row.of for row in short if row.of)
+                what = f"{short[0].what} ({names})" if names else short[0].what
+                title = SECTIONS[part].title
+                yield f"| {title} | {what} | {shown(short)} | {short[0].limit} | {short[0].why} |"
+
+
+def _missing(found: Mapping[str, Figures]) -> Iterator[str]:
+    """Yield what was not run, and what was left out of a run, with the reason."""
+    for part in SECTIONS:
+        if part not in found:
+            yield f"\nNot run: {part}."
+            continue
+        for run in found[part]["runs"]:
+            for name, why in run.get("left_out", {}).items():
+                yield f"\nLeft out of {part}: {name} ({why})."
+
+
+def _figures(found: Mapping[str, Figures]) -> Iterator[dict[str, Any]]:
+    """Yield each measure of each part as a line of the table of all."""
+    for part, kept in found.items():
+        for row in SECTIONS[part].rows(kept["runs"]):
+            known = [value for value in row.values if value is not None]
+            yield {
+                "part": part,
+                "measure": row.what,
+                "of": row.of,
+                "reference": row.source,
+                "median": None if row.middle is None else f"{row.middle:.4g}",
+                "least": f"{min(known):.4g}" if known else None,
+                "most": f"{max(known):.4g}" if known else None,
+                "unit": row.unit.strip(),
+                "goal": row.limit,
+                "verdict": ("short" if row.short else "holds") if row.limit else "",
+            }
+
+
+def _write_table(path: Path, table: Sequence[Mapping[str, Any]]) -> None:
+    columns = list(dict.fromkeys(key for line in table for key in line))
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table)

@@ -257,7 +257,6 @@ def _of_a_session(records: Records, name: str) -> dict[str, Any]:
     return {
         "lag_rows": sum(lag for edge, lag in last.measured.lag.items() if ">" not in edge),
         "accuracy": readings.mean_accuracy(records, name),
-        "drained_s": readings.drained_s(records, name),
         "processed_per_s": {
             query: sum(_growth(first, last, edge) for edge in last.measured.counts if edge.rpartition(">")[2] == query)
             / max(took_s, 1e-9)

@@ -11,19 +11,12 @@ from benchmarks.evaluation.ages import counts
 from benchmarks.evaluation.applications import COLUMNS
 from benchmarks.evaluation.carrying import risen
 from benchmarks.evaluation.cluster import Run, running
-from benchmarks.evaluation.kept import Figures
 from benchmarks.evaluation.recipes import LEAST, PLAINS, STANDS
-from benchmarks.evaluation.row import Row
 from benchmarks.evaluation.staircase import Step, climb, fitting, staircase
 from qod_magics.data import trip_schema
 from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import DEFAULT_POLICY
 
-ENOUGH = 0.95  #: goal: of what the higher query gets alone
-WHY = (
-    "The lower query reads all of its input, too, and keeps its minimum: from 3x on that alone leaves less than the "
-    "goal. The rest of the difference is CPU outside of the tasks, which batches of two queries need more of."
-)
 TIMES = (0.5, 1.0, 2.0, 3.0, 6.0, 12.0)  #: of the core's capacity for both together
 QUERIES = {"higher": 2, "lower": 1}  #: priorities
 RECIPE = STANDS
@@ -78,35 +71,3 @@ def _processed(run: Run, queries: Sequence[str], steps: Sequence[Step]) -> dict[
         }
         for step in steps
     }
-
-
-def most_possible(times: float) -> float:
-    """The most rows/s possible for the higher of the two queries / alone, if only work on rows costs CPU: each needs
-    half a core at 1x, and the lower one keeps its minimum."""
-    alone = min(1.0, 2 / times)
-    return min(1.0, max(2 / times - LEAST, LEAST)) / alone
-
-
-def goodput_live_section(runs: Sequence[Figures]) -> tuple[str, list[Row]]:
-    """Text and table. Pure."""
-    loads = dict.fromkeys((load, f["times"]) for run in runs for load, f in run["loads"].items())
-    lines = [
-        "Goodput against offered load (live)",
-        "Two equal queries (count and sum per ten seconds and nearest taxi stand) of priority 2 and 1, each with a "
-        f"minimum accuracy of {LEAST:g}, on one core, with default options: rows/s processed by each, and by the "
-        "higher one alone under the same load. 1x is the capacity for two such plain Spark queries together. The "
-        "reference is the optimum if only work on rows costs CPU, and the lower query keeps its minimum.",
-        "",
-        "| load | rows/s offered | higher | lower | higher alone |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    rows = []
-    for load, times in loads:
-        figures = [run["loads"][load] for run in runs if load in run["loads"]]
-        cells = [[each[key] for each in figures] for key in ("rows_s", "higher", "lower", "alone")]
-        lines.append(f"| {load} | {' | '.join(f'{sum(values) / len(values):,.0f}' for values in cells)} |")
-        share: list[float | None] = [each["higher"] / each["alone"] if each["alone"] else None for each in figures]
-        most = most_possible(times)
-        what = f"goodput of the higher query at {load} / alone"
-        rows.append(Row(what, f"at most {most:.2f}", share, source_value=most, at_least=ENOUGH, why=WHY))
-    return "\n".join(lines), rows

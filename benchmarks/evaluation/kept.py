@@ -66,26 +66,6 @@ def machine() -> str:
     )
 
 
-def told(part: str, scale: float, runs: Sequence[Figures]) -> str:
-    """Number, command, times and machines of the runs, in words."""
-    commits = list(dict.fromkeys(run["commit"] for run in runs))
-    loads = [run["load_average"] for run in runs]
-    times = [run["at"] for run in runs]
-    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-    took = _span([f"{took:.0f}" for took in sorted(run["took_s"] for run in runs)])
-    return (
-        f"{count} of `python -m benchmarks.evaluation {part} --scale {scale:g}`, {_span(times)}, "
-        f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}: "
-        f"{'; '.join(dict.fromkeys(run['machine'] for run in runs))}; "
-        f"load average {_span([f'{load:.1f}' for load in sorted(loads)])} afterwards; "
-        f"{took} s{' each' if len(runs) > 1 else ''}."
-    )
-
-
-def _span(values: Sequence[str]) -> str:
-    return values[0] if values[0] == values[-1] else f"{values[0]} to {values[-1]}"
-
-
 def _rounded(value: Any) -> Any:
     """To four decimals, more than the precision of the measurements."""
     if isinstance(value, float):

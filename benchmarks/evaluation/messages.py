@@ -8,7 +8,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks import event_engine
 from benchmarks.cameo import overhead
 from benchmarks.cameo.table import EXPERIMENTS as CAMEO
 from benchmarks.dirigo.table import EXPERIMENTS as DIRIGO
@@ -25,14 +24,11 @@ TABLES: Mapping[str, Mapping[str, Experiment]] = {
 }
 #: The longest begin first, so that the two processes end together.
 FIRST = (("Nephele Streaming", "video"), ("Getafix", "memory"))
-GROWTH_S = (60, 240, 960)  #: virtual seconds of the engine alone (`benchmarks/event_engine.py`)
-QUICK_GROWTH_S = (1, 2, 4)
 
 
 def messages(_out: Path, scale: float) -> dict[str, Any]:
-    """Rows by system; messages and CPU seconds by virtual seconds, of Cameo's jobs and of the engine by itself; CPU
-    seconds by system. Below full scale, all runs are short ones, whose figures mean nothing. Two processes share the
-    work: all times are of CPU."""
+    """Rows by system; messages and CPU seconds by virtual seconds of Cameo's jobs; CPU seconds by system. Below full
+    scale, all runs are short ones, whose figures mean nothing. Two processes share the work: all times are of CPU."""
     quick = scale < 1
     every = [(system, name) for system, table in TABLES.items() for name in table]
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
@@ -40,7 +36,6 @@ def messages(_out: Path, scale: float) -> dict[str, Any]:
         running = {
             key: pool.submit(experiment, *key, quick) for key in [*FIRST, *(key for key in every if key not in FIRST)]
         }
-        growth = pool.submit(_growth, QUICK_GROWTH_S if quick else GROWTH_S)
         done = {key: each.result() for key, each in running.items()}
         return {
             "systems": {
@@ -48,7 +43,6 @@ def messages(_out: Path, scale: float) -> dict[str, Any]:
                 for system, table in TABLES.items()
             },
             "speed": speed.result(),
-            "growth": growth.result(),
             "cpu_s": {system: sum(done[system, name]["cpu_s"] for name in table) for system, table in TABLES.items()},
         }
 
@@ -62,10 +56,6 @@ def experiment(system: str, name: str, quick: bool) -> dict[str, Any]:
 
 def _speed(quick: bool) -> list[dict[str, float]]:
     return [_taken(seconds, *found) for seconds, found in overhead.speeds(quick).items()]
-
-
-def _growth(lengths: tuple[int, ...]) -> list[dict[str, float]]:
-    return [_taken(seconds, *event_engine.run(seconds)) for seconds in lengths]
 
 
 def _taken(seconds: float, messages: int, cpu_s: float) -> dict[str, float]:

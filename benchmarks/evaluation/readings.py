@@ -7,7 +7,7 @@ load is fast both ways, placement ends up using all resources.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import fmean, median, pstdev, quantiles
+from statistics import fmean, pstdev, quantiles
 from typing import Any
 
 from qod_magics.controller.record import Record, Records
@@ -99,15 +99,6 @@ def source_errors(records: Records) -> dict[str, float]:
     return {source: fmean(values) for source, values in found.items()}
 
 
-def source_error_spread(records: Records, worst: int = 5) -> tuple[float, float]:
-    """For the source with the largest mean |curAc - ac|: the median, and the share of its worst cycles in the sum."""
-    found: dict[str, list[float]] = {}
-    for _, source, error in accuracy_errors(records, by_rates=True):
-        found.setdefault(source, []).append(error)
-    errors = sorted(max(found.values(), key=fmean, default=[0.0]), reverse=True)
-    return median(errors), sum(errors[:worst]) / max(sum(errors), 1e-9)
-
-
 def mean_accuracy(records: Records, name: str, last_cycles: int = 4) -> dict[str, float]:
     """Mean measured accuracy of each query over the last cycles of a phase."""
     phase = _named(records, name)
@@ -135,20 +126,6 @@ def most_lag_periods(records: Records, name: str | None = None) -> float:
         ),
         default=0.0,
     )
-
-
-def drained_s(records: Records, name: str) -> float | None:
-    """Seconds from the start of a phase to its first cycle from which on the lag of every source stays below one period
-    of input; None if never."""
-    at = seconds(records)
-    phase = _named(records, name)
-    if phase is None:
-        return None
-    part = [index for index in range(phase.first, phase.last + 1) if not records[index].repeated]
-    behind = [place for place, index in enumerate(part) if any(share > LAG_PERIODS for share in _lags(records[index]))]
-    if not behind:
-        return 0.0
-    return at[part[behind[-1] + 1]] - phase.start_s if behind[-1] + 1 < len(part) else None
 
 
 def errors_of(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:

@@ -54,15 +54,6 @@ class Row:
             return f"<= {self.at_most:g}{self.unit}"
         return "" if self.at_least is None else f">= {self.at_least:g}{self.unit}"
 
-    def line(self) -> str:
-        """The line of a Markdown table."""
-        ratio = ""
-        if self.source_value and self.middle is not None:
-            ratio = f"{self.middle / self.source_value:.2f}"
-        mark = "short" if self.short else ("holds" if self.limit else "")
-        what = f"{self.of}: {self.what}" if self.of else self.what
-        return f"| {what} | {self.source} | {self.shown()} | {ratio} | {self.limit} | {mark} |"
-
     def shown(self) -> str:
         """The median of the runs that have a value, with their range unless all are equal."""
         known = [value for value in self.values if value is not None]

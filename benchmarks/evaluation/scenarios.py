@@ -142,11 +142,8 @@ def _figures(record: Path) -> dict[str, Any]:
 
 def _taxi_figures(record: Path) -> dict[str, Any]:
     records = load_recording(record)
-    middle, of_worst = readings.source_error_spread(readings.measured_part(records))
     return {
         "accuracy_error": readings.source_errors(readings.measured_part(records)),
-        "error_median": middle,
-        "error_of_worst": of_worst,
         "reaction_up_s": readings.reaction_s(records, "overload"),
         "reaction_down_s": readings.reaction_s(records, "calm-again"),
         "accuracy": {

@@ -106,10 +106,3 @@ def told(records: Records) -> dict[str, Any]:
         "homes": homes(records[-1]),
         "policy_ms": max(record.policy_ms for record in records),
     }
-
-
-def possible(figures: Mapping[str, Any]) -> float:
-    """Throughput after / before if only CPU counted: what all task managers had afterwards / what the first one had
-    before. Pure."""
-    cpu = figures["cpu"]
-    return float((cpu["first"] + cpu["second"]) / figures["cpu_before"])

@@ -1,4 +1,4 @@
-"""Henge, Stela and D-Storm beside their sources; every policy on the same clusters; and `auto` beside the default."""
+"""Every policy on the same simulated clusters over a day, and `auto` beside the default."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks import d_storm, henge, stela
 from benchmarks.evaluation import day
 from benchmarks.evaluation.auto import compared
 from qod_magics.controller import Cycle
@@ -23,8 +22,6 @@ from qod_magics.simulator import SimulatedCluster, Simulation, simulate
 from qod_magics.testing.runs import processed
 from qod_magics.testing.truth import Truth
 
-#: Runs of benchmarks with random loads, at full scale.
-SEEDS = {"D-Storm": 40, "Henge": 3}
 WORKERS = 2
 #: D-Storm reschedules every ten minutes at most, the length of the whole day here: so it is tried with less, too.
 SHORT = Parameters(window_s=20.0, interval_s=60.0)
@@ -54,26 +51,15 @@ SETUPS: Mapping[str, Setup] = {
 
 
 def systems(_out: Path, scale: float) -> dict[str, Any]:
-    """Claims by system; figures by cluster and policy; `auto` beside the default by scenario. Below full scale, there
-    are fewer tasks and seeds. Two processes share the work: all times are of CPU."""
+    """Figures by cluster and policy; `auto` beside the default by scenario. Below full scale, there are fewer tasks.
+    Two processes share the work: all times are of CPU."""
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
         days = {name: {label: pool.submit(_day, name, label, scale) for label in SETUPS} for name in ("large", "small")}
-        claims = {name: pool.submit(_claims, name, scale) for name in ("Henge", "Stela", "D-Storm")}
         auto = pool.submit(compared, scale)
         return {
-            "claims": {name: each.result() for name, each in claims.items()},
             "days": {name: {label: one.result() for label, one in each.items()} for name, each in days.items()},
             "auto": auto.result(),
         }
-
-
-def _claims(name: str, scale: float) -> list[dict[str, Any]]:
-    if name == "Stela":
-        found = stela.claims()
-    else:
-        seeds = max(round(scale * SEEDS[name]), 1)
-        found = henge.claims(seeds) if name == "Henge" else d_storm.claims(seeds)
-    return [claim.to_json() for claim in found]
 
 
 def _day(name: str, label: str, scale: float) -> dict[str, Any]:

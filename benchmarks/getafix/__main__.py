@@ -6,7 +6,6 @@
     knee         with how many copies of every segment latency stops improving
     money        the estimate of what is saved
     skew         the skew of accesses
-    calibrate    the choices behind the calibrations: Scarlett's factor by rate, the knee by CPU time
     all          all of these that have rows
 
 Calibrations are in benchmarks/getafix/calibrations: each says which numbers the source gives, and which are chosen and
@@ -16,7 +15,7 @@ by what.
 from __future__ import annotations
 
 from benchmarks.findings import command
-from benchmarks.getafix.rows import DETAILS, EXPERIMENTS
+from benchmarks.getafix.rows import EXPERIMENTS
 
 if __name__ == "__main__":
-    command("getafix", __doc__, EXPERIMENTS, DETAILS)
+    command("getafix", __doc__, EXPERIMENTS)

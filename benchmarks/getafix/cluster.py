@@ -222,28 +222,3 @@ def traffic(found: Measured) -> list[Row]:
             "plans change each round with the measured times, and each change is loaded",
         )
     ]
-
-
-def details(found: Measured) -> str:
-    """All figures, as a table."""
-    names = ("replication_factor", "memory", "largest_node", "mean_ms", "p99_ms", "makespan_s", "utilization", "loads")
-    heads = ("copies/segment", "GB", "GB, largest", "mean, ms", "p99, ms", "makespan, s", "utilization", "loads")
-    lines = [f"| clients | policy | {' | '.join(heads)} |", f"|---:|---|{'---:|' * len(heads)}"]
-    for each in found.clients:
-        for label in (label for label in SETUPS if (label, each) in found.runs):
-            values = [
-                found.mean(label, each, name) / (1e9 if name in ("memory", "largest_node") else 1) for name in names
-            ]
-            lines.append(f"| {each} | {label} | {' | '.join(f'{value:,.2f}' for value in values)} |")
-    return "\n".join(lines)
-
-
-def scan(rates: Sequence[float], seeds: Sequence[int] = SEEDS) -> list[tuple[float, float]]:
-    """Scarlett's replication factor with 20 clients by the rate of each, nearest to the source's first: the choice
-    behind `queries_per_s` in cluster.json."""
-    scenario = replace(calibration("cluster"), clients=CLIENTS[-1])
-    found = []
-    for rate in rates:
-        runs = [run(replace(scenario, queries_per_s=rate, seed=seed), "scarlett") for seed in seeds]
-        found.append((rate, mean(each.replication_factor for each in runs)))
-    return sorted(found, key=lambda pair: abs(pair[1] - FACTORS["scarlett"]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.findings import NOT_DECIDABLE, Row, decided, is_near
@@ -80,9 +79,3 @@ def rows(found: dict[tuple[int, int], Knee]) -> list[Row]:
             )
         )
     return made
-
-
-def scan(services_us: Sequence[float], seconds: float | None = None) -> list[tuple[float, Knee]]:
-    """The knee of 15 nodes and 2,500 queries/s by CPU time of a pair: the choice behind `ms` in knee.json."""
-    nodes, rate = CONFIGURATIONS[0]
-    return [(us, knee(configured(nodes, rate, seconds, us))) for us in services_us]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 
-from benchmarks.findings import Details, Experiment, Row
+from benchmarks.findings import Experiment, Row
 from benchmarks.getafix import cluster, knee, static
 from benchmarks.getafix.cluster import Measured
 
@@ -33,26 +33,6 @@ def _memory(quick: bool) -> list[Row]:
     return [*cluster.memory(measured), *cluster.speed(measured, shifting, ending), *cluster.traffic(measured)]
 
 
-def _clusters(quick: bool) -> Iterator[str]:
-    measured, shifting, _ = _runs(quick)
-    yield f"{cluster.details(measured)}\n\nMost queries ask for the slice before the newest:\n"
-    yield cluster.details(shifting)
-
-
-def _curves(quick: bool) -> Iterator[str]:
-    for (nodes, rate), each in _knees(quick).items():
-        yield f"{nodes} nodes, {rate:,} queries/s: {each}"
-
-
-def _calibrate(quick: bool) -> Iterator[str]:
-    yield "Scarlett's replication factor with 20 clients by queries/s of each; the source's is 4.2"
-    for rate, factor in cluster.scan([4.5] if quick else [3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0]):
-        yield f"  {rate:g} queries/s: {factor:.3f}"
-    yield "Knee of 15 nodes and 2,500 queries/s by CPU time of a pair; the source's is 9"
-    for us, each in knee.scan([900] if quick else [700, 800, 850, 890, 898, 900, 950], 0.15 if quick else None):
-        yield f"  {us:g} us: {each}"
-
-
 EXPERIMENTS: Mapping[str, Experiment] = {
     "examples": lambda _: static.examples(),
     "optimum": lambda quick: static.optimality(*((60, 2) if quick else (2000, 200))),
@@ -61,7 +41,6 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "money": lambda _: static.money(),
     "skew": lambda quick: static.skew(cluster.calibration("cluster"), 200 if quick else 5000),
 }
-DETAILS: Mapping[str, Details] = {"memory": _clusters, "knee": _curves, "calibrate": _calibrate}
 
 
 def rows(quick: bool = False) -> list[Row]:

@@ -3,7 +3,6 @@
     buffers      the buffer experiment of Fig. 2
     video        the video job in scenarios 1 to 3, 8 pipelines of 800; a minute or two on two idle cores
     placement    managers of the job with 800 tasks of each type
-    ablations    what each choice is worth, on a small job; a table without rows
 
 Numbers that were chosen, and by what, are in benchmarks/nephele/calibrations.
 """
@@ -11,7 +10,7 @@ Numbers that were chosen, and by what, are in benchmarks/nephele/calibrations.
 from __future__ import annotations
 
 from benchmarks.findings import command
-from benchmarks.nephele.table import DETAILS, EXPERIMENTS
+from benchmarks.nephele.table import EXPERIMENTS
 
 if __name__ == "__main__":
-    command("nephele", __doc__, EXPERIMENTS, DETAILS)
+    command("nephele", __doc__, EXPERIMENTS)

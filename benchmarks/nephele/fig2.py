@@ -121,20 +121,3 @@ def rows(quick: bool = False) -> Iterator[Row]:
         decided(small < 0.8 * LINK_BITS),
         "follows from the cost of a buffer",
     )
-
-
-def tables(quick: bool = False) -> Iterator[str]:
-    """Latency and throughput as tables."""
-    found = points(quick)
-    rates = sorted({rate for _, rate in found})
-    for title, text in (
-        ("Mean latency, s", lambda point: f"{point.latency_s:.3f}"),
-        ("Throughput, Mbit/s of payload", lambda point: f"{point.bits_per_s / 1e6:.3g}"),
-    ):
-        yield title
-        yield f"| buffer | {' | '.join(f'{rate:g}/s' for rate in rates)} |"
-        yield f"|---|{'---:|' * len(rates)}"
-        for size in sorted({size for size, _ in found}):
-            name = f"{size // 1024} KB" if size else "flush"
-            yield f"| {name} | {' | '.join(text(found[size, rate]) for rate in rates)} |"
-        yield ""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from benchmarks.findings import Details, Experiment, Row, decided
-from benchmarks.nephele import ablations, fig2, video
+from benchmarks.findings import Experiment, Row, decided
+from benchmarks.nephele import fig2, video
 from benchmarks.nephele.calibrations import calibration
 from qod_magics.event_engine.buffers import BufferScenario
 from qod_magics.policies.nephele.placement import anchor, paths, setup
@@ -41,9 +41,4 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "buffers": fig2.rows,
     "video": lambda quick: video.rows(video.runs(quick)),
     "placement": lambda quick: placement_rows(80 if quick else 800),
-}
-DETAILS: Mapping[str, Details] = {
-    "buffers": fig2.tables,
-    "video": lambda quick: video.tables(video.runs(quick)),
-    "ablations": lambda _: ablations.tables(),
 }

@@ -317,35 +317,3 @@ def average(intervals: Sequence[Interval], buffered: bool = False) -> dict[str, 
 def _counts(run: VideoRun) -> str:
     kinds = (Resize.__name__, Chain.__name__, CannotBeMet.__name__)
     return ", ".join(f"{sum(kind == each for _, each in run.actions)} {kind}" for kind in kinds)
-
-
-def tables(found: Mapping[int, VideoRun]) -> Iterator[str]:
-    """Elements, actions over time and throughput."""
-    yield "Latency by element in the settled part, ms; in brackets: in output buffers"
-    yield f"| scenario | {' | '.join(ELEMENTS)} | mean | worst | exact (Eq. 1) |"
-    yield f"|---|{'---:|' * (len(ELEMENTS) + 3)}"
-    for number, each in found.items():
-        elements, buffered = average(each.settled), average(each.settled, buffered=True)
-        cells = " | ".join(
-            f"{elements.get(name, 0):.0f}" + (f" ({buffered[name]:.0f})" if name in buffered else "")
-            for name in ELEMENTS
-        )
-        last = f"{each.settled_mean:.0f} | {each.settled_most:.0f} | {each.settled_exact:.0f}"
-        yield f"| {number} | {cells} | {last} |"
-    yield ""
-    yield "Changes of sizes and chains, by minute"
-    for number, each in found.items():
-        minutes = [0] * (int(each.intervals[-1].end_s // 60) + 1)
-        for at, kind in each.actions:
-            if kind != CannotBeMet.__name__:
-                minutes[min(int(at // 60), len(minutes) - 1)] += 1
-        yield f"scenario {number}: {' '.join(map(str, minutes))} (in all: {_counts(each)})"
-    yield ""
-    yield "Mean latency of sequences by interval, ms"
-    for number, each in found.items():
-        yield f"scenario {number}: {' '.join('-' if i.mean is None else f'{i.mean:.0f}' for i in each.intervals)}"
-    yield ""
-    small = min(each.smallest for each in found.values())
-    for size in (32768, small):
-        most = fig2.point(size, fig2.HIGH, 20000).bits_per_s
-        yield f"most that a channel carries of 128-byte items, with buffers of {size} bytes: {most / 1e6:.1f} Mbit/s"

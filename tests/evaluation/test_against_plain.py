@@ -1,4 +1,4 @@
-"""Ours beside plain Spark: the load, and the section that is written from figures made by hand."""
+"""Ours beside plain Spark: the load, and the goals and tables from figures made by hand."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 from benchmarks.evaluation import document, kept
 from benchmarks.evaluation.against_plain import Noted, recovered_s
-from benchmarks.evaluation.against_plain_section import DOES, against_plain_section
-from benchmarks.evaluation.goodput_live import goodput_live_section, most_possible
-from benchmarks.evaluation.recipes import RECIPES, scenario
+from benchmarks.evaluation.recipes import scenario
+from benchmarks.evaluation.spark_rows import SECTIONS, most_possible
 from benchmarks.evaluation.staircase import fitting, rates, staircase
 from qod_magics.kafka.scenario import Scenario
 
 LOADS = (0.6, 3.0, 12.0)
+SECTION = SECTIONS["against-plain"]
 
 
 def ours(times: float, **more: float | None) -> dict[str, Any]:
@@ -95,12 +95,8 @@ def test_it_is_back_when_accuracy_stays_at_one() -> None:
     assert recovered_s([Noted(105.0, 0, None)], 100.0) is None
 
 
-def test_each_recipe_is_told_in_words() -> None:
-    assert DOES.keys() == RECIPES.keys()
-
-
 def test_where_all_goals_are_reached_nothing_is_short() -> None:
-    _, rows = against_plain_section([run(totals=recipe())])
+    rows = SECTION.rows([run(totals=recipe())])
     assert rows
     assert not [row.what for row in rows if row.short]
 
@@ -109,67 +105,69 @@ def test_where_all_goals_are_reached_nothing_is_short() -> None:
     ("figures", "short"),
     [
         (recipe(accuracy=0.97), "least accuracy up to 0.9x"),
-        (recipe(worst_accuracy=0.9), "least accuracy of any cycle up to 0.9x"),
-        (recipe(age_s=1.3), "median age of rows / plain Spark's, up to 0.9x"),
-        (recipe(age_s=None), "median age of rows / plain Spark's, up to 0.9x"),
+        (recipe(worst_accuracy=0.9), "least of any cycle up to 0.9x"),
+        (recipe(age_s=1.3), "age of rows / plain Spark's, up to 0.9x"),
+        (recipe(age_s=None), "age of rows / plain Spark's, up to 0.9x"),
         (recipe(cpu=88.0), "CPU / plain Spark's, up to 0.9x"),
-        (recipe(back_s=None), "recovery from the highest load to accuracy 1"),
+        (recipe(back_s=None), "recovery to accuracy 1"),
     ],
 )
 def test_a_goal_that_is_missed_is_short_and_so_is_one_that_was_not_measured(
     figures: dict[str, Any], short: str
 ) -> None:
-    _, rows = against_plain_section([run(totals=figures)])
+    rows = SECTION.rows([run(totals=figures)])
     assert [row.what for row in rows if row.short] == [short]
 
 
 def test_the_worst_backlog_beyond_what_is_carried_counts() -> None:
     figures = recipe()
     figures["ours"]["loads"]["12x"]["backlog_periods"] = 2.5
-    _, rows = against_plain_section([run(totals=figures)])
+    rows = SECTION.rows([run(totals=figures)])
     assert [(row.of, row.middle) for row in rows if row.short] == [("totals", 2.5)]
 
 
 def test_of_runs_whose_highest_loads_differ_each_counts_with_its_own() -> None:
     higher = recipe()
     higher["ours"]["loads"]["14x"] = {**higher["ours"]["loads"].pop("12x"), "times": 14.0, "backlog_periods": 1.8}
-    text, rows = against_plain_section([run(totals=recipe()), run(totals=higher)])
+    rows = SECTION.rows([run(totals=recipe()), run(totals=higher)])
     (backlog,) = (row for row in rows if row.what.startswith("backlog"))
     assert (backlog.values, backlog.short) == ([1.5, 1.8], False)
-    assert [line.split(" | ")[1] for line in text.splitlines() if line.startswith("| totals")] == [
-        *("0.6x", "3x", "12x", "14x", "back"),
-    ]
+    table = SECTION.table([run(totals=recipe()), run(totals=higher)])
+    assert [line["load"] for line in table] == ["0.6x", "3x", "12x", "14x", "back"]
     higher["ours"]["loads"]["14x"]["backlog_periods"] = None
-    _, rows = against_plain_section([run(totals=recipe()), run(totals=higher)])
+    rows = SECTION.rows([run(totals=recipe()), run(totals=higher)])
     assert [row.values for row in rows if row.what.startswith("backlog")] == [[1.5, None]]
 
 
 def test_the_table_sets_both_beside_each_other_and_leaves_open_what_plain_spark_was_spared() -> None:
-    text, _ = against_plain_section([run(totals=recipe(), light=recipe(cpu=40.0))])
-    lines = text.splitlines()
-    assert "| light | 0.6x | 1.000 | 1.000 | 0.60 | 1.20 | 1.00 | 0.50 | 0.30 | 40 | 0.50 |" in lines
-    assert "| totals | 3x | 0.300 | 0.200 | 0.90 | 1.20 | 20.00 | 1.50 | 4.00 | 84 | 1.05 |" in lines
-    assert "| totals | 12x | 0.300 | 0.200 | 0.90 | 1.20 |  | 1.50 |  | 84 |  |" in lines
+    table = SECTION.table([run(totals=recipe(), light=recipe(cpu=40.0))])
+    by_load = {(line["recipe"], line["load"]): line for line in table}
+    light, over, most = (by_load[key] for key in (("light", "0.6x"), ("totals", "3x"), ("totals", "12x")))
+    assert (light["CPU, %"], light["plain Spark's CPU, %"], light["kept / plain Spark's capacity"]) == (40.0, 80.0, 0.6)
+    assert (over["accuracy"], over["age, s"], over["plain Spark's age, s"]) == (0.3, 1.2, 20.0)
+    assert (most["backlog, periods"], most["plain Spark's backlog"]) == (1.5, None)
 
 
-def test_runs_of_different_recipes_make_one_section(tmp_path: Path) -> None:
+def test_runs_of_different_recipes_make_one_part_and_what_was_left_out_is_named(tmp_path: Path) -> None:
     failed = {"recipes": {}, "left_out": {"join": "it failed"}}
-    told_of = kept.provenance("now", 1.0)
-    runs = [{**told_of, **each} for each in (run(totals=recipe()), run(light=recipe(accuracy=0.9)), failed)]
+    runs = [
+        {**kept.provenance("now", 1.0), **each}
+        for each in (run(totals=recipe()), run(light=recipe(accuracy=0.9)), failed)
+    ]
     kept.keep(tmp_path / "against-plain.json", "against-plain", 1.0, runs)
     document.write(tmp_path, tmp_path / "E.md")
-    told = (tmp_path / "E.md").read_text("utf-8")
-    assert "## Ours by default beside plain Spark" in told
-    assert "join was not measured: it failed." in told
-    assert "**Ours by default beside plain Spark.** Least accuracy up to 0.9x: 0.9 (light)" in told
-    assert "- goodput-live was not run." in told
+    written = (tmp_path / "E.md").read_text("utf-8")
+    assert "Left out of against-plain: join (it failed)." in written
+    assert "| Beside plain Spark | least accuracy up to 0.9x (light) | 0.9 | >= 1 |" in written
+    assert "Not run: goodput-live." in written
+    table = (tmp_path / "against-plain.csv").read_text("utf-8").splitlines()
+    assert [line.split(",")[0] for line in table[1:]].count("light") == 4
 
 
-def test_of_two_queries_the_higher_one_is_told_by_what_it_gets_alone() -> None:
+def test_of_two_queries_the_higher_one_is_judged_by_what_it_gets_alone() -> None:
     load = {"times": 6.0, "rows_s": 60_000.0, "higher": 3000.0, "lower": 500.0, "alone": 4000.0}
-    text, rows = goodput_live_section([{"carried": 10_000.0, "loads": {"6x": load}}])
-    assert "| 6x | 60,000 | 3,000 | 500 | 4,000 |" in text
-    assert rows[0].middle == 0.75
+    (row,) = SECTIONS["goodput-live"].rows([{"carried": 10_000.0, "loads": {"6x": load}}])
+    assert (row.middle, row.of, row.short) == (0.75, "6x", True)
 
 
 def test_the_minimum_of_the_lower_query_is_what_the_higher_one_can_not_have() -> None:

@@ -73,23 +73,20 @@ def rows(quick: bool) -> list[Row]:
 
 
 EXPERIMENTS = {"latency": rows, "other": lambda _: rows(True)[:1]}
-DETAILS = {"latency": lambda _: ["all of it"], "costs": lambda quick: [f"costs, quick: {quick}"]}
 
 
-def test_the_command_prints_rows_and_details(capsys: pytest.CaptureFixture[str]) -> None:
-    command("storm", "Storm.", EXPERIMENTS, DETAILS, ["latency", "costs"])
+def test_the_command_prints_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    command("storm", "Storm.", EXPERIMENTS, ["latency"])
     printed = capsys.readouterr().out
     assert "| latency | falls | yes | long | reproduced (calibrated) |  |" in printed
-    assert "all of it" in printed
-    assert "costs, quick: False" in printed
     assert counted(rows(False)) in printed
     assert counted(rows(False)) == (
         "3 figures: 1 reproduced, 1 refuted, 1 not decidable; 1 calibrated, of which 1 counts as reproduced"
     )
 
 
-def test_all_are_those_with_rows_and_json_is_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
-    command("storm", "Storm.", EXPERIMENTS, DETAILS, ["all", "--quick", "--json"])
+def test_all_are_run_and_json_is_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    command("storm", "Storm.", EXPERIMENTS, ["all", "--quick", "--json"])
     found = json.loads(capsys.readouterr().out)
     assert found == [row.to_json() for row in [*rows(True), *rows(True)[:1]]]
     assert found[0]["calibrated"]
@@ -97,5 +94,5 @@ def test_all_are_those_with_rows_and_json_is_nothing_else(capsys: pytest.Capture
 
 def test_an_unknown_experiment_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        command("storm", "Storm.", EXPERIMENTS, DETAILS, ["throughput"])
+        command("storm", "Storm.", EXPERIMENTS, ["throughput"])
     assert "'throughput'" in capsys.readouterr().err

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.evaluation.coverage_section import coverage_section
 from benchmarks.evaluation.intervals import (
     BANDS,
     KINDS,
@@ -25,6 +24,7 @@ from benchmarks.evaluation.intervals import (
 )
 from benchmarks.evaluation.pairs import ALL, counted, judged
 from benchmarks.evaluation.row import Row
+from benchmarks.evaluation.scenario_rows import SECTIONS
 
 Z = 1.959964
 
@@ -167,14 +167,13 @@ def run(covered: float) -> dict[str, Any]:
     return {"windows": {**windows, "kinds": dict.fromkeys(KINDS, of_kind)}, "pairs": pairs}
 
 
-def test_the_section_says_where_intervals_do_not_cover() -> None:
-    text, told_rows = coverage_section([run(0.96), run(0.94)])
-    assert "| dial not turned | 3,000 | 95.0 % (1.02) |" in text
-    assert "| 100 and more rows kept | 0 | - | - |" in text
-    assert "| by user | 100 | 90 | 80 to 110 | 75.0 % | 0.60 |" in text
-    assert "all their figures are exact" in text
-    (count, *_) = [row for row in told_rows if row.what == "coverage"]
+def test_intervals_that_do_not_cover_fall_short_and_the_table_says_where() -> None:
+    section, runs = SECTIONS["coverage-live"], [run(0.96), run(0.94)]
+    rows = section.rows(runs)
+    count = next(row for row in rows if row.what == "coverage")
     assert count.short
     assert count.values == pytest.approx([72.0, 70.5])
-    assert count.why.startswith("0.0 % where the dial was turned by more than a factor of 3 within the window, 95.0 %")
-    assert not any(row.short for row in told_rows if row.what.startswith("wider"))
+    assert not any(row.short for row in rows if row.what.startswith("wider"))
+    lines = {line["groups"]: line for line in section.table(runs) if line["figure"] == "count"}
+    assert lines["dial not turned"]["covered, %"] == 94.0
+    assert lines["100 and more rows kept"]["covered, %"] is None

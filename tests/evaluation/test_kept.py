@@ -31,15 +31,6 @@ def test_runs_of_another_scale_are_not_mixed_with_these(tmp_path: Path) -> None:
         kept.earlier(path, 1.0)
 
 
-def test_it_is_told_how_many_runs_there_are_and_of_what() -> None:
-    runs = [run("aaa", "monday", 3.0), run("bbb", "tuesday", 0.5, 110.0), run("aaa", "friday", 2.0, 90.0)]
-    assert kept.told("part", 0.3, runs) == (
-        "3 runs of `python -m benchmarks.evaluation part --scale 0.3`, monday to friday, commits aaa, bbb: a machine; "
-        "load average 0.5 to 3.0 afterwards; 90 to 110 s each."
-    )
-    assert kept.told("part", 1, runs[:1]).startswith("1 run of ")
-
-
 def test_what_ends_says_where_and_when() -> None:
     found = kept.provenance("aaa", 12.0)
     assert found["commit"] == "aaa"

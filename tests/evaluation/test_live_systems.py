@@ -1,4 +1,4 @@
-"""Live runs of Henge, Stela and D-Storm: what is computed from samples and recordings, the checks, and the sections."""
+"""Live runs of Henge, Stela and D-Storm: what is computed from samples and recordings, the checks, and the goals."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from hypothesis import strategies as st
 from benchmarks.evaluation import __main__ as command
 from benchmarks.evaluation import books, d_storm_live, henge_live, kept, stela_live
 from benchmarks.evaluation.ages import Ends
-from benchmarks.evaluation.auto import AUTO
 from benchmarks.evaluation.by_policy import by_policy, named
 from benchmarks.evaluation.flow import pauses, windows
 from benchmarks.evaluation.hashing import INNER, hashed
-from benchmarks.evaluation.live_systems_section import d_storm_section, henge_section, live_cells, stela_section
 from benchmarks.evaluation.loads import Stage, scenario
-from benchmarks.evaluation.row import REACTIVE
-from benchmarks.evaluation.systems_section import systems_section
+from benchmarks.evaluation.row import Row
+from benchmarks.evaluation.system_rows import SECTIONS
 from qod_magics.application.names import check_stream_name
 from qod_magics.controller.record import Record
 from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY, OLDEST, UTILITY
@@ -258,115 +256,66 @@ def test_task_managers_and_traffic_are_told_by_stage() -> None:
         d_storm_live.told([at(0, "full", "1 1 1 1", 1)])
 
 
-# -- the document ------------------------------------------------------------------------------------------------------
+# -- goals -------------------------------------------------------------------------------------------------------------
 
 CHECKS = [{"name": "the books balance in every cycle", "passed": True, "detail": ""}]
 BROKEN = [{"name": "nothing is left over", "passed": False, "detail": "process 7"}]
 
 
-def henge_run(**by_policy: float) -> dict[str, Any]:
-    spread = {"p15": 50.0, "p50": 80.0, "p90": 100.0}
+def goals(part: str, *runs: dict[str, Any]) -> dict[str, Row]:
+    return {f"{row.of} {row.what}".strip(): row for row in SECTIONS[part].rows(runs)}
+
+
+def henge_run(**means: float) -> dict[str, Any]:
     policies = {
-        name: {
-            "calm": 100.0,
-            "by_latency": {"mean": mean, **spread},
-            "with_juice": {"mean": mean, **spread},
-            "kept": 1.0,
-            "slices": [{"from_s": 0.0, "by_latency": mean, "with_juice": mean, "kept": 1.0}],
-            "met_after_s": None,
-            "actions": [{"kind": "scale", "task": "first", "from": 1, "to": 2}],
-            "in_actions": 0.01,
-            "checks": CHECKS,
-        }
-        for name, mean in by_policy.items()
+        name: {"by_latency": {"mean": mean}, "slices": [{"from_s": 0.0, "by_latency": mean}], "checks": CHECKS}
+        for name, mean in means.items()
     }
-    return {"target_s": 2.0, "henge": {"settle_s": 20.0}, "policies": policies, "left_out": {}}
+    return {"policies": policies, "left_out": {}}
 
 
-def test_henge_is_told_with_its_figures_and_those_left_out() -> None:
+def test_henge_is_judged_against_static_placement_in_the_runs_that_have_both() -> None:
     run = henge_run(**{henge_live.STATIC: 60.0, henge_live.HENGE: 90.0})
-    without = {**henge_run(**{henge_live.STATIC: 70.0}), "left_out": {"henge": "KafkaError: gone"}}
-    text, rows = henge_section([run, without])
-    assert "first 1 to 2" in text
-    assert "Left out of run 2: henge (KafkaError: gone)." in text
-    assert {row.what: row.middle for row in rows}["satisfaction, henge minus static placement"] == 30.0
-    assert live_cells({"henge-live": [run]})["Henge"]["Henge / Storm's default"].startswith("1.5")
+    without = henge_run(**{henge_live.STATIC: 70.0})
+    assert goals("henge-live", run, without)["satisfaction minus static placement's"].values == [30.0, None]
+    assert {line["policy"]: line["by_latency mean"] for line in SECTIONS["henge-live"].table([run, without])} == {
+        henge_live.STATIC: 70.0,
+        henge_live.HENGE: 90.0,
+    }
 
 
 def stela_run(checks: list[dict[str, Any]], **gains: float) -> dict[str, Any]:
     policies = {
-        name: {
-            "before": 1000.0,
-            "after": 1000.0 * gain,
-            "down_s": 2.0 / gain,
-            "longest_pause_s": 1.0,
-            "convergence_s": 20.0,
-            "cpu_before": 90.0,
-            "cpu": {"first": 90.0, "second": 72.0, "broker": 10.0, "injector": 5.0},
-            "actions": [{"kind": "move", "instance": "work.1", "to": "tm2"}],
-            "checks": checks,
-        }
+        name: {"before": 1000.0, "after": 1000.0 * gain, "cpu": {"first": 90.0}, "checks": checks}
         for name, gain in gains.items()
     }
-    return {"offered": 2.2, "window_s": 2.5, "policies": policies, "left_out": {}}
+    return {"policies": policies, "left_out": {}}
 
 
-def test_stela_is_told_against_perfect_scaling_and_what_cpu_allowed() -> None:
-    run = stela_run(BROKEN, **{"stela": 1.62, "storm-re-deal": 1.0})
-    text, rows = stela_section([run])
-    by_name = {f"{row.of} {row.what}".strip(): row for row in rows}
-    assert by_name["gain of stela, share of 2x"].middle == pytest.approx(81.0)
-    assert by_name["gain of stela / by CPU"].middle == pytest.approx(0.9)
-    assert by_name["gain of stela / of storm-re-deal"].middle == pytest.approx(1.62)
-    assert by_name["stela checks of books and leftovers that hold"].short
-    assert "Failed in run 1 under stela: *nothing is left over* (process 7)." in text
-    assert "work.1 to tm2" in text
-    cells = live_cells({"stela-live": [run]})
-    assert cells == {
-        "Stela": {
-            "throughput after / before a scale-out, linear": "stela 1.62, storm-re-deal 1",
-            "convergence time against Storm's, linear": "stela 20 s, storm-re-deal 20 s",
-        }
-    }
+def test_stela_is_judged_against_storm_and_a_check_that_fails_is_named() -> None:
+    found = goals("stela-live", stela_run(BROKEN, **{"stela": 1.62, "storm-re-deal": 1.0}))
+    assert found["gain of throughput / storm-re-deal's"].middle == pytest.approx(1.62)
+    broken = found["stela checks of row accounting that hold"]
+    assert broken.short
+    assert "nothing is left over (process 7)" in broken.why
 
 
-def test_the_tables_of_claims_have_a_live_figure_where_one_was_measured() -> None:
-    what = "throughput after / before a scale-out, linear", "throughput after / before a scale-out, star"
-    claims = [{"what": each, "source": "", "ours": "1.5", "reproduced": True, "why": ""} for each in what]
-    runs = {"stela-live": [stela_run(CHECKS, **{"stela": 1.62, "storm-re-deal": 1.0})]}
-    day = {"accuracy": {"all": 1.0}, "processed": {"all": 1.0}, "up": {"first": 1, "most": 1, "last": 1}, "actions": {}}
-    day |= {"met": 1.0, "node_hours": 1.0, "moves": 0, "policy_ms": 1.0, "tasks": 3, "task_managers": 2}
-    days = {name: dict.fromkeys((AUTO, REACTIVE), day) for name in ("large", "small")}
-    text, _ = systems_section([{"claims": {"Stela": claims}, "days": days, "auto": {}}], runs)
-    assert "linear |  | 1.5 | stela 1.62, storm-re-deal 1 | reproduced |" in text
-    assert "star |  | 1.5 | not yet shown | reproduced |" in text
-    assert "Nothing of this was measured" not in text
-
-
-def test_d_storm_is_told_by_stage_with_room_for_other_variants() -> None:
+def test_d_storm_is_judged_by_stage() -> None:
     def stage(used: int, between: float, cpu_us: float) -> dict[str, Any]:
-        both = {"up": used, "used": used, "between_rows_s": between, "streams_rows_s": 300.0}
-        return {**both, "rows_s": 100.0, "cpu_us": cpu_us, "broker_us": 20.0, "down_s": 0.0}
+        return {"used": used, "between_rows_s": between, "cpu_us": cpu_us}
 
     def policy(full: float, quarter: float, used: int, cpu_us: float) -> dict[str, Any]:
-        stages = {"full": stage(2, full, cpu_us), "quarter": stage(used, quarter, cpu_us)}
-        return {"stages": stages, "actions": [], "policy_ms": 3.0, "checks": CHECKS}
+        return {"stages": {"full": stage(2, full, cpu_us), "quarter": stage(used, quarter, cpu_us)}, "checks": CHECKS}
 
     policies = {
         "d-storm": policy(100.0, 0.0, 1, 900.0),
         "storm-round-robin": policy(300.0, 75.0, 2, 1000.0),
-        "fused": policy(100.0, 0.0, 1, 700.0),
+        "d-storm, unfused": policy(100.0, 0.0, 1, 1000.0),
     }
-    run = {"d_storm": {"window_s": 15.0, "interval_s": 30.0}, "policies": policies, "left_out": {}}
-    text, rows = d_storm_section([run])
-    assert text.count("| fused |") == 2
-    found = {row.what: row for row in rows if not row.what.startswith("checks")}
-    traffic = found["rows/s between task managers against round-robin, full load"]
-    assert traffic.middle == pytest.approx(-66.7, abs=0.1)
-    assert not traffic.short
-    assert found["CPU per row against round-robin, full load"].middle == pytest.approx(-10.0)
-    cells = live_cells({"d-storm-live": [run]})["D-Storm"]
-    assert cells["cost left when the load falls to a quarter, linear"] == "50 % of the task managers"
+    found = goals("d-storm-live", {"policies": policies, "left_out": {}})
+    assert found["full traffic against round-robin"].middle == pytest.approx(-66.7, abs=0.1)
+    assert found["quarter CPU per row against unfused"].middle == pytest.approx(-10.0)
+    assert not [name for name, row in found.items() if row.short]
 
 
 def test_a_policy_that_fails_leaves_the_others_their_figures() -> None:
@@ -400,8 +349,4 @@ def test_a_group_of_parts_runs_each_and_one_that_fails_stops_no_other(
     said = capsys.readouterr().err
     assert "failed: henge-live, run 1: RuntimeError: no broker" in said
     assert "failed: d-storm-live" in said
-    assert "## Stela (live)" in (tmp_path / "EVALUATION.md").read_text("utf-8")
-
-
-def test_what_cpu_allows_is_all_cpu_afterwards_over_the_cpu_before() -> None:
-    assert stela_live.possible(stela_run(CHECKS, stela=1.0)["policies"]["stela"]) == pytest.approx(1.8)
+    assert "| [Stela](results/stela-live.csv)" in (tmp_path / "EVALUATION.md").read_text("utf-8")

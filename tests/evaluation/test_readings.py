@@ -60,19 +60,6 @@ def test_a_reaction_that_does_not_last_is_none_yet() -> None:
     assert readings.reaction_s(STEP, "nowhere") is None
 
 
-def test_a_phase_is_drained_from_its_last_long_lag_on() -> None:
-    assert readings.drained_s(STEP, "overload") == 15  # 600 rows wait after 400, more than the 500 of a period
-    assert readings.drained_s(STEP, "calm") == 0
-    assert readings.drained_s([*STEP, line(35, "overload", 0.5, 0.5, lag=501)], "overload") is None
-    assert readings.drained_s(STEP, "nowhere") is None
-
-
-def test_few_cycles_can_make_up_the_error() -> None:
-    middle, of_worst = readings.source_error_spread(STEP, worst=1)
-    assert middle == pytest.approx(0.01)
-    assert of_worst == pytest.approx(0.2 / 0.24)
-
-
 def test_lag_is_in_periods_of_input_and_of_sources() -> None:
     assert readings.most_lag_periods(STEP) == 4.0
     assert readings.most_lag_periods(STEP, "calm") == 0.0
@@ -110,4 +97,3 @@ def test_relative_errors_are_in_percent() -> None:
 def test_a_row_falls_short_by_its_median(values: list[float | None], limits: dict[str, float], short: bool) -> None:
     row = Row("what", "source", values, **limits)
     assert row.short is short
-    assert ("short" in row.line()) is short

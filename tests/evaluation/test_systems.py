@@ -1,13 +1,13 @@
-"""The part on Henge, Stela, D-Storm and auto: its clusters, its figures, what counts as worse, and its section."""
+"""A day under every policy and auto beside the default: clusters, figures, and what counts as worse."""
 
 from __future__ import annotations
 
 import pytest
 
 from benchmarks.evaluation import day
-from benchmarks.evaluation.auto import AUTO, GOOD, difference, is_worse
+from benchmarks.evaluation.auto import AUTO, difference, is_worse
+from benchmarks.evaluation.system_rows import SECTIONS
 from benchmarks.evaluation.systems import SETUPS, figures, rows_due
-from benchmarks.evaluation.systems_section import systems_section
 from qod_magics.policies import DEFAULT_POLICY, policy
 from qod_magics.testing.truth import Truth
 
@@ -52,26 +52,17 @@ def test_auto_is_worse_only_beyond_the_bounds_and_by_the_highest_priority_that_d
     assert not is_worse(pair(0.0, 0.0, "margin"), "margin")
 
 
-def test_the_section_says_what_is_reproduced_and_where_auto_is_worse():
+def test_a_scenario_in_which_auto_is_worse_falls_short_and_the_table_says_by_how_much():
     run = figures(policy("stream-economics-reactive"), day.small(60.0))
     each = {"processed": [1.0], "end": [1.0], "margin": 0.0, "lag_s": 0.0, "lag_end_s": 0.0}
-    claims = [
-        {"what": "gain", "source": "2", "ours": "1.5", "reproduced": False, "why": "not reproduced: too little"},
-        {"what": "cost", "source": "3", "ours": "3", "reproduced": True, "why": ""},
+    runs = [
+        {
+            "days": {name: dict.fromkeys(SETUPS, run) for name in ("large", "small")},
+            "auto": {"taxi": [{DEFAULT_POLICY: each, AUTO: {**each, "lag_s": 9.0}}]},
+        }
     ]
-    text, rows = systems_section(
-        [
-            {
-                "claims": {"Stela": claims},
-                "days": {name: dict.fromkeys(SETUPS, run) for name in ("large", "small")},
-                "auto": {"taxi": [{DEFAULT_POLICY: each, AUTO: {**each, "lag_s": 9.0}}]},
-            }
-        ]
-    )
-    assert "| gain | 2 | 1.5 | not yet shown | not reproduced: too little |" in text
-    assert "1 of 2 reproduced" in text
-    assert "Nothing of this was measured on a live cluster." in text
-    assert "**-9.000: 1**" in text
-    assert text.count("| taxi |") == 1
-    assert set(GOOD) <= set(each)
-    assert [row.short for row in rows] == [False, False, False, True]
+    assert [row.short for row in SECTIONS["systems"].rows(runs)] == [False, False, False, True]
+    table = SECTIONS["systems"].table(runs)
+    assert {line["policy"] for line in table} == {*SETUPS, "auto minus default"}
+    assert table[-1]["lag_s"] == -9.0
+    assert table[0]["moves"] == 0

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.policy import LOADS, SHAPES, snapshot
 from qod_magics.core.accuracy import current_accuracy
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
@@ -20,6 +19,7 @@ from qod_magics.policies.stream_economics import StreamEconomics, actual_accurac
 from qod_magics.policies.stream_economics.model import reach
 from tests.policies import reference
 from tests.policies.snapshots import chain_of, one_manager, snapshots
+from tests.policies.stream_economics.shapes import LOADS, SHAPES, snapshot
 
 
 def decide(given: Snapshot) -> Plan:
