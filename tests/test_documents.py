@@ -176,6 +176,21 @@ def test_the_search_for_unknown_commands_finds_them(piece: str) -> None:
     assert unknown(f"Say\n\n```sh\nmake setup   # first\n{piece}   # then\n```\n") == [piece]
 
 
+def test_the_benchmarks_that_code_and_notebooks_name_are_there() -> None:
+    folders = ("qod_magics", "widgets", "notebooks", "tests")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".ipynb")]
+    named = {
+        (str(path.relative_to(ROOT)), name.replace(".", "/"))
+        for path in files
+        if path != Path(__file__)
+        for pair in re.findall(r"\b(benchmarks/\w+(?=\.py))|python -m (benchmarks\.\w+)", path.read_text("utf-8"))
+        for name in pair
+        if name
+    }
+    assert len(named) > 5
+    assert [pair for pair in named if not (ROOT / pair[1]).is_dir() and not (ROOT / f"{pair[1]}.py").is_file()] == []
+
+
 # --- the site ---------------------------------------------------------------------------------------------------------
 
 
@@ -221,7 +236,9 @@ def test_formulas_of_notebooks_become_mathml_and_prices_stay() -> None:
 # --- lengths ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "most"), [("README.md", 700)])
+@pytest.mark.parametrize(
+    ("name", "most"), [("README.md", 700), ("EVALUATION.md", 1600), ("CHANGELOG.md", 300), ("SECURITY.md", 300)]
+)
 def test_a_document_has_an_end(name: str, most: int) -> None:
     assert len((ROOT / name).read_text("utf-8").split()) <= most
 

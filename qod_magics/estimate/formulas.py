@@ -33,7 +33,7 @@ one hour in seconds since 1970, has one as wide as doubles are rounded (`ROUNDIN
 is neither value nor interval. Rows in which x is null do not count, as in Spark's own aggregates. Of a group of which
 all rows were dropped, there is no row.
 
-While nothing is dropped, estimates should cost little: `benchmarks/estimates.py`. Each sum is a field of each group's
+While nothing is dropped, estimates should cost little. Each sum is a field of each group's
 state; those of a variance take rows of a weight above 1 only, and are null without any. Spark plans an expression anew
 for each batch, and the JVM does not compile methods of more than 8,000 bytes.
 

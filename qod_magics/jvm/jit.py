@@ -9,7 +9,7 @@ from collections.abc import Mapping
 DEFAULT_JIT = "full"
 #: C2 compiles only what runs ten times as often as the JVM's defaults ask for. Code that runs for each row does within
 #: seconds; code that plans and commits batches, most of Spark, would keep C2 busy with a quarter of a core for minutes,
-#: at the expense of the tasks (`benchmarks/threads.py`).
+#: at the expense of the tasks.
 _HOT_ONLY = {
     "Tier4InvocationThreshold": 50_000,
     "Tier4MinInvocationThreshold": 6_000,

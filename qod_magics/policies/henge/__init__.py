@@ -16,7 +16,7 @@ How the source is read where it says too little or contradicts itself, and the o
 - H-R9: the reference of a converged search is the first utility measured after it has settled
 - H-R10: 40-60 % fewer resources at the same utility are claimed without an experiment, so nothing is tested for it
 - H-R11: the target of juice is 1; `juice_target`
-- H-R12: machines and costs of the evaluation are not given: those of `benchmarks/henge.py` are its own
+- H-R12: machines and costs of the evaluation are not given
 
 """
 

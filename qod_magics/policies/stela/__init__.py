@@ -22,7 +22,7 @@ Where the source contradicts itself or leaves a choice, the modules name the rea
 - R11: a projection is not capped by the input (`Options.cap_at_input`)
 - R12: candidates are ranked by ETP alone, and none exceeds its maximum of instances
 - R13: "expected" and "effective" throughput percentage are the same
-- R14 to R18: figures of the source that contradict one another, or its proportional model; `benchmarks/stela.py` tells
+- R14 to R18: figures of the source that contradict one another, or its proportional model
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 After each poll Spark asks the broker for the first and the last offset of the partition, and waits for both answers. A
 poll hands over 500 records by default, so that a consumer which drops most of its records spends as long on these
-requests as on the records. `benchmarks/reading.py` compares.
+requests as on the records.
 """
 
 from __future__ import annotations

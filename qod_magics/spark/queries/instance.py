@@ -39,7 +39,7 @@ SHORT_BATCH_S = 0.5
 BOOKS_DIFFER = "has to end a batch first, which reports its offsets"
 #: Maximum records of a topic per micro-batch and core: for catching up from old offsets, where a batch would read hours
 #: of input. Under an overload it must not bind: plans assume batches as long as their fixed costs ask for, and shorter
-#: ones pay more often for planning and for searching their state (`benchmarks/overload.py`).
+#: ones pay more often for planning and for searching their state.
 MOST_RECORDS = 2_000_000
 
 
