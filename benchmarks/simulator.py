@@ -28,7 +28,7 @@ from qod_magics.kafka.rates import PiecewiseLinear
 from qod_magics.kafka.scenario import Scenario
 from qod_magics.policies import PAPER_POLICY, policy
 from qod_magics.simulator import SimulatedCluster, Simulation, simulate
-from qod_magics.simulator.inputs.simulation import Machine, Metrics, SimulatedTask
+from qod_magics.simulator.rates.simulation import Machine, Metrics, SimulatedTask
 
 SIZES = (10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000)
 SEED = 20161121

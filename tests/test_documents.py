@@ -79,7 +79,7 @@ def test_the_modules_and_packages_that_the_map_of_the_code_names_are_there() -> 
     assert [name for name in named if not any((base / name).exists() for base in (ROOT, ROOT / "qod_magics"))] == []
     rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     packages = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
-    of = ("", "application/", "spark/", "simulator/", "policies/stream_economics/")
+    of = ("", "application/", "spark/", "simulator/", "simulator/rates/", "policies/stream_economics/")
     there = {path.parent.name for each in of for path in (ROOT / "qod_magics").glob(f"{each}*/__init__.py")}
     assert packages - {"widgets", "qod_widgets"} == there
 

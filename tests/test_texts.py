@@ -18,7 +18,7 @@ from qod_magics.kafka.scenario import Scenario
 from qod_magics.policies import DEFAULT_POLICY, policy
 from qod_magics.recordings.verdict import verdict
 from qod_magics.simulator import Simulation
-from qod_magics.simulator.cluster import SimulatedCluster
+from qod_magics.simulator.rates.cluster import SimulatedCluster
 from qod_widgets.controls import Commands, Panel
 from tests.texts import bare, reached
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from qod_magics.core.dispatch import Dispatcher
 from qod_magics.core.nanoseconds import MS, S
-from qod_magics.event_engine.messages import Dataflow, Engine, Job, Overheads
 from qod_magics.policies.dispatchers import dispatcher
+from qod_magics.simulator.messages import Dataflow, Engine, Job, Overheads
 
 BASELINES = ("orleans", "fifo")
 COMPARED = ("cameo", *BASELINES)

@@ -13,8 +13,8 @@ from benchmarks.cameo.workload import calibration, jobs
 from benchmarks.findings import Row, decided, is_near
 from qod_magics.core.dispatch import Dispatcher
 from qod_magics.core.nanoseconds import MS
-from qod_magics.event_engine.messages import Job, Overheads
 from qod_magics.policies.cameo import Parameters, with_deadlines
+from qod_magics.simulator.messages import Job, Overheads
 
 
 def _run(found: Mapping[str, Any], of: list[Job], by: str | Callable[[], Dispatcher], **more: Any) -> Finished:

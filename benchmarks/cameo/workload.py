@@ -10,9 +10,9 @@ from random import Random
 from typing import Any
 
 from qod_magics.core.nanoseconds import S
-from qod_magics.event_engine.messages import Job, Source, Stage
-from qod_magics.event_engine.messages.dataflow import Exchange
-from qod_magics.event_engine.messages.sources import Arrivals, Sent
+from qod_magics.simulator.messages import Job, Source, Stage
+from qod_magics.simulator.messages.dataflow import Exchange
+from qod_magics.simulator.messages.sources import Arrivals, Sent
 
 QUICK_RUN = {"seconds": 5, "warm_up_s": 1}
 WIDTHS = (8, 4, 2, 1)

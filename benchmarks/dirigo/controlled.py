@@ -5,9 +5,9 @@ from __future__ import annotations
 from benchmarks.dirigo.setup import ACCEPT, DIRIGO, FIVE, LAXITY, QUEUE, REJECT, Measured, calibration, measured
 from benchmarks.findings import Row
 from qod_magics.core.nanoseconds import MS
-from qod_magics.event_engine.messages import Job, Source, Stage, Store
-from qod_magics.event_engine.messages.sources import Arrivals
 from qod_magics.policies.dirigo import CentralRandom, Options, QueueBasedDirect
+from qod_magics.simulator.messages import Job, Source, Stage, Store
+from qod_magics.simulator.messages.sources import Arrivals
 
 DYNAMIC, OFFLOADING = (QUEUE, LAXITY), (REJECT, ACCEPT)
 

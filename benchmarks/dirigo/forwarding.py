@@ -6,9 +6,9 @@ from functools import cache
 
 from benchmarks.dirigo.setup import ACCEPT, DIRIGO, PARALLEL, REJECT, Measured, calibration, measured
 from benchmarks.findings import Row, is_near, shown
-from qod_magics.event_engine.messages import Job, Source, Stage
-from qod_magics.event_engine.messages.sources import Arrivals
 from qod_magics.policies.dirigo import Options
+from qod_magics.simulator.messages import Job, Source, Stage
+from qod_magics.simulator.messages.sources import Arrivals
 
 NAMES = {REJECT: "RejectSend", ACCEPT: "AcceptAndCheck"}
 

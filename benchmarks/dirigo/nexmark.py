@@ -12,9 +12,9 @@ from benchmarks.dirigo.setup import DIRIGO, LAXITY, MADE, REJECT, STATIC, Measur
 from benchmarks.findings import Row, is_near
 from qod_magics.core.dispatch import Dispatcher, Instruction, Kind, Message
 from qod_magics.core.nanoseconds import MS
-from qod_magics.event_engine.messages import Job, Source, Stage
-from qod_magics.event_engine.messages.sources import Arrivals
 from qod_magics.policies.dirigo import Options
+from qod_magics.simulator.messages import Job, Source, Stage
+from qod_magics.simulator.messages.sources import Arrivals
 
 HIGHEST, BUCKETS = "highest bid", "quantisation"
 

@@ -14,7 +14,6 @@ import numpy as np
 from benchmarks.findings import Source
 from qod_magics.core.dispatch import Dispatcher
 from qod_magics.core.nanoseconds import MS, S
-from qod_magics.event_engine.messages import Dataflow, Engine, Job, Store
 from qod_magics.policies.dirigo import (
     AcceptAndCheck,
     LaxityBasedDirect,
@@ -24,6 +23,7 @@ from qod_magics.policies.dirigo import (
     QueueBasedDirect,
     RejectSend,
 )
+from qod_magics.simulator.messages import Dataflow, Engine, Job, Store
 
 DIRIGO = Source("Dirigo")
 STATIC, QUEUE, LAXITY, REJECT, ACCEPT = "static", "queue", "laxity", "reject", "accept"

@@ -10,7 +10,7 @@ from benchmarks.simulator import application
 from qod_magics.kafka.rates import PiecewiseLinear
 from qod_magics.kafka.scenario import Scenario, ScenarioEvent
 from qod_magics.simulator import Simulation
-from qod_magics.simulator.inputs.simulation import Machine, Metrics, SimulatedTask
+from qod_magics.simulator.rates.simulation import Machine, Metrics, SimulatedTask
 from qod_magics.testing.truth import Truth
 
 SEED = 20161121

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.findings import NOT_DECIDABLE, REPRODUCED, Row, Source, decided, is_factor
 from qod_magics.core.nanoseconds import S
-from qod_magics.event_engine.segments import Results, SegmentScenario, run
+from qod_magics.simulator.segments import Results, SegmentScenario, run
 
 GETAFIX = Source("Getafix")
 CALIBRATIONS = Path(__file__).parent / "calibrations"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from benchmarks.findings import NOT_DECIDABLE, Row, decided, is_near
 from benchmarks.getafix.cluster import GETAFIX, calibration
 from qod_magics.core.nanoseconds import S
-from qod_magics.event_engine.segments import SegmentScenario, run
-from qod_magics.event_engine.segments.scenario import NodeInfo, QueryKind
+from qod_magics.simulator.segments import SegmentScenario, run
+from qod_magics.simulator.segments.scenario import NodeInfo, QueryKind
 
 #: nodes, queries/s -> copies at the knee. The source has three of the four: 9 for the first, 6 for "the other two".
 CONFIGURATIONS = ((15, 2500), (15, 1500), (30, 2500), (30, 1500))

@@ -10,11 +10,10 @@ from benchmarks.findings import NOT_DECIDABLE, Row, decided
 from benchmarks.getafix.cluster import GETAFIX
 from benchmarks.getafix.optimum import gap, optimum
 from qod_magics.core.nanoseconds import S
-from qod_magics.event_engine.segments.scenario import SegmentScenario
-from qod_magics.event_engine.segments.workload import queries
 from qod_magics.policies.getafix.matching import match
 from qod_magics.policies.getafix.packing import pack
 from qod_magics.policies.getafix.policy import saving
+from qod_magics.simulator.segments.scenario import SegmentScenario, queries
 
 #: Accesses of the source's example, on three nodes; and its plan that is even but wasteful.
 EXAMPLE = {"S1": 6, "S2": 3, "S3": 2, "S4": 1}

@@ -15,8 +15,8 @@ from benchmarks.nephele import fig2
 from benchmarks.nephele.calibrations import calibration
 from qod_magics.core.channel_qos import CannotBeMet, Chain, Resize
 from qod_magics.core.nanoseconds import S
-from qod_magics.event_engine.buffers import BufferScenario, BufferSimulation, Interval
 from qod_magics.policies.channel_policies import channel_policy
+from qod_magics.simulator.buffers import BufferScenario, BufferSimulation, Interval
 
 #: scenario of the source -> policy and its parameters
 SCENARIOS: Mapping[int, tuple[str, Mapping[str, Any]]] = {

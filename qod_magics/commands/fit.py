@@ -10,7 +10,7 @@ from qod_magics.errors import UsageProblem
 from qod_magics.notebook.arguments import Parser
 from qod_magics.policies import policy_names
 from qod_magics.recordings.reading import load
-from qod_magics.simulator.fitting.fit import Fit, fit
+from qod_magics.simulator.rates.fitting.fit import Fit, fit
 
 
 def _parser() -> Parser:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from qod_magics.errors import UsageProblem
-from qod_magics.event_engine.engines import ENGINES, engine_of
 from qod_magics.notebook.arguments import Parser
 from qod_magics.policies import policy, policy_names
-from qod_magics.simulator.inputs.simulation import Simulation
-from qod_magics.simulator.inputs.simulation import __doc__ as scenario_format
-from qod_magics.simulator.run import Progress, Run, simulate
+from qod_magics.simulator.engines import ENGINES, engine_of
+from qod_magics.simulator.rates.run import Progress, Run, simulate
+from qod_magics.simulator.rates.simulation import Simulation
+from qod_magics.simulator.rates.simulation import __doc__ as scenario_format
 
 _FORMAT = (scenario_format or "").partition("\n\n")[2]
 _POLICY_HELP = f"in place of the scenario's: {', '.join(policy_names())}; " + "; ".join(

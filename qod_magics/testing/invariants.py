@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise, permutations
 
 from qod_magics.simulator import Simulation
-from qod_magics.simulator.inputs.simulation import SimulatedTask
+from qod_magics.simulator.rates.simulation import SimulatedTask
 from qod_magics.testing.runs import Watched
 from qod_magics.testing.truth import MARGIN, Truth
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from qod_magics.controller import Cycle
 from qod_magics.simulator import SimulatedCluster, Simulation, simulate
-from qod_magics.simulator.engine.engine import unbalanced
+from qod_magics.simulator.rates.engine import unbalanced
 from qod_magics.testing.truth import Truth
 
 #: Where the scenario of a failing example is saved.

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from qod_magics.simulator import Simulation
-from qod_magics.simulator.inputs.simulation import Fault
+from qod_magics.simulator.rates.simulation import Fault
 from qod_magics.testing.truth import Truth
 
 PERIOD_S = 5.0

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import product
 
 from qod_magics.simulator import Simulation
-from qod_magics.simulator.inputs.simulation import SimulatedTask
+from qod_magics.simulator.rates.simulation import SimulatedTask
 
 Accuracies = Mapping[str, float]
 #: A load fits if it needs at most this share of the planned cores, and of one core per instance. The rest drains

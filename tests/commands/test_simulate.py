@@ -16,7 +16,7 @@ from qod_magics.recordings.criterion import format_verdict
 from qod_magics.recordings.reading import load
 from qod_magics.recordings.verdict import verdict
 from qod_magics.simulator import Simulation, simulate
-from tests.simulator.scenarios import LEFT, RIGHT, SOURCE, scenario
+from tests.simulator.rates.scenarios import LEFT, RIGHT, SOURCE, scenario
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,7 +18,7 @@ from qod_magics.policies import policy
 from qod_magics.simulator import Simulation, simulate
 from tests.controller.looping import until
 from tests.controller.toy import Toy
-from tests.simulator.scenarios import scenario
+from tests.simulator.rates.scenarios import scenario
 
 ABOVE = 1.5
 

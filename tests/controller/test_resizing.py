@@ -15,8 +15,8 @@ from qod_magics.core.plan import Plan, keeping_all
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies import policy, policy_names
 from qod_magics.simulator import SimulatedCluster, Simulation, simulate
-from qod_magics.simulator.engine.engine import unbalanced
-from tests.simulator.scenarios import LEFT, RIGHT, SOURCE, scenario
+from qod_magics.simulator.rates.engine import unbalanced
+from tests.simulator.rates.scenarios import LEFT, RIGHT, SOURCE, scenario
 
 VALUE = scenario(
     duration_s=150,

@@ -12,7 +12,7 @@ from benchmarks.nephele import calibrations
 from benchmarks.nephele.calibrations import calibration
 from benchmarks.nephele.table import all_rows
 from benchmarks.nephele.video import VideoRun
-from qod_magics.event_engine.buffers import Interval
+from qod_magics.simulator.buffers import Interval
 
 NAMES = sorted(path.stem for path in Path(calibrations.__file__).parent.glob("*.json"))
 

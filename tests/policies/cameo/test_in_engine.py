@@ -8,12 +8,12 @@ import pytest
 
 from qod_magics.core.dispatch import Dispatcher, stream_channel
 from qod_magics.core.nanoseconds import S
-from qod_magics.event_engine.messages import Dataflow, Engine, Job, Source, Stage
-from qod_magics.event_engine.messages.sources import Arrivals
 from qod_magics.policies.cameo import Parameters, with_deadlines
 from qod_magics.policies.cameo.contexts import DeadlineContexts
 from qod_magics.policies.cameo.priorities import critical_paths
 from qod_magics.policies.dispatchers import dispatcher
+from qod_magics.simulator.messages import Dataflow, Engine, Job, Source, Stage
+from qod_magics.simulator.messages.sources import Arrivals
 
 NAMES = ["cameo", "cameo-edf", "cameo-sjf", "cameo-tokens", "cameo-topology-only", "fifo", "orleans"]
 

@@ -8,9 +8,6 @@ from typing import Any
 
 from qod_magics.core.dispatch import Dispatcher, Instruction, Message, Run
 from qod_magics.core.nanoseconds import US
-from qod_magics.event_engine.messages import Dataflow, Engine, Job, Source, Stage, Store
-from qod_magics.event_engine.messages.sources import Listed as ListedMessages
-from qod_magics.event_engine.messages.sources import Sent
 from qod_magics.policies.dirigo import (
     AcceptAndCheck,
     LaxityBasedDirect,
@@ -23,6 +20,9 @@ from qod_magics.policies.dirigo import (
     Sequential,
 )
 from qod_magics.policies.dirigo.base import Dirigo, Draws, Listed
+from qod_magics.simulator.messages import Dataflow, Engine, Job, Source, Stage, Store
+from qod_magics.simulator.messages.sources import Listed as ListedMessages
+from qod_magics.simulator.messages.sources import Sent
 
 POLICIES: Mapping[str, type[Dirigo]] = {
     "SBS": PriorityBased,

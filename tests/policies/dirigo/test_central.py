@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from qod_magics.core.nanoseconds import MS
-from qod_magics.event_engine.messages import Dataflow, Engine, Job, Source, Stage
-from qod_magics.event_engine.messages.sources import Listed, Sent
 from qod_magics.policies.dirigo import CentralRandom
+from qod_magics.simulator.messages import Dataflow, Engine, Job, Source, Stage
+from qod_magics.simulator.messages.sources import Listed, Sent
 
 
 @pytest.mark.parametrize("decision", [0, 1])

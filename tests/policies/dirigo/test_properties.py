@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qod_magics.errors import UsageProblem
-from qod_magics.event_engine.messages import Store
 from qod_magics.policies.dirigo import Options, RejectSend
 from qod_magics.policies.dirigo.binding import popularity, static_limit
+from qod_magics.simulator.messages import Store
 from tests.policies.dirigo.oracles import oracle
 from tests.policies.dirigo.runs import POLICIES, ran
 

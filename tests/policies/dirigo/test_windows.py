@@ -12,12 +12,19 @@ from hypothesis import strategies as st
 from qod_magics.core.dispatch import Kind, Message
 from qod_magics.core.nanoseconds import MS, US
 from qod_magics.errors import UsageProblem
-from qod_magics.event_engine.messages import Dataflow, Engine, Job, Source, Stage
-from qod_magics.event_engine.messages.operators import Windowed
-from qod_magics.event_engine.messages.partials import Aggregate, Ends, MarkerSource, Merging, Part, PartialWindows
-from qod_magics.event_engine.messages.sources import Listed, Sent
 from qod_magics.policies.dirigo import CentralRandom, LaxityBasedDirect, Options, RejectSend
 from qod_magics.policies.dirigo.workers import marker_count
+from qod_magics.simulator.messages import Dataflow, Engine, Job, Source, Stage
+from qod_magics.simulator.messages.operators import (
+    Aggregate,
+    Ends,
+    MarkerSource,
+    Merging,
+    Part,
+    PartialWindows,
+    Windowed,
+)
+from qod_magics.simulator.messages.sources import Listed, Sent
 from tests.policies.dirigo.oracles import oracle
 from tests.policies.dirigo.runs import POLICIES
 

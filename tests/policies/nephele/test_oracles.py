@@ -10,7 +10,6 @@ import pytest
 from qod_magics.core.channel_qos import BufferSize, CannotBeMet, Chain, ChannelSample, Instruction, Report, Resize
 from qod_magics.core.job_graph import Channel, JobConstraint, JobSequence, Task
 from qod_magics.core.nanoseconds import S
-from qod_magics.event_engine.buffers import BufferScenario, BufferSimulation
 from qod_magics.policies.nephele import Parameters, fixed_buffers, nephele
 from qod_magics.policies.nephele.countermeasures import TaskFacts, longest_chain, step
 from qod_magics.policies.nephele.latency import (
@@ -25,6 +24,7 @@ from qod_magics.policies.nephele.latency import (
     sequence_latencies,
 )
 from qod_magics.policies.nephele.placement import anchor, channel_count, expand, overlap, owner, setup
+from qod_magics.simulator.buffers import BufferScenario, BufferSimulation
 from tests.policies.nephele.oracles import DATA, ELEMENTS, PIPELINE, channel, even, graph_of, oracle, task
 
 CLOSE = 1e-6

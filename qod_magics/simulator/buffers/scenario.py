@@ -1,0 +1,282 @@
+"""The JSON of a simulated job whose channels have output buffers.
+
+    {"engine": "output-buffers", "seed": 1, "duration_s": 600, "workers": 2, "interval_s": 15,
+     "policy": "nephele", "parameters": {"r": 0.98},
+     "vertices": [
+       {"name": "P", "kind": "source", "parallelism": 8},
+       {"name": "D", "kind": "map", "parallelism": 8, "work_us": 1500, "bytes": 115200},
+       {"name": "M", "kind": "merge", "parallelism": 8, "work_us": 100, "inputs": 4, "bytes": 460800},
+       {"name": "E", "kind": "map", "parallelism": 8, "work_us": 4000, "bytes_ratio": 0.75},
+       {"name": "R", "kind": "sink", "parallelism": 8}],
+     "edges": [["P", "D", "all-to-all"], ["D", "M", "pointwise"], ["M", "E", "pointwise"], ["E", "R", "all-to-all"]],
+     "constraints": [
+       {"sequence": ["e(P,D)", "D", "e(D,M)", "M", "e(M,E)", "E", "e(E,R)"], "limit_ms": 300, "span_s": 15}],
+     "streams": {"count": 64, "group": 4, "items_per_s": 15, "kbit_per_s": 100, "spread": 0.5, "item_spread": 0.3,
+                 "slow_share": 0.02, "slow_kbit_per_s": [1, 17], "start_s": 1},
+     "network": {"bits_per_s": 1e9, "buffer_cost_us": 102.4, "transport_ms": 38, "handover_ms": 1, "item_overhead": 19,
+                 "window_bytes": 1048576}}
+
+Tasks are spread evenly over the workers, from a vertex' `first_worker` on (1). Streams are numbered; consecutive ones
+form a group. Stream s enters at source s modulo the parallelism; a group goes to one task of each following vertex, and
+over different channels to different sinks. An item has `kbit_per_s` / `items_per_s` bits, times a lognormal factor
+(`spread`: of the streams, `item_spread`: of their items), or exactly `item_bytes`. A map emits `bytes`, or
+`bytes_ratio` times the bytes of the source's items. `items`: the number after which a stream ends; absent: none.
+The same `seed` gives the same items under every policy; a sender that is held back emits them later.
+`given` and `chosen` are notes: which numbers a source states, and by what the others were chosen.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+from qod_magics.core.job_graph import JobConstraint, JobEdge, JobGraph, JobSequence, RuntimeGraph
+from qod_magics.core.nanoseconds import MS, US, S
+from qod_magics.core.wording import show
+from qod_magics.data.fields import Fields, is_number
+from qod_magics.data.objects import read_json, read_object
+from qod_magics.errors import ScenarioError
+from qod_magics.simulator.buffers.output import Network
+
+Kind = Literal["source", "map", "merge", "sink"]
+ENGINE = "output-buffers"  #: what such a file names as its engine
+
+_TOP = (
+    *("engine", "name", "seed", "duration_s", "workers", "interval_s", "policy", "parameters", "vertices", "edges"),
+    *("constraints", "streams", "network", "given", "chosen"),
+)
+_NETWORK = ("bits_per_s", "buffer_cost_us", "transport_ms", "handover_ms", "item_overhead", "window_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Vertex:
+    """What the tasks of a job vertex do."""
+
+    name: str
+    kind: Kind
+    parallelism: int
+    work_us: float = 0.0  #: CPU for each item that enters
+    bytes: int = 0  #: of each item that leaves; 0: by the ratio
+    bytes_ratio: float = 1.0  #: bytes of an item that leaves / mean bytes of the source's items in it
+    inputs: int = 1  #: streams that a merger makes one of
+    first_worker: int = 1  #: that of the first task
+
+    @property
+    def work(self) -> int:
+        """CPU for each item that enters, ns."""
+        return round(self.work_us * US)
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """What the sources emit."""
+
+    count: int
+    items_per_s: float
+    group: int = 1
+    kbit_per_s: float = 0.0
+    item_bytes: int = 0
+    spread: float = 0.0
+    item_spread: float = 0.0
+    slow_share: float = 0.0
+    slow_kbit_per_s: tuple[float, float] = (1.0, 17.0)
+    start_s: float = 0.0
+    items: int | None = None  #: of each stream; None: no end
+
+
+@dataclass(frozen=True, slots=True)
+class BufferScenario:
+    """A job, its input, its network, and who sizes the buffers."""
+
+    graph: RuntimeGraph
+    vertices: Mapping[str, Vertex]
+    constraints: tuple[JobConstraint, ...]
+    streams: Streams
+    network: Network
+    item_overhead: int = 0  #: bytes that serialization adds to an item
+    seed: int = 1
+    duration_s: float = 600.0
+    interval_s: float = 15.0
+    policy: str = "nephele"
+    parameters: Mapping[str, Any] | None = None
+
+    @classmethod
+    def read(cls, path: str | Path) -> BufferScenario:
+        """From a JSON file. Raises ScenarioError or UsageProblem, one line, as `from_json` does."""
+        return cls.from_json(read_json(path))
+
+    @classmethod
+    def from_json(cls, value: Any) -> BufferScenario:
+        """From the JSON form of this module's docstring.
+
+        Raises:
+            ScenarioError: one line that names the field.
+            UsageProblem: the edges make no job graph, or it has no such sequence.
+
+        """
+        top = Fields(value, "the scenario", _TOP)
+        if top.text("engine") != ENGINE:
+            top.refuse("engine", f"be {ENGINE!r}")
+        vertices = _vertices(top)
+        job = JobGraph(tuple(vertices), _edges(top))
+        for name in job.vertices:
+            if sum(edge.sender == name for edge in job.edges) > 1:
+                raise ScenarioError(f"vertex {show(name)} has two edges out of it: an item leaves by one; remove one")
+            kind = vertices[name].kind
+            if job.is_source(name) != (kind == "source") or job.is_sink(name) != (kind == "sink"):
+                raise ScenarioError(
+                    f"vertex {show(name)} of kind {kind}: a source has no edge into it, a sink none out of it, and all "
+                    "others have both; change its kind or its edges"
+                )
+        listed = enumerate(top.items("constraints", "constraints"))
+        constraints = tuple(_constraint(each, f"constraints[{i}]") for i, each in listed)
+        for constraint in constraints:
+            constraint.sequence.check(job)
+        workers = top.whole("workers", at_least=1, default=1)
+        network = Fields(value.get("network", {}), "network", _NETWORK)
+        parameters = value.get("parameters")
+        if parameters is not None and not isinstance(parameters, Mapping):
+            top.refuse("parameters", "be an object: those of the policy by name")
+        return cls(
+            RuntimeGraph(job, {each.name: _spread(each, workers) for each in vertices.values()}),
+            vertices,
+            constraints,
+            _streams(top.any("streams"), vertices),
+            Network(
+                network.number("bits_per_s", above=0, default=1e9),
+                round(network.number("buffer_cost_us", default=0.0) * US),
+                round(network.number("transport_ms", default=0.0) * MS),
+                round(network.number("handover_ms", default=0.0) * MS),
+                network.whole("window_bytes", at_least=1, default=1 << 20),
+            ),
+            network.whole("item_overhead", at_least=0, default=0),
+            top.whole("seed", at_least=0, default=1),
+            top.number("duration_s", above=0, default=600.0),
+            top.number("interval_s", above=0, default=15.0),
+            top.text("policy", default="nephele"),
+            parameters,
+        )
+
+    @property
+    def interval(self) -> int:
+        """Length of a measurement interval, ns."""
+        return round(self.interval_s * S)
+
+    @property
+    def end(self) -> int:
+        """When the simulation ends, ns."""
+        return round(self.duration_s * S)
+
+
+def _spread(vertex: Vertex, workers: int) -> tuple[str, ...]:
+    """Return the worker of each task."""
+    count, first = vertex.parallelism, vertex.first_worker - 1
+    return tuple(f"w{(first + i * min(workers, count) // count) % workers + 1}" for i in range(count))
+
+
+def _vertices(top: Fields) -> dict[str, Vertex]:
+    found: dict[str, Vertex] = {}
+    for i, each in enumerate(top.items("vertices", "vertices")):
+        vertex = read_object(Vertex, each, f"vertices[{i}]")
+        if vertex.kind not in get_args(Kind):
+            raise ScenarioError(
+                f"vertex {show(vertex.name)}: kind {show(vertex.kind)} is unknown; give one of "
+                f"{', '.join(get_args(Kind))}"
+            )
+        if vertex.parallelism < 1 or vertex.inputs < 1 or vertex.first_worker < 1:
+            raise ScenarioError(f"vertex {show(vertex.name)}: parallelism, inputs and first_worker are 1 or more")
+        if vertex.name in found:
+            raise ScenarioError(f"two vertices are called {show(vertex.name)}: name them apart")
+        found[vertex.name] = vertex
+    if not found:
+        top.refuse("vertices", "be a list of vertices, at least one")
+    return found
+
+
+def _edges(top: Fields) -> tuple[JobEdge, ...]:
+    found = []
+    for each in top.items("edges", "edges"):
+        if not isinstance(each, list | tuple) or len(each) != 3 or not all(isinstance(end, str) for end in each):
+            raise ScenarioError(f'edges: {show(each)} is not an edge; give ["P", "D", "all-to-all"]')
+        found.append(JobEdge(*each))
+    if not found:
+        top.refuse("edges", "be a list of edges, at least one")
+    return tuple(found)
+
+
+def _constraint(value: Any, where: str) -> JobConstraint:
+    fields = Fields(value, where, ("sequence", "limit_ms", "span_s"))
+    sequence = fields.items("sequence", "vertices and edges")
+    if not sequence or not all(isinstance(each, str) for each in sequence):
+        fields.refuse("sequence", 'be a list of vertices and edges, such as ["e(P,D)", "D", "e(D,E)"]')
+    limit_ms, span_s = fields.number("limit_ms", above=0), fields.number("span_s", above=0, default=15.0)
+    return JobConstraint(JobSequence.parse(sequence), limit_ms, span_s)
+
+
+def _streams(value: Any, vertices: Mapping[str, Vertex]) -> Streams:
+    given: dict[str, Any] = {}
+    if isinstance(value, Mapping) and "slow_kbit_per_s" in value:
+        given["slow_kbit_per_s"] = _range(value["slow_kbit_per_s"])
+    streams = read_object(Streams, value, "streams", **given)
+    if streams.count < 1 or streams.items_per_s <= 0 or streams.group < 1:
+        raise ScenarioError("streams: count, items_per_s and group are above 0")
+    if not streams.item_bytes and not streams.kbit_per_s:
+        raise ScenarioError("streams: the size of items is unknown; give kbit_per_s or item_bytes")
+    for vertex in vertices.values():
+        if vertex.kind == "merge" and vertex.inputs != streams.group:
+            raise ScenarioError(
+                f"vertex {show(vertex.name)} merges {vertex.inputs} streams, and a group has {streams.group}: "
+                "give both the same number"
+            )
+    return streams
+
+
+def _range(limits: Any) -> tuple[float, float]:
+    if not isinstance(limits, list | tuple) or len(limits) != 2 or not all(map(is_number, limits)):
+        raise ScenarioError(f"streams.slow_kbit_per_s: {show(limits)} is not a range; give two numbers, as [1, 17]")
+    if min(limits) <= 0:
+        raise ScenarioError(f"streams.slow_kbit_per_s: {show(limits)} is not above 0; give rates, as [1, 17]")
+    return float(limits[0]), float(limits[1])
+
+
+class Arrival(NamedTuple):
+    """An item that a source has to emit."""
+
+    at: int  #: ns; it is emitted then, or as soon as its sender is no longer held back
+    bytes: float  #: before it is rounded
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream of items."""
+
+    number: int
+    start: int  #: when its first item arrives, ns
+    mean_bytes: float  #: of its items
+
+
+def streams(scenario: BufferScenario) -> Iterator[Stream]:
+    """Yield all streams, by number; the same seed gives the same ones."""
+    given, draw = scenario.streams, random.Random(scenario.seed)
+    for number in range(given.count):
+        rate = given.kbit_per_s * draw.lognormvariate(0.0, given.spread)
+        if draw.random() < given.slow_share:
+            rate = draw.uniform(*given.slow_kbit_per_s)
+        start = round(draw.uniform(0, given.start_s + 1 / given.items_per_s) * S) if given.start_s else 0
+        yield Stream(number, start, given.item_bytes or rate * 1000 / 8 / given.items_per_s)
+
+
+def arrivals(scenario: BufferScenario, stream: Stream) -> Iterator[Arrival]:
+    """Yield the items of a stream. Each stream draws by itself, so that nothing else that happens in a run plays a
+    part."""
+    given, draw = scenario.streams, random.Random(f"items {scenario.seed}/{stream.number}")
+    spread = given.item_spread
+    shift = -spread * spread / 2  # so that the mean stays
+    made = 0
+    while given.items is None or made < given.items:
+        factor = draw.lognormvariate(shift, spread) if spread else 1.0
+        yield Arrival(stream.start + round(made * S / given.items_per_s), stream.mean_bytes * factor)
+        made += 1

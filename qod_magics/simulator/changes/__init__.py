@@ -1,1 +1,0 @@
-"""Changes of a simulated cluster while it runs: instances, task managers, parallelism, fusing."""

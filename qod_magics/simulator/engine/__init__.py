@@ -1,1 +1,0 @@
-"""Rows and CPU in virtual time: vectorised, exact in rows."""

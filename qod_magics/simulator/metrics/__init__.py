@@ -1,1 +1,0 @@
-"""Reports and observations of a simulated cluster, as a live one gives them."""

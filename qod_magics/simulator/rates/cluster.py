@@ -1,0 +1,259 @@
+"""The simulator as a Runtime: observed and controlled like a live cluster, in virtual time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from qod_magics.controller.clock import ManualClock
+from qod_magics.core.actions import Action, AddNode, Fuse, Move, Refusal, ReleaseNode, Scale, Unfuse
+from qod_magics.core.placement import Placer, fewest_first
+from qod_magics.core.plan import Edge, Plan
+from qod_magics.core.runtime import Dials, Observation, refused
+from qod_magics.core.spares import spares_to_json
+from qod_magics.errors import QodError, TaskManagerError
+from qod_magics.simulator.rates.agenda import Agenda, Events
+from qod_magics.simulator.rates.engine import Engine
+from qod_magics.simulator.rates.fusing import Fusing
+from qod_magics.simulator.rates.instances import FAULT, Instances
+from qod_magics.simulator.rates.nodes import Nodes
+from qod_magics.simulator.rates.observe import Observer
+from qod_magics.simulator.rates.reports import Reports
+from qod_magics.simulator.rates.rescaling import Rescaling
+from qod_magics.simulator.rates.simulation import Fault, Simulation
+from qod_magics.simulator.rates.wiring import Column, Wiring
+
+#: Number of samples of the arrivals that are kept.
+SEEN = 16
+
+
+class SimulatedCluster:
+    """A Runtime whose time passes only in `advance`. Deterministic: the same simulation runs the same, bit for bit.
+
+    Task managers, and applications, without an event of their own start at second 0. `place` places instances.
+    """
+
+    supports: frozenset[type[Action]] = frozenset({Move, Scale, AddNode, ReleaseNode, Fuse, Unfuse})
+
+    def __init__(self, simulation: Simulation, clock: ManualClock | None = None, place: Placer = fewest_first) -> None:
+        self.simulation = simulation
+        self.clock = clock or ManualClock()
+        self.engine = Engine(simulation, Wiring.of(simulation.tasks))
+        self.reports = Reports(self.engine, simulation.metrics, simulation.period_s)
+        self._agenda, self._events = Agenda(), Events()
+        self._instances = Instances(simulation, self.engine, self.reports, self._agenda, self._events, place)
+        self.nodes = Nodes(simulation, self.engine, self._agenda, self._events, self._instances)
+        self._rescaling = Rescaling(self.engine, self._agenda, self._events, self._instances, self.nodes)
+        self._fusing = Fusing(self.engine, self._agenda, self._events, self._instances)
+        self._observer = Observer(simulation, self.engine, self.reports, self.clock.wall().timestamp())
+        self._task = {task.id: t for t, task in enumerate(simulation.tasks)}
+        self._edges, self._keep = self.wiring.edges, Column[Edge](self.wiring.edges)
+        self._accept, self._desired = Column(self._task), Column(self._task)
+        self._seen = deque([(0.0, self.engine.came[: self.wiring.sources].copy())], maxlen=SEEN)  #: (second, rows)
+        self._pauses = 0  #: broker pauses under way
+        self._mutes = np.zeros(len(simulation.machines), int)  #: metrics faults under way, by task manager
+        self._until = 0.0  #: virtual second that `advance` was asked to reach
+        self._schedule()
+
+    def __repr__(self) -> str:
+        managers, instances = len(self.simulation.machines), len(self.wiring.instances)
+        return f"simulated cluster of {managers} task managers and {instances} instances at {self.now:.1f} s"
+
+    @property
+    def wiring(self) -> Wiring:
+        """The tasks as arrays."""
+        return self.engine.wiring
+
+    # -- the protocol --------------------------------------------------------------------------------------------------
+
+    def observe(self) -> Observation:
+        """Return the current observation. Raises TaskManagerError while no task manager is up."""
+        if not self.engine.up.any():
+            raise TaskManagerError("No task manager is up.")
+        instances = self._instances
+        spares = spares_to_json(self.nodes.spares()) if self.simulation.is_elastic else {}
+        return self._observer.observe(instances.active, instances.there, self._events.take(), spares)
+
+    def apply(self, plan: Plan, dials: Dials) -> None:
+        """Set the dials after `dial_delay_s`, and begin the actions; a refused one becomes an event."""
+        self._agenda.at(self.now + self.simulation.metrics.dial_delay_s, lambda: self._turn(plan, dials))
+        for action in plan.actions:
+            try:
+                self._act(action)
+            except TaskManagerError as error:
+                self._events.add(refused(Refusal(action, str(error))))
+
+    def place_by(self, placer: Placer) -> None:
+        """Place instances with `placer` from now on."""
+        self._instances.place = placer
+
+    def input_rates(self, over_s: float) -> Mapping[str, float]:
+        """Input rate of each source since the last `advance` that ended at least `over_s` seconds ago, rows/s."""
+        then, before = next(
+            (seen for seen in reversed(self._seen) if seen[0] <= self.now - over_s + 1e-9), self._seen[0]
+        )
+        sources = self.wiring.sources
+        came = (self.engine.came[:sources] - before) / max(self.now - then, 1e-9)
+        return (
+            {self.wiring.edge_names[e]: float(came[e]) for e in range(sources) if self.engine.listening[e]}
+            if self.now > then
+            else {}
+        )
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the start."""
+        return self.engine.now
+
+    def advance(self, seconds: float) -> None:
+        """Advance virtual time and the clock. The cluster follows in whole steps."""
+        self._until += seconds
+        for _ in range(round(self._until / self.engine.step_s) - self.engine.steps):
+            self._agenda.run(self.now)
+            self.engine.step()
+            self.reports.collect(self.engine.batches_over())
+        self.clock.advance(seconds)
+        self._seen.append((self.now, self.engine.came[: self.wiring.sources].copy()))
+
+    # -- user actions --------------------------------------------------------------------------------------------------
+
+    def start_tasks(self, names: Iterable[str]) -> None:
+        """Start these tasks, placed by the policy. They read from the latest offsets on."""
+        self._instances.start_tasks(self._task[name] for name in names)
+
+    def stop_tasks(self, names: Iterable[str]) -> None:
+        """Stop these tasks. Their backlog stays; rows that arrive from now on are not kept for them."""
+        tasks = [self._task[name] for name in names]
+        self._fusing.separate(tasks)
+        self._instances.stop_tasks(tasks)
+        for task in tasks:
+            self._rescaling.forget(task)
+
+    def add_task_manager(self, id: str) -> None:
+        """A task manager joins; instances without one start there. Raises TaskManagerError when it is up already, or
+        when the simulation has none of that name."""
+        self.nodes.add(id)
+
+    def remove_task_manager(self, id: str) -> None:
+        """A task manager leaves; its instances move to the others. Raises TaskManagerError when it is not up, or is
+        the last one and has instances."""
+        self.nodes.remove(id)
+
+    def move(self, instance: str, target: str, why: str) -> None:
+        """Begin to move an instance. Raises TaskManagerError when there is no such instance or task manager."""
+        self._instances.move(self._instances.named(instance), self.nodes.up(target), why)
+
+    # -- faults --------------------------------------------------------------------------------------------------------
+
+    def lose(self, id: str) -> None:
+        """A task manager is killed; its instances start on the others. Does nothing when it is not up."""
+        self.nodes.lose(id)
+
+    def fail(self, name: str) -> None:
+        """An instance's query fails. Does nothing when it does not run."""
+        self._instances.fail(self._instances.number[name])
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        scenario = self.simulation.scenario
+        first = {event.target: event.action for event in reversed(scenario.events)}
+        late = {target for target, action in first.items() if action == "add_task_manager"}
+        for machine in self.simulation.machines:
+            if machine.id not in late and not machine.waits:
+                self.add_task_manager(machine.id)
+        started = {target for target, action in first.items() if action == "start_application"}
+        self.start_tasks(task.id for task in self.simulation.tasks if task.application not in started)
+        for event in scenario.events:
+            self._agenda.at(event.at_s, lambda event=event: self._happen(event.action, event.target))  # type: ignore[misc]
+        for fault in self.simulation.faults:
+            self._agenda.at(fault.at_s, lambda fault=fault: self._break(fault))  # type: ignore[misc]
+
+    def _act(self, action: Action) -> None:
+        """Begin an action of a plan. Raises TaskManagerError."""
+        match action:
+            case Move():
+                self._begin_move(action)
+            case Scale():
+                if self._fusing.concerns(action.task):
+                    raise TaskManagerError(f"{action.task} is being fused or parted: scale it once that is done.")
+                self._rescaling.begin(action)
+            case Fuse() | Unfuse():
+                self._fusing.begin(action, self._rescaling.under_way)
+            case AddNode(kind, why):
+                self.nodes.start(kind, why)
+            case ReleaseNode(id, why):
+                self.nodes.release(id, why)
+            case _:
+                can = ", ".join(sorted(kind.__name__ for kind in self.supports))
+                raise TaskManagerError(f"A simulated cluster supports {can}, not {type(action).__name__}.")
+
+    def _begin_move(self, move: Move) -> None:
+        """Begin a move of a plan, unless it is under way or done. Raises TaskManagerError."""
+        instances = self._instances
+        instance, machine = instances.named(move.instance), self.nodes.up(move.to)
+        running = bool(self.engine.running[instance])
+        if self.engine.where[instance] == machine and (running or instances.under_way(instance)):
+            return
+        if not running:
+            raise TaskManagerError(f"{move.instance} does not run now.")
+        instances.move_soon(instance, machine, move.why)
+
+    def _happen(self, action: str, target: str) -> None:
+        try:
+            self._do(action, target)
+        except QodError as error:
+            self._events.tell("scenario-failed", why=f"{action} {target}: {error}")
+
+    def _do(self, action: str, target: str) -> None:
+        if action == "add_task_manager":
+            self.add_task_manager(target)
+        elif action == "remove_task_manager":
+            self.remove_task_manager(target)
+        else:
+            names = [task.id for task in self.simulation.tasks if task.application == target]
+            (self.start_tasks if action == "start_application" else self.stop_tasks)(names)
+
+    def _turn(self, plan: Plan, dials: Dials) -> None:
+        engine = self.engine
+        if engine.wiring.edges is not self._edges:
+            self._edges, self._keep = engine.wiring.edges, Column[Edge](engine.wiring.edges)
+        engine.turn(
+            self._keep.of(dials.keep, engine.keep),
+            self._accept.of(dials.accept, engine.accept),
+            self._desired.of(plan.desired, engine.desired) if engine.any_loses else engine.desired,
+        )
+
+    def _break(self, fault: Fault) -> None:
+        if fault.kind == "broker-pause":
+            self._pause(1)
+            self._agenda.at(self.now + fault.for_s, lambda: self._pause(-1))
+        elif fault.kind == "slow-metrics":
+            machine = self.nodes.known(fault.target or "")
+            self._mute(machine, 1)
+            self._agenda.at(self.now + fault.for_s, lambda: self._mute(machine, -1, fault.for_s))
+        elif fault.kind == "task-manager-lost":
+            self.lose(fault.target or "")
+        else:
+            self.fail(fault.target or "")
+
+    def _pause(self, more: int) -> None:
+        """Pauses of the broker may overlap."""
+        self._pauses += more
+        self.engine.broker_down = self._pauses > 0
+
+    def _mute(self, machine: int, more: int, after_s: float = 0.0) -> None:
+        """Faults of a task manager's metrics may overlap."""
+        muted = bool(self._mutes[machine])
+        self._mutes[machine] += more
+        self.reports.muted[machine] = now = bool(self._mutes[machine])
+        if now != muted and self.engine.up[machine]:
+            id = self.simulation.machines[machine].id
+            if now:
+                self._events.tell("metrics-missing", task_manager=id, why=FAULT)
+            else:
+                self._events.tell("metrics-back", task_manager=id, after_s=after_s)

@@ -1,0 +1,320 @@
+"""The life of instances in a simulated cluster: placement, start, move, failure, restart, stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from qod_magics.core.placement import Placer, Unplaced
+from qod_magics.core.snapshot import Instance, TaskManager
+from qod_magics.errors import TaskManagerError, nearest
+from qod_magics.simulator.rates.agenda import Agenda, Events
+from qod_magics.simulator.rates.engine import NOWHERE, Engine
+from qod_magics.simulator.rates.reports import Reports
+from qod_magics.simulator.rates.simulation import Simulation
+
+
+def what_is_placed(
+    simulation: Simulation, engine: Engine, reports: Reports, forbidden: Mapping[int, Collection[str]]
+) -> tuple[list[Unplaced], list[TaskManager], list[Instance]]:
+    """Return the instances to place, the task managers that are up, and the other instances on them, with their last
+    CPU.
+
+    `forbidden`: by the index of an instance to place, the task managers that are excluded.
+    """
+    wiring, machines = engine.wiring, simulation.machines
+    there = dict.fromkeys(np.flatnonzero(engine.up).tolist())
+    ever = reports.ever
+    seconds = np.maximum(reports.window_to.at - reports.window_from.at, 1e-9)
+    cpu: list[float] = (100.0 * (reports.window_to.cpu - reports.window_from.cpu) / seconds).tolist()
+
+    def task(i: int) -> str:
+        name: str = wiring.tasks[wiring.instance_task[i]].id
+        return name
+
+    running = [
+        Instance(wiring.instances[i], task(i), machines[int(engine.where[i])].id, 0.0, cpu[i], not ever[i])
+        for i in np.flatnonzero(engine.where != NOWHERE).tolist()
+        if int(engine.where[i]) in there and i not in forbidden
+    ]
+    load = dict.fromkeys((machines[m].id for m in there), 0.0)
+    for instance in running:
+        load[instance.task_manager] += instance.cpu
+    managers = [TaskManager(machines[m].id, machines[m].planned, load[machines[m].id]) for m in there]
+    unplaced = [
+        Unplaced(wiring.instances[i], task(i), cpu[i] if ever[i] else None, frozenset(closed))
+        for i, closed in forbidden.items()
+    ]
+    return unplaced, managers, running
+
+
+#: Back-off between restarts of a failing query, virtual seconds, as on a live cluster; after the last it stays stopped.
+BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
+#: The reason that events give for a failure.
+FAULT = "a fault of the scenario"
+#: A query that ran this long has recovered: its failure count is reset.
+RECOVERED_AFTER_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A move under way, for the event that ends it."""
+
+    source: str
+    stopped_at: float
+    why: str
+
+
+class Instances:
+    """The instances of a cluster, and their state. `place` places those without a task manager."""
+
+    def __init__(
+        self, simulation: Simulation, engine: Engine, reports: Reports, agenda: Agenda, events: Events, place: Placer
+    ) -> None:
+        self.place = place
+        self._simulation, self._engine, self._reports = simulation, engine, reports
+        self._agenda, self._events = agenda, events
+        self._random = np.random.default_rng([simulation.scenario.seed, 0])
+        wiring = engine.wiring
+        self._machine = {machine.id: m for m, machine in enumerate(simulation.machines)}
+        self.number = {name: i for i, name in enumerate(wiring.instances)}
+        self.active = np.zeros(len(wiring.tasks), bool)  #: started, by task
+        self.parallelism = np.array([task.parallelism for task in wiring.tasks])  #: by task
+        self._failures = np.zeros(len(wiring.instances), int)
+        self._given_up: set[int] = set()  #: instances that failed too often
+        self._moves: dict[int, _Move] = {}  #: by instance
+        self.run = np.zeros(len(wiring.instances), int)  #: run number; calls for earlier runs are void
+        self.started: list[Callable[[int], object]] = []  #: called with each instance that starts again
+        self.relist()
+
+    def __repr__(self) -> str:
+        return f"{int(self.there.sum())} instances"
+
+    # -- state ---------------------------------------------------------------------------------------------------------
+
+    def relist(self) -> None:
+        """Find which there are, after a change of the tasks."""
+        wiring = self._engine.wiring
+        task = wiring.instance_task
+        #: by instance: its task is started, and it is one of those that the task runs with
+        self.there = self.active[task] & (wiring.instance_number < self.parallelism[task])
+        self._engine.listening = self.active[wiring.edge_target]
+
+    def named(self, name: str) -> int:
+        """Return the index of an instance. Raises TaskManagerError unless its task is started and runs with it."""
+        instance = self.number.get(name)
+        if instance is None or not self.there[instance]:
+            known = [known for known, i in self.number.items() if self.there[i]]
+            raise TaskManagerError(f"There is no instance {name!r}.{nearest(name, known)}")
+        return instance
+
+    def of(self, task: int) -> list[int]:
+        """The instances that a task can have, of which it runs with the first `parallelism`."""
+        first = int(self._engine.wiring.first_instance[task])
+        return list(range(first, first + self._engine.wiring.tasks[task].partitions))
+
+    def on(self, machine: int) -> list[int]:
+        """The instances that are, or were last, on a task manager."""
+        found: list[int] = np.flatnonzero(self._engine.where == machine).tolist()
+        return found
+
+    def stay_stopped(self, instance: int) -> bool:
+        """Return whether it failed too often to be restarted."""
+        return instance in self._given_up
+
+    def home(self, instance: int) -> str:
+        """Return the current or last task manager of an instance."""
+        where = int(self._engine.where[instance])
+        return "?" if where == NOWHERE else self._simulation.machines[where].id
+
+    def targets(self, forbidden: Mapping[int, Collection[str]]) -> Mapping[int, int]:
+        """Return the policy's task managers for these instances, without those it names."""
+        names = self._engine.wiring.instances
+        found = self.place(*what_is_placed(self._simulation, self._engine, self._reports, forbidden))
+        by_name = {names[i]: i for i in forbidden}
+        return {by_name[name]: self._machine[target] for name, target in found.items()}
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def start_tasks(self, tasks: Iterable[int]) -> None:
+        """Start these tasks, placed by the policy."""
+        chosen = set(tasks)
+        self.active[sorted(chosen)] = True
+        self.relist()
+        task = self._engine.wiring.instance_task.tolist()
+        self._begin(self.targets({i: () for i, t in enumerate(task) if t in chosen and self.there[i]}))
+
+    def stop_tasks(self, tasks: Iterable[int]) -> None:
+        """Stop these tasks; their backlog stays."""
+        for task in tasks:
+            self.active[task] = False
+            for i in self.of(task):
+                self.halt(i)
+                self._forget(i)
+        self.relist()
+
+    def assign_partitions(self, task: int, parallelism: int) -> None:
+        """Assign the partitions of a task, whose instances are stopped, to this many of them."""
+        self._reports.renew(self.of(task), retired=self.of(task)[parallelism:])
+        self._engine.assign_partitions(task, parallelism)
+        self.parallelism[task] = parallelism
+        for i in self.of(task)[parallelism:]:
+            self._forget(i)
+        self._given_up.difference_update(self.of(task))
+        self.relist()
+
+    def replace(self, gone: Collection[int], made: Collection[int]) -> None:
+        """Replace tasks by others that read the same rows; the instances of all of them are stopped."""
+        for task in (*gone, *made):
+            self._reports.renew(self.of(task), retired=self.of(task))
+            self._given_up.difference_update(self.of(task))
+            self.active[task] = task in made
+        for task in gone:
+            for i in self.of(task):
+                self._forget(i)
+
+    def _forget(self, instance: int) -> None:
+        self._engine.where[instance] = NOWHERE
+        self._moves.pop(instance, None)
+        self._given_up.discard(instance)
+        self._failures[instance] = 0
+
+    def _begin(self, targets: Mapping[int, int]) -> None:
+        """These instances begin to work, each on its task manager."""
+        for instance, machine in targets.items():
+            self._engine.start(instance, machine, fresh=True)
+            self.run[instance] += 1
+        self._reports.begin(np.array(list(targets), int), self._random.uniform(0.0, 1.0, len(targets)))
+
+    def halt(self, instance: int) -> None:
+        """Stop an instance; what it did so far counts."""
+        self._engine.stop(instance)
+        self._reports.end(instance)
+        self.run[instance] += 1
+
+    def kill(self, instance: int) -> None:
+        """End an instance in the middle of a batch: its work since the last commit is repeated."""
+        if self._engine.running[instance]:
+            self._engine.give_back(instance, self._reports.committed)
+        self.halt(instance)
+
+    def _down_s(self) -> float:
+        moves = self._simulation.moves
+        return float(moves.down_s * self._random.uniform(1.0 - moves.spread, 1.0 + moves.spread))
+
+    def batch_left_s(self, instance: int) -> float:
+        """Return how long a stop waits for the end of an instance's batch, seconds."""
+        return min(float(self._reports.next_at[instance]) - self._engine.now, self._simulation.moves.wait_s)
+
+    def move_soon(self, instance: int, machine: int, why: str) -> None:
+        """Move an instance at the end of its batch, but after `wait_s` at the latest."""
+        wait_s = self.batch_left_s(instance)
+        if wait_s <= 0.0:
+            self.move(instance, machine, why)
+            return
+        run = int(self.run[instance])
+
+        def stop() -> None:
+            if self.run[instance] == run and self._engine.running[instance] and self._engine.up[machine]:
+                self.move(instance, machine, why)
+
+        self._agenda.at(self._engine.now + wait_s, stop)
+
+    def under_way(self, instance: int) -> bool:
+        """Return whether it is being moved."""
+        return instance in self._moves
+
+    def move(self, instance: int, machine: int, why: str) -> None:
+        """Stop an instance and start it elsewhere."""
+        if self._engine.running[instance] and machine == self._engine.where[instance]:
+            return
+        self._moves[instance] = _Move(self.home(instance), self._engine.now, why)
+        self.halt(instance)
+        self.start_on(instance, machine)
+
+    def start_on(self, instance: int, machine: int) -> None:
+        """Start an instance on a task manager after its downtime, unless it is stopped or started before."""
+        self._engine.where[instance] = machine
+        self.run[instance] += 1
+        run = int(self.run[instance])
+
+        def arrive() -> None:
+            if self.run[instance] == run:
+                self._begin({instance: machine})
+                self._tell_arrival(instance)
+
+        self._agenda.at(self._engine.now + self._down_s(), arrive)
+
+    def _tell_arrival(self, instance: int) -> None:
+        name, where = self._engine.wiring.instances[instance], self.home(instance)
+        move = self._moves.pop(instance, None)
+        if move is not None:
+            took_s = round(self._engine.now - move.stopped_at, 3)
+            detail = {"instance": name, "from": move.source, "to": where, "took_s": took_s, "why": move.why}
+            self._events.tell("move", **detail)
+        elif self._failures[instance]:
+            failures = int(self._failures[instance])
+            self._events.tell("query-restarted", instance=name, task_manager=where, after=FAULT, failures=failures)
+        for call in self.started:
+            call(instance)
+
+    def fail(self, instance: int) -> None:
+        """An instance's query fails. Does nothing when it does not run."""
+        engine = self._engine
+        if not engine.running[instance]:
+            return
+        if engine.now - engine.started_at[instance] > RECOVERED_AFTER_S:
+            self._failures[instance] = 0
+        failures = int(self._failures[instance])
+        ids = {"instance": engine.wiring.instances[instance], "task_manager": self.home(instance)}
+        self.kill(instance)
+        if failures >= len(BACK_OFF_S):
+            self._given_up.add(instance)
+            self._events.tell("query-failed", **ids, why=FAULT, gave_up=True, failures=failures)
+            return
+        self._failures[instance] += 1
+        self._events.tell("query-failed", **ids, why=FAULT, retry_in_s=BACK_OFF_S[failures])
+        self._restart_after(instance, BACK_OFF_S[failures])
+
+    def lose(self, machine: int) -> None:
+        """A task manager is down: the instances there start on the others."""
+        id = self._simulation.machines[machine].id
+        orphans = self.on(machine)
+        names = [self._engine.wiring.instances[i] for i in orphans]
+        self._events.tell("task-manager-lost", task_manager=id, instances=names, why="its process ended")
+        for instance in orphans:
+            self.kill(instance)
+            if instance not in self._given_up:
+                self._engine.where[instance] = NOWHERE
+                self._moves[instance] = _Move(id, self._engine.now, f"{id} was lost")
+                self._restart_after(instance, self._simulation.moves.detect_s)
+
+    def _restart_after(self, instance: int, seconds: float) -> None:
+        """Restart an instance after this many seconds, unless it is started or stopped before."""
+        run = int(self.run[instance])
+
+        def again() -> None:
+            if self.run[instance] == run:
+                self.restart(instance)
+
+        self._agenda.at(self._engine.now + seconds, again)
+
+    def restart(self, instance: int) -> None:
+        """Restart an instance from its checkpoint: on its task manager, or on another if that is down."""
+        machine = int(self._engine.where[instance])
+        if machine == NOWHERE or not self._engine.up[machine]:
+            target = self.targets({instance: ()}).get(instance)
+            if target is None:
+                return  # it waits until a task manager joins
+            machine = target
+        self.start_on(instance, machine)
+
+    def place_again(self) -> None:
+        """Restart the instances of started tasks that have no task manager."""
+        where = self._engine.where
+        unplaced = self.there & ((where == NOWHERE) | ~self._engine.up[where])
+        for instance in np.flatnonzero(unplaced).tolist():
+            if instance not in self._given_up:
+                self.restart(instance)

@@ -1,0 +1,245 @@
+"""What a cluster of segments is made of, and what is asked of it. In JSON, with seconds, milliseconds and bytes:
+
+    {"engine": "segments",
+     "segments": {"kept": 21,             # that queries may ask for: a new one takes the place of the oldest
+                  "slice_s": 60,          # a new one after each such time; absent: none
+                  "handoff_s": 10,        # from its end until queries ask for it
+                  "bytes": [300e6, 700e6]},                 # least and most, uniform
+     "nodes": [{"count": 20, "cores": 1, "memory_bytes": 8e9}],  # memory: absent: unlimited
+     "clients": {"count": 20, "queries_per_s": 6,          # each; at random times (Poisson)
+                 "burst": 0},             # queries in all that are asked at once at the end
+     "queries": {"kinds": [{"name": "group-by", "share": 0.4, "ms": 12}],  # mean CPU time of a pair, exponential
+                 "zipf": 1.2,             # exponent of the number of slices that a query covers
+                 "behind": [1.0]},        # weights: how many slices behind the newest one it ends: 0, 1, ...
+     "deep_storage": {"latency_ms": 100, "bytes_per_s": 250e6},  # of each node, one segment at a time
+     "round_s": 5, "duration_s": 175, "warm_up_s": 25, "seed": 1, "policy": "getafix",
+     "policies": {"getafix": {"balance": true}}, "given": {}, "chosen": {}}
+
+`policies` are options by policy. `given` and `chosen` are notes: which numbers a source states, and by what the others
+were chosen.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from qod_magics.core.nanoseconds import MS, S
+from qod_magics.data.fields import Fields, is_number
+from qod_magics.data.objects import read_json
+
+ENGINE = "segments"  #: of a scenario's field `engine`
+
+_TOP = (
+    *("engine", "segments", "nodes", "clients", "queries", "deep_storage", "round_s", "duration_s", "warm_up_s"),
+    *("seed", "policy", "policies", "given", "chosen"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """One node that holds segments and answers pairs."""
+
+    name: str
+    cores: int = 1  #: pairs that it answers at a time
+    memory: int | None = None  #: bytes that policies see; None: unlimited. The cluster loads beyond it, too
+
+
+@dataclass(frozen=True, slots=True)
+class QueryKind:
+    """A kind of query."""
+
+    name: str
+    share: float  #: of all queries, relative to the other kinds
+    mean: int  #: CPU time of one pair, ns: exponential
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentScenario:
+    """A run, but for its policy. Times in ns, sizes in bytes, rates per second."""
+
+    nodes: tuple[NodeInfo, ...]
+    kinds: tuple[QueryKind, ...]
+    kept: int  #: segments that queries may ask for
+    bytes: tuple[int, int]  #: of a segment: least and most
+    clients: int
+    queries_per_s: float  #: of each client
+    duration: int  #: queries are asked until then, and answered to the last one
+    slice: int | None = None  #: a segment's stretch of time; None: none is added
+    handoff: int = 0  #: from the end of a segment until queries ask for it: the time to place its first copy
+    zipf: float = 1.2
+    behind: tuple[float, ...] = (1.0,)
+    load_latency: int = 0
+    load_rate: int = 1_000_000_000  #: bytes/s of each node, from deep storage
+    round: int = 5 * S
+    warm_up: int = 0  #: not measured
+    burst: int = 0  #: queries that are asked at once when the duration is over
+    seed: int = 1
+
+    policy: str = "getafix"
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  #: by policy
+
+    @classmethod
+    def read(cls, path: str | Path) -> SegmentScenario:
+        """From a JSON file. Raises ScenarioError: it can't be read, or has wrong values."""
+        return cls.from_json(read_json(path))
+
+    @classmethod
+    def from_json(cls, value: Any) -> SegmentScenario:
+        """From the JSON form of this module's docstring. Raises ScenarioError, one line that names the field."""
+        top = Fields(value, "the scenario", _TOP)
+        if "engine" in top and top.text("engine") != ENGINE:
+            top.refuse("engine", f"be {ENGINE!r}")
+        segments = Fields(top.any("segments"), "segments", ("kept", "slice_s", "handoff_s", "bytes"))
+        clients = Fields(top.any("clients"), "clients", ("count", "queries_per_s", "burst"))
+        queries = Fields(top.any("queries"), "queries", ("kinds", "zipf", "behind"))
+        storage = Fields(top.any("deep_storage"), "deep_storage", ("latency_ms", "bytes_per_s"))
+        kept = segments.whole("kept", at_least=1, default=0)
+        slice_ = round(segments.number("slice_s", above=0.0) * S) if "slice_s" in segments else None
+        handoff = round(segments.number("handoff_s", default=0.0) * S)
+        if slice_ is not None and handoff >= slice_:
+            segments.refuse("handoff_s", "be below slice_s, so that a segment is there before the next one ends")
+        duration = round(top.number("duration_s", above=0.0) * S)
+        warm_up = round(top.number("warm_up_s", default=0.0) * S)
+        if warm_up >= duration:
+            top.refuse("warm_up_s", "be below duration_s, or nothing is measured")
+        return cls(
+            nodes=_nodes(top),
+            kinds=_kinds(queries),
+            kept=kept,
+            bytes=_bytes(segments),
+            clients=clients.whole("count", at_least=1, default=1),
+            queries_per_s=clients.number("queries_per_s", above=0.0),
+            duration=duration,
+            slice=slice_,
+            handoff=handoff,
+            zipf=queries.number("zipf"),
+            behind=_behind(queries, kept),
+            load_latency=round(storage.number("latency_ms") * MS),
+            load_rate=round(storage.number("bytes_per_s", above=0.0)),
+            round=round(top.number("round_s", above=0.0, default=5.0) * S),
+            warm_up=warm_up,
+            burst=clients.whole("burst", at_least=0, default=0),
+            seed=top.whole("seed", at_least=0, default=1),
+            policy=top.text("policy", default="getafix"),
+            options=_options(top),
+        )
+
+
+def _nodes(top: Fields) -> tuple[NodeInfo, ...]:
+    found: list[NodeInfo] = []
+    for i, each in enumerate(top.items("nodes", "nodes")):
+        fields = Fields(each, f"nodes[{i}]", ("count", "cores", "memory_bytes"))
+        memory = round(fields.number("memory_bytes", above=0.0)) if "memory_bytes" in fields else None
+        cores = fields.whole("cores", at_least=1, default=1)
+        for _ in range(fields.whole("count", at_least=1, default=1)):
+            found.append(NodeInfo(f"node{len(found) + 1}", cores, memory))
+    if not found:
+        top.refuse("nodes", 'be a list of one at least, such as {"count": 20, "cores": 1}')
+    return tuple(found)
+
+
+def _kinds(queries: Fields) -> tuple[QueryKind, ...]:
+    found = []
+    for i, each in enumerate(queries.items("kinds", "kinds of queries")):
+        fields = Fields(each, f"queries.kinds[{i}]", ("name", "share", "ms"))
+        mean = round(fields.number("ms", above=0.0) * MS)
+        found.append(QueryKind(fields.text("name"), fields.number("share", above=0.0), mean))
+    if not found:
+        queries.refuse("kinds", 'be a list of one at least, such as {"name": "top-n", "share": 1, "ms": 10}')
+    return tuple(found)
+
+
+def _bytes(segments: Fields) -> tuple[int, int]:
+    sizes = segments.items("bytes", "two numbers")
+    if len(sizes) != 2 or not all(is_number(size) for size in sizes) or not 1 <= sizes[0] <= sizes[1]:
+        segments.refuse("bytes", "be the least and the greatest size, such as [3e8, 7e8]")
+    return round(sizes[0]), round(sizes[1])
+
+
+def _behind(queries: Fields, kept: int) -> tuple[float, ...]:
+    weights = queries.items("behind", "weights") or [1.0]
+    if not all(is_number(weight) and weight >= 0 for weight in weights) or not sum(weights):
+        queries.refuse("behind", "be weights of 0 or more, one above 0 at least")
+    if len(weights) > kept:
+        queries.refuse("behind", f"reach back no further than the {kept} segments that are kept")
+    return tuple(float(weight) for weight in weights)
+
+
+def _options(top: Fields) -> Mapping[str, Mapping[str, Any]]:
+    if "policies" not in top:
+        return {}
+    value = top.any("policies")
+    if not isinstance(value, Mapping) or not all(isinstance(each, Mapping) for each in value.values()):
+        top.refuse("policies", 'be options by policy, such as {"getafix": {"balance": true}}')
+    return value
+
+
+class Asked(NamedTuple):
+    """A query, and what it takes."""
+
+    at: int  #: ns
+    kind: int
+    newest: int  #: slice, by number; it covers this one and those before it
+    work: tuple[int, ...]  #: CPU time of each pair, ns, from the newest slice backwards
+
+
+class Slices:
+    """When each slice ends, when queries may ask for it, and its size. Numbered from 0, the oldest at the start."""
+
+    def __init__(self, scenario: SegmentScenario) -> None:
+        self.scenario = scenario
+        draw = random.Random(f"sizes {scenario.seed}")
+        number = scenario.kept
+        if scenario.slice is not None:
+            number += -(-scenario.duration // scenario.slice)
+        self.size = [draw.randint(*scenario.bytes) for _ in range(number)]
+
+    def name(self, number: int) -> str:
+        """As policies know it."""
+        return f"slice{number:04d}"
+
+    def newest(self, at: int) -> int:
+        """The newest slice that queries may ask for."""
+        given = self.scenario
+        if given.slice is None or at < given.handoff:
+            return given.kept - 1
+        return given.kept - 1 + (at - given.handoff) // given.slice
+
+
+class Weighted:
+    """Draws positions by weight."""
+
+    def __init__(self, weights: Sequence[float]) -> None:
+        self._until = list(accumulate(weights))
+
+    def draw(self, source: random.Random) -> int:
+        """Return a position."""
+        return min(bisect(self._until, source.random() * self._until[-1]), len(self._until) - 1)
+
+
+def queries(scenario: SegmentScenario) -> Iterator[Asked]:
+    """Yield all queries of a run in their order, at random times (Poisson), and those of the burst at its end."""
+    draw, slices = random.Random(f"queries {scenario.seed}"), Slices(scenario)
+    kinds = Weighted([kind.share for kind in scenario.kinds])
+    behind = Weighted(scenario.behind)
+    lengths = Weighted([length**-scenario.zipf for length in range(1, scenario.kept + 1)])
+    rate = scenario.clients * scenario.queries_per_s / S  # per ns
+    at, left = 0.0, scenario.burst
+    while True:
+        if at < scenario.duration:
+            at = min(at + draw.expovariate(rate), scenario.duration)
+        if at >= scenario.duration:
+            if not left:
+                return
+            left -= 1
+        kind, back = kinds.draw(draw), behind.draw(draw)
+        length = min(lengths.draw(draw) + 1, scenario.kept - back)
+        mean = scenario.kinds[kind].mean
+        work = tuple(1 + round(draw.expovariate(1 / mean)) for _ in range(length))
+        yield Asked(round(at), kind, slices.newest(round(at)) - back, work)

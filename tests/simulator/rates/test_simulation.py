@@ -1,0 +1,238 @@
+"""The file format: what is wrong is refused in one line that names it, and the way to JSON and back changes nothing."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from qod_magics.errors import ScenarioError
+from qod_magics.simulator import Simulation
+from qod_magics.simulator.rates.simulation import FAULTS, Metrics, Moves
+from tests.simulator.rates.scenarios import LEFT, RIGHT, SOURCE, scenario, simulations
+
+GOOD: dict[str, Any] = scenario(
+    seed=3,
+    phases=[{"name": "calm", "from_s": 0}, {"name": "busy", "from_s": 20}],
+    topics=[{"topic": "rows", "rate": [[0, 400], [20, 400], [20, 900]]}],
+    events=[{"at_s": 10, "add_task_manager": "tm2"}, {"at_s": 20, "start_application": "more"}],
+    period_s=2.5,
+    step_s=0.5,
+    controlled=False,
+    task_managers=[
+        {"id": "tm1", "cores": 2, "planned_cores": 1.5, "background": 0.25},
+        {"id": "tm2", "background": [[0, 0], [30, 1]]},
+    ],
+    tasks=[
+        {**RIGHT, "application": "more", "keeps_weight": False, "trigger_s": 3, "mode": "micro-batch"},
+        {**LEFT, "parallelism": 2, "shares": [0.25, 0.75], "fixed": 0, "overhead": 0.1, "selectivity": 0.5},
+        {**SOURCE, "read_us": 7},
+    ],
+    metrics={"report_s": 1, "delay_s": 0, "cpu_noise": 0.1, "rate_noise": 0.2, "dial_delay_s": 1},
+    moves={"down_s": 1, "spread": 1, "start_cpu_s": 0, "slowdown": 1, "warm_up_s": 0, "detect_s": 0},
+    faults=[
+        {"at_s": 5, "kind": "task-manager-lost", "target": "tm1"},
+        {"at_s": 6, "kind": "broker-pause", "target": None, "for_s": 2},
+        {"at_s": 7, "kind": "query-failure", "target": "left.2"},
+        {"at_s": 8, "kind": "slow-metrics", "target": "tm2", "for_s": 3},
+    ],
+)
+GONE = object()
+
+#: where, the value put there (GONE: taken out), words of the message
+BAD: list[tuple[str, Any, str]] = [
+    ("", [], "scenario is []"),
+    ("", None, "scenario is None"),
+    ("polcy", "x", "unknown field 'polcy'. Did you mean 'policy'"),
+    ("seed", -1, "scenario.seed is -1"),
+    ("seed", 1.5, "scenario.seed"),
+    ("duration_s", GONE, "'duration_s'"),
+    ("duration_s", 0, "duration_s is 0: it must be above 0"),
+    ("duration_s", 10**400, "duration_s"),
+    ("duration_s", float("inf"), "duration_s"),
+    ("topics", [], "topics"),
+    ("topics", {}, "topics"),
+    ("topics.0", 3, "topics[0]"),
+    ("topics.0.topic", "", "topics[0].topic"),
+    ("topics.0.rate", GONE, "topics[0] lacks the field 'rate'"),
+    ("topics.0.rate", -1, "topics[0].rate"),
+    ("topics.0.rate", [[5, 1], [0, 1]], "topics[0].rate"),
+    ("topics.0.data", {"generator": "nothing"}, "topics[0].data"),
+    ("phases.1.from_s", 99, "phases[1].from_s"),
+    ("events.0", {"at_s": 1}, "events[0]"),
+    ("events.0.at_s", 61, "events[0].at_s"),
+    ("events.0.add_task_manager", "tm7", "event add_task_manager 'tm7': no such thing"),
+    ("events.1.start_application", "mroe", "Did you mean 'more'"),
+    ("period_s", 0, "period_s is 0: it must be above 0"),
+    ("period_s", "5", "period_s is '5': it must be a number"),
+    ("step_s", 0, "step_s"),
+    ("step_s", 3, "step_s is 3: it must not be longer than period_s"),
+    ("policy", "stream-economic", "policy is 'stream-economic'"),
+    ("policy", 3, "policy is 3"),
+    ("controlled", 1, "controlled is 1: it must be true or false"),
+    ("task_managers", [], "at least one task manager"),
+    ("task_managers", GONE, "at least one task manager"),
+    ("task_managers", "tm1", "task_managers is 'tm1': it must be a list"),
+    ("task_managers.0", "tm1", "task_managers[0]"),
+    ("task_managers.0.id", GONE, "task_managers[0] lacks the field 'id'"),
+    ("task_managers.0.id", "tm2", "task_managers has the id 'tm2' 2 times"),
+    ("task_managers.0.cores", 0, "task_managers[0].cores is 0: it must be above 0"),
+    ("task_managers.0.cores", None, "task_managers[0].cores"),
+    ("task_managers.0.cpus", 1, "task_managers[0] has an unknown field 'cpus'"),
+    ("task_managers.0.planned_cores", 0, "task_managers[0].planned_cores"),
+    ("task_managers.0.planned_cores", True, "task_managers[0].planned_cores"),
+    *(
+        ("task_managers.0.background", value, "task_managers[0].background is")
+        for value in (None, "busy", -1, [], [1, 2], [[0, 1, 2]], [[5, 1], [0, 1]], [[0, 10**400]], {"0": 1}, True)
+    ),
+    ("tasks", [], "one task"),
+    ("tasks.0", None, "tasks[0]"),
+    ("tasks.0.id", GONE, "tasks[0] lacks the field 'id'"),
+    ("tasks.0.id", "left", "tasks has the id 'left' 2 times"),
+    ("tasks.0.id", "a>b", "tasks[0].id is 'a>b': it must have no >"),
+    ("tasks.0.wrok_us", 3, "Did you mean 'work_us'"),
+    ("tasks.0.upstream", ["scr"], "task 'right' reads 'scr', which is no task. Did you mean 'src'"),
+    ("tasks.0.upstream", "src", "tasks[0].upstream is 'src': it must be a list"),
+    ("tasks.0.upstream", ["src", "src"], "tasks[0].upstream"),
+    ("tasks.0.upstream", [3], "tasks[0].upstream"),
+    ("tasks.0.upstream", False, "tasks[0].upstream"),
+    ("tasks.0.upstream", GONE, "tasks[0] must have a topic or upstream tasks"),
+    ("tasks.0.upstream", ["right"], "task 'right'"),
+    ("tasks.0.topic", "rows", "tasks[0] must have a topic or upstream tasks, one of the two"),
+    ("tasks.2.topic", "row", "task 'src' reads the topic 'row'. Did you mean 'rows'"),
+    ("tasks.2.topic", 5, "tasks[2].topic"),
+    ("tasks.2.priority", 1, "task 'src': priority and min_accuracy"),
+    ("tasks.0.priority", None, "task 'right': priority and min_accuracy"),
+    ("tasks.0.priority", 1.5, "tasks[0].priority"),
+    ("tasks.0.min_accuracy", None, "task 'right': priority and min_accuracy"),
+    ("tasks.0.min_accuracy", 1.1, "tasks[0].min_accuracy is 1.1: it must lie between 0 and 1"),
+    ("tasks.0.min_accuracy", -0.1, "tasks[0].min_accuracy"),
+    ("tasks.0.parallelism", 0, "tasks[0].parallelism"),
+    ("tasks.0.parallelism", 1.0, "tasks[0].parallelism"),
+    ("tasks.1.shares", [0.5, 0.4], "tasks[1].shares is [0.5, 0.4]: it must be 2 numbers of 0 or more whose sum is 1"),
+    *(
+        ("tasks.1.shares", value, "tasks[1].shares")
+        for value in ([1], [0.5, "0.5"], [1.5, -0.5], [0.5, None], 5, "ab", {}, False, [10**400, 0])
+    ),
+    ("tasks.0.application", 3, "tasks[0].application"),
+    ("tasks.0.max_parallelism", 0, "tasks[0].max_parallelism"),
+    ("tasks.1.max_parallelism", 1, "tasks[1].max_parallelism is 1: it must not be below the parallelism, 2"),
+    ("tasks.1.max_parallelism", 3, "tasks[1].shares is"),
+    ("tasks.0.stateful", 1, "tasks[0].stateful is 1: it must be true or false"),
+    ("tasks.0.max_latency_s", 0, "tasks[0].max_latency_s is 0: it must be above 0"),
+    ("tasks.0.max_latency_s", "1", "tasks[0].max_latency_s"),
+    ("tasks.2.max_latency_s", 1, "task 'src': max_latency_s and utility are set on tasks that nobody reads only"),
+    ("tasks.0.utility", -1, "tasks[0].utility is -1"),
+    ("tasks.2.utility", 1, "task 'src': max_latency_s and utility"),
+    ("max_task_managers", 0, "max_task_managers is 0: it must be a whole number of 1 or more"),
+    ("max_task_managers", 1.5, "max_task_managers"),
+    ("latency", 1, "latency is 1: it must be true or false"),
+    ("task_managers.0.start_s", -1, "task_managers[0].start_s"),
+    ("tasks.0.mode", "batch", "tasks[0].mode is 'batch': it must be real-time or micro-batch"),
+    ("tasks.0.keeps_weight", "yes", "tasks[0].keeps_weight"),
+    *(
+        (f"tasks.0.{name}", value, f"tasks[0].{name}")
+        for name in ("fixed", "overhead", "read_us", "work_us", "selectivity", "trigger_s", "latency_s")
+        for value in (-1, "1", None)
+    ),
+    ("metrics", None, "metrics is None"),
+    ("metrics.report_s", 0, "metrics.report_s is 0: it must be above 0"),
+    *((f"metrics.{name}", -0.1, f"metrics.{name} is -0.1") for name in Metrics.__slots__),
+    *((f"moves.{name}", "1", f"moves.{name} is '1'") for name in Moves.__slots__),
+    ("metrics.noise", 1, "metrics has an unknown field 'noise'"),
+    ("moves.down", 1, "Did you mean 'down_s'"),
+    ("moves.spread", 1.5, "moves.spread is 1.5: it must be 1 or less"),
+    ("faults.0.kind", "flood", f"faults[0].kind is 'flood': it must be one of {', '.join(FAULTS)}"),
+    ("faults.0.target", GONE, "faults[0].target"),
+    ("faults.0.target", "tm9", "fault task-manager-lost 'tm9': no such thing. Did you mean"),
+    ("faults.1.target", "broker", "faults[1].target"),
+    ("faults.2.target", "left", "fault query-failure 'left': no such thing"),
+    ("faults.2.target", "left.3", "fault query-failure 'left.3': no such thing"),
+    ("faults.0.at_s", GONE, "faults[0] lacks the field 'at_s'"),
+    ("faults.0.at_s", 61, "faults[0].at_s is 61: it must not lie after the end, second 60"),
+    ("faults.0.for_s", -1, "faults[0].for_s"),
+]
+
+
+def changed(where: str, value: Any) -> Any:
+    """GOOD with one thing put in or taken out."""
+    if not where:
+        return value
+    result = deepcopy(GOOD)
+    *path, last = (int(part) if part.isdigit() else part for part in where.split("."))
+    place: Any = result
+    for part in path:
+        place = place[part]
+    if value is GONE:
+        del place[last]
+    else:
+        place[last] = value
+    return result
+
+
+@pytest.mark.parametrize(("where", "value", "words"), BAD)
+def test_what_is_wrong_is_named_in_one_line(where: str, value: Any, words: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        Simulation.from_json(changed(where, value))
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_tasks_that_read_each_other_are_refused() -> None:
+    tasks = [SOURCE, {"id": "a", "upstream": ["src", "b"]}, {"id": "b", "upstream": ["a"]}, LEFT]
+    with pytest.raises(ScenarioError, match=r"circle: .*(a -> b|b -> a)"):
+        Simulation.from_json(scenario(tasks=tasks))
+
+
+def test_a_file_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "scenario.json"
+    file.write_text(json.dumps(GOOD), "utf-8")
+    assert Simulation.read(file) == Simulation.from_json(GOOD)
+    bad = {"missing.json": None, "cut.json": b'{"seed": 1', "bytes.json": b"\xff\xfe{", "deep.json": b"[" * 100_000}
+    for name, content in bad.items():
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(ScenarioError, match=name) as caught:
+            Simulation.read(tmp_path / name)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ScenarioError, match="can't be read"):
+        Simulation.read(tmp_path)
+
+
+def test_the_way_to_json_and_back_changes_nothing() -> None:
+    simulation = Simulation.from_json(GOOD)
+    value = json.loads(json.dumps(simulation.to_json()))
+    assert Simulation.from_json(value) == simulation
+    assert [task.id for task in simulation.tasks] == ["src", "right", "left"]  # inputs before their readers
+    assert simulation.machines[0].planned == 1.5
+    assert simulation.machines[1].planned == pytest.approx(0.9)
+
+
+def test_what_is_left_out_has_the_values_that_are_documented() -> None:
+    bare = Simulation.from_json(scenario())
+    assert Simulation.from_json(bare.to_json()) == bare
+    assert (bare.period_s, bare.step_s, bare.policy, bare.controlled) == (5.0, 0.25, "stream-economics-reactive", True)
+    assert bare.metrics == Metrics()
+    assert bare.moves == Moves()
+
+
+def test_latencies_are_measured_where_a_task_asks_for_it_or_the_user_says_so() -> None:
+    assert not Simulation.from_json(scenario()).measures_latency
+    assert Simulation.from_json(scenario(latency=True)).measures_latency
+    for asked in ({"max_latency_s": 2}, {"utility": 1}, {"max_parallelism": 3}):
+        tasks = [SOURCE, {**LEFT, **asked}, RIGHT]
+        assert Simulation.from_json(scenario(tasks=tasks)).measures_latency
+        assert not Simulation.from_json(scenario(tasks=tasks, latency=False)).measures_latency
+        simulation = Simulation.from_json(scenario(tasks=tasks, latency=False))
+        assert Simulation.from_json(json.loads(json.dumps(simulation.to_json()))) == simulation
+
+
+@settings(max_examples=30)
+@given(simulations())
+def test_any_simulation_goes_to_json_and_back(value: dict[str, Any]) -> None:
+    simulation = Simulation.from_json(value)
+    assert Simulation.from_json(json.loads(json.dumps(simulation.to_json()))) == simulation

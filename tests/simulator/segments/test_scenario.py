@@ -1,0 +1,67 @@
+"""Scenarios of segments as JSON, and what `simulate` prints of them."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+
+import pytest
+
+from qod_magics.core.nanoseconds import MS, S
+from qod_magics.errors import ScenarioError, UsageProblem
+from qod_magics.simulator.segments import SegmentScenario, simulated
+from tests.simulator.segments.clusters import SMALL, small
+
+
+def test_times_are_whole_nanoseconds(tmp_path) -> None:
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(SMALL), encoding="utf-8")
+    found = SegmentScenario.read(path)
+    assert (found.slice, found.handoff, found.round, found.kinds[0].mean) == (10 * S, 4 * S, 2 * S, 10 * MS)
+    assert [node.name for node in found.nodes] == ["node1", "node2", "node3"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"engine": "messages"}, "engine"),
+        ({"segments": {"kept": 0}}, "kept"),
+        ({"segments": {"handoff_s": 10}}, "handoff_s"),
+        ({"segments": {"bytes": [3, 2]}}, "bytes"),
+        ({"nodes": []}, "nodes"),
+        ({"nodes": [{"cpus": 1}]}, "unknown field 'cpus'"),
+        ({"queries": {"behind": [1, 1, 1, 1, 1]}}, "no further"),
+        ({"queries": {"kinds": [{"name": "a", "share": 1, "ms": 0}]}}, "above 0"),
+        ({"warm_up_s": 40}, "warm_up_s"),
+        ({"policies": {"getafix": True}}, "options by policy"),
+        ({"clients": {"queries_per_s": "many"}}, "number"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(changes, words) -> None:
+    with pytest.raises(ScenarioError, match=words) as caught:
+        small(**changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_and_a_missing_field_are_named(tmp_path) -> None:
+    with pytest.raises(ScenarioError, match=r"none\.json"):
+        SegmentScenario.read(tmp_path / "none.json")
+    value = deepcopy(SMALL)
+    del value["deep_storage"]
+    with pytest.raises(ScenarioError, match="deep_storage"):
+        SegmentScenario.from_json(value)
+
+
+def test_the_summary_tells_latency_copies_memory_and_loads() -> None:
+    text = simulated({**SMALL, "policies": {"uniform": {"copies": 3}}}, "uniform")
+    lines = text.splitlines()
+    assert lines[0].startswith("40 s of 3 nodes, 4 segments and 2 clients under uniform in ")
+    assert lines[1].startswith("latency ")
+    assert lines[2].startswith("3.00 copies of a segment; ")
+    assert lines[3].startswith("20 rounds: 9 loads of ")  # three new segments
+    assert "under getafix" in simulated(SMALL)
+
+
+def test_a_policy_that_replicates_nothing_is_named() -> None:
+    with pytest.raises(UsageProblem, match="getafix, scarlett, uniform"):
+        simulated(SMALL, "stela")
