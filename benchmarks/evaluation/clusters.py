@@ -13,8 +13,8 @@ from typing import Any
 from qod_magics.kafka.rates import PiecewiseLinear
 from qod_magics.recordings.reading import load
 from qod_magics.simulator import Simulation
-from qod_magics.simulator.fitting.fit import fit
-from qod_magics.simulator.inputs.simulation import MICRO_BATCH, Fault
+from qod_magics.simulator.rates.fitting.fit import fit
+from qod_magics.simulator.rates.simulation import MICRO_BATCH, Fault
 from qod_magics.testing.truth import Truth
 
 ROOT = Path(__file__).resolve().parents[2]
