@@ -10,6 +10,7 @@ from contextlib import redirect_stdout, suppress
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import Any
 
 MARK = re.compile(r"<!-- generated: ([a-z ]+) -->")
@@ -75,18 +76,22 @@ def commands() -> str:
 
 
 def errors() -> str:
-    """Write the public errors and their first lines as a table, each under its parent."""
-    module = import_module("qod_magics.errors")
+    """Write all errors of the package and their first lines as a table, each under its parent."""
+    import qod_magics
+    from qod_magics.errors import QodError
 
-    def below(kind: type[BaseException], depth: int) -> Iterator[tuple[str, str]]:
+    for module in walk_packages(qod_magics.__path__, "qod_magics."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+
+    def below(kind: type[BaseException], depth: int) -> Iterator[str]:
         first = (kind.__doc__ or "").strip().splitlines()[0]
-        yield "&nbsp;" * 4 * depth + f"`{kind.__name__}`", first
+        yield f"| {'&nbsp;' * 4 * depth}`{kind.__name__}` | `{kind.__module__}` | {_cell(first)} |"
         for child in sorted(kind.__subclasses__(), key=lambda each: each.__name__):
-            if child.__module__ == module.__name__:
+            if child.__module__.startswith("qod_magics."):
                 yield from below(child, depth + 1)
 
-    rows = [f"| {name} | {_cell(meaning)} |" for name, meaning in below(module.QodError, 0)]
-    return "\n".join(["| error | meaning |", "|---|---|", *rows])
+    return "\n".join(["| error | module | meaning |", "|---|---|---|", *below(QodError, 0)])
 
 
 GENERATED: dict[str, Callable[[], str]] = {

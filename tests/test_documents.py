@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import pkgutil
 import re
 import subprocess
 from collections.abc import Iterator
@@ -202,6 +203,13 @@ def test_the_site_shows_every_page_of_the_documentation() -> None:
     assert pages | labs <= shown
     assert [name for name in shown if not (ROOT / name).is_file()] == []
     assert config["strict"]
+
+
+def test_what_the_page_of_the_api_shows_is_there() -> None:
+    shown = re.findall(r"^::: ([\w.]+)$", (ROOT / "docs" / "reference" / "api.md").read_text("utf-8"), re.MULTILINE)
+    assert len(shown) > 4
+    for name in shown:
+        assert pkgutil.resolve_name(name).__doc__
 
 
 def test_generated_parts_come_from_the_code() -> None:
