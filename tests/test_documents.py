@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import pkgutil
 import re
 import subprocess
@@ -125,6 +126,13 @@ def of_benchmarks(folder: str = "benchmarks") -> frozenset[str]:
     return frozenset().union(*(re.findall(r'"(--[a-z][a-z-]*)"', text) for text in texts))
 
 
+def notebook(path: Path) -> str:
+    """A notebook as a document: its text, and its code in blocks."""
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    texts = {"markdown": "{}", "code": "```python\n{}\n```"}
+    return "\n\n".join(texts[each["cell_type"]].format("".join(each["source"])) for each in cells)
+
+
 def unknown(text: str) -> list[str]:
     """The pieces of code of a document that name a command, a target or an option that is not there."""
     return [piece for piece in code(text) if piece and not is_known(piece)]
@@ -152,7 +160,7 @@ def is_known(piece: str) -> bool:
 
 def test_the_commands_and_options_that_documents_name_are_there() -> None:
     texts = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in documents()}
-    texts.pop("CHANGELOG.md")  # tells of what was
+    texts |= {path.name: notebook(path) for path in (ROOT / "notebooks").glob("*.ipynb")}
     lines = [piece for text in texts.values() for piece in code(text) if re.match(r"make |%|python -m|--", piece)]
     assert len(lines) > 100
     assert {name: found for name, text in texts.items() if (found := unknown(text))} == {}

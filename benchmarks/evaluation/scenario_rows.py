@@ -54,7 +54,7 @@ def _scenario1(runs: Runs) -> list[Row]:
         sum(home != "tm1" for id, home in run["homes_heavier"].items() if id.startswith("TDSnk1.")) for run in runs
     ]
     no_further = "Instances move only while a task manager can't give its tasks their minimums."
-    what = "mean abs(curAc - ac) of the sources"
+    what = "mean gap of current and desired accuracy, sources"
     return [
         _worst(runs),
         Row(what, "2.4 % [P], 0.6 % [T]", errors, " %", at_most=2.4, source_value=2.4, why=EARLIER_PLAN),
@@ -194,7 +194,7 @@ SECTIONS = {
         "load rises, both queries shed, a second task manager joins, instances move",
         _scenario1,
         _cycles,
-        ("worst measured", "mean abs", "reaction to the rising"),
+        ("worst measured", "mean gap", "reaction to the rising"),
     ),
     "scenario2": Section(
         "Scenario 2: priorities",
