@@ -76,7 +76,9 @@ def declared(options: StreamOptions, recipe: Recipe, application: Application) -
 def _topic_input(options: StreamOptions) -> TopicInput | None:
     if options.topic is None:
         return None
-    return TopicInput(options.topic, options.schema, options.starting, options.malformed, options.shed_by)
+    return TopicInput(
+        options.topic, options.schema, options.starting, options.malformed, options.shed_by, options.time_unit
+    )
 
 
 def find_inputs(

@@ -10,7 +10,7 @@ from typing import Any
 from qod_magics.controller.record import DEFAULT_PERIOD_S, Record
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.plan_json import plan_from_json, plan_to_json
-from qod_magics.core.runtime import Count, Dials, Event, Measured
+from qod_magics.core.runtime import MISFITS, Count, Dials, Event, Measured
 from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
 
 #: keys of a line that annotations can't use
@@ -40,7 +40,7 @@ _NO_PLAN: Mapping[str, Any] = {
     "place": {},
     "starved": [],
 }
-_MEASURED = ("lag", "input_rate", "accuracy", "dropped", "counts", "latency_s")
+_MEASURED = ("lag", "input_rate", "accuracy", "dropped", "counts", "latency_s", "late")
 
 
 def record_to_json(record: Record) -> dict[str, Any]:
@@ -144,6 +144,7 @@ def _measured(line: Mapping[str, Any]) -> Measured:
         dropped=dict(known["dropped"]),
         counts={name: _count(f"measured.counts[{name!r}]", count) for name, count in known["counts"].items()},
         latency_s=dict(known["latency_s"]),
+        late=dict(known["late"]),
         extra={key: value for key, value in line.items() if key not in _MEASURED},
     )
 
@@ -159,7 +160,7 @@ def _count(field: str, line: Any) -> Count:
         rows["dropped"],
         rows["waiting"],
         rows.get("unreported", 0),
-        rows.get("malformed", 0),
+        *(rows.get(kind, 0) for kind in MISFITS),
     )
 
 

@@ -11,12 +11,12 @@ from qod_magics.core.snapshot import TaskManager
 
 HEADINGS = (
     *("task", "runs on", "mode", "in /s", "CPU %", "accuracy", "planned", "minimum", "priority", "lag", "dropped"),
-    *("p50", "p95", "target", "oldest"),
+    *("late", "p50", "p95", "target", "oldest"),
 )
 #: This many columns from the left are left-aligned.
 WORDS = 3
 #: This many columns from the right are shown only if one of their cells is not empty.
-IF_KNOWN = 4
+IF_KNOWN = 5
 
 
 TIMES = (LATENCY_P50, LATENCY_P95, MAX_LATENCY, OLDEST)
@@ -37,6 +37,7 @@ class TaskStatus:
     priority: str = ""  #: of a query
     lag: str = ""  #: rows not yet read
     dropped: str = ""  #: rows, since the start
+    late: str = ""  #: rows that came behind a watermark, since the start; "" without any
     p50: str = ""  #: median latency of a query
     p95: str = ""  #: its 95th percentile
     target: str = ""  #: maximum of that
@@ -64,6 +65,7 @@ def task_status(cycle: Cycle | None, task: str, upstream: Sequence[str]) -> Task
         "" if found is None or found.priority is None else str(found.priority),
         f"{sum(measured.lag.get(feed, 0) for feed in feeds):,}",
         f"{sum(measured.dropped.get(feed, 0) for feed in feeds):,}",
+        f"{late:,}" if (late := measured.late.get(task)) else "",
         *(() if found is None else (duration(field.of(found)) for field in TIMES)),
     )
 

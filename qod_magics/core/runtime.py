@@ -28,6 +28,10 @@ class Event:
         return {"kind": self.kind, **self.detail}
 
 
+#: Counts of rows that were read and processed, but have no values, or not those that the schema asks for.
+MISFITS = ("malformed", "tombstones", "implausible")
+
+
 @dataclass(frozen=True, slots=True)
 class Count:
     """Rows of one source or stream since the start; `arrived = processed + dropped + waiting + unreported`, exactly."""
@@ -38,6 +42,8 @@ class Count:
     waiting: int = 0
     unreported: int = 0  #: read in a batch whose counts were lost with a killed task manager
     malformed: int = 0  #: of those processed: rows that could not be parsed
+    tombstones: int = 0  #: of those processed: records without a value
+    implausible: int = 0  #: of those processed: rows with a time outside of the years 1 to 9999
 
     def __add__(self, other: Count) -> Count:
         """The sum, as over two topics."""
@@ -54,6 +60,8 @@ class Measured:
     dropped: Mapping[str, int] = field(default_factory=dict)  #: rows dropped since the start, by source and by stream
     counts: Mapping[str, Count] = field(default_factory=dict)  #: by source and by stream
     latency_s: Mapping[str, float] = field(default_factory=dict)  #: by task
+    #: by task, rows that came behind a watermark and are in no result, since the start; see `Batch.late`
+    late: Mapping[str, int] = field(default_factory=nothing)
     extra: Mapping[str, Any] = field(default_factory=nothing)
 
     def to_json(self) -> dict[str, Any]:
@@ -70,11 +78,12 @@ class Measured:
                     "dropped": c.dropped,
                     "waiting": c.waiting,
                     "unreported": c.unreported,
-                    **({"malformed": c.malformed} if c.malformed else {}),
+                    **{kind: rows for kind in MISFITS if (rows := getattr(c, kind))},
                 }
                 for name, c in self.counts.items()
             },
             "latency_s": dict(self.latency_s),
+            **({"late": dict(self.late)} if self.late else {}),
             **self.extra,
         }
 

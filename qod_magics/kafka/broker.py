@@ -24,7 +24,7 @@ from qod_magics.jvm.java import Java, find_java
 from qod_magics.jvm.ports import HOST, free_ports
 from qod_magics.kafka.cluster import QUIET, Admin
 from qod_magics.kafka.options import spark_options
-from qod_magics.kafka.properties import Login, Retention, log4j_properties, server_properties
+from qod_magics.kafka.properties import LARGEST_RECORD, Login, Retention, log4j_properties, server_properties
 from qod_magics.machine.child import Child
 from qod_magics.machine.directory import temporary
 
@@ -123,6 +123,7 @@ class EmbeddedBroker:
             "broker.address.family": "v4",
             "reconnect.backoff.max.ms": 500,  # reconnect soon after a restart
             "socket.timeout.ms": 10_000,
+            "message.max.bytes": LARGEST_RECORD,
         }
 
     def spark_options(self) -> dict[str, str]:

@@ -10,6 +10,11 @@ from qod_magics.kafka.options import PLAIN_LOGIN_MODULE
 
 #: The age at which a segment is rolled where age does not delete it: Kafka's default, a week.
 ROLL_MS = 7 * 24 * 3600 * 1000
+#: Bytes of a record in topics of our own, and on the broker of our own; Kafka's default of 1 MiB is soon reached by a
+#: row that collects others. Producers hold twice as much.
+LARGEST_RECORD = 16 << 20
+#: The same with the overhead of a batch of one record.
+LARGEST_BATCH = LARGEST_RECORD + (1 << 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,8 @@ def server_properties(port: int, controller_port: int, data: Path, retention: Re
         "background.threads": 2,
         "log.cleaner.dedupe.buffer.size": 8 << 20,
         # Bounded data, deleted soon after it expires.
+        "message.max.bytes": LARGEST_BATCH,
+        "replica.fetch.max.bytes": LARGEST_BATCH,
         "log.retention.bytes": retention.bytes,
         "log.retention.ms": retention.milliseconds,
         "log.segment.bytes": retention.segment_bytes,

@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from qod_magics.errors import KafkaError, nearest
 from qod_magics.kafka.cluster import Kafka
-from qod_magics.kafka.properties import Retention
+from qod_magics.kafka.properties import LARGEST_BATCH, Retention
 
 TIMEOUT_S = 15.0
 #: Errors of a topic that is not available now.
@@ -22,6 +22,10 @@ _NOT_THERE = (
     ClientError.LEADER_NOT_AVAILABLE,
     ClientError.TOPIC_EXCEPTION,
 )
+
+#: The setting of a topic that some brokers bound.
+LARGEST = "max.message.bytes"
+_REFUSED = (ClientError.INVALID_CONFIG, ClientError.POLICY_VIOLATION)
 
 
 def create_topics(
@@ -38,7 +42,8 @@ def create_topics(
     Args:
         kafka: the cluster.
         topics: how many partitions each has.
-        retention: of each partition; default the broker's own setting.
+        retention: of each partition, of a topic of our own, which may have large records, too; default the broker's
+            own settings.
         replicas: replication factor; default the broker's own setting.
         timeout_s: for everything together, seconds.
 
@@ -56,12 +61,23 @@ def create_topics(
     missing = {name: count for name, count in topics.items() if name not in there}
     if not missing:
         return
-    new = [
-        NewTopic(n, num_partitions=c, replication_factor=replicas or -1, config=_config(retention))
-        for n, c in missing.items()
-    ]
-    asked = kafka.admin().create_topics(new, operation_timeout=timeout_s, request_timeout=timeout_s)
-    _settle(asked, "create", unless=ClientError.TOPIC_ALREADY_EXISTS)
+
+    def create(config: Mapping[str, str]) -> None:
+        new = [
+            NewTopic(n, num_partitions=c, replication_factor=replicas or -1, config=dict(config))
+            for n, c in missing.items()
+        ]
+        asked = kafka.admin().create_topics(new, operation_timeout=timeout_s, request_timeout=timeout_s)
+        _settle(asked, "create", unless=ClientError.TOPIC_ALREADY_EXISTS)
+
+    config = _config(retention)
+    try:
+        create(config)
+    except KafkaError as error:
+        refused = isinstance(error.__cause__, KafkaException) and error.__cause__.args[0].code() in _REFUSED
+        if not refused or LARGEST not in config:
+            raise
+        create({name: value for name, value in config.items() if name != LARGEST})  # smaller records, then
     _wait(lambda: missing.items() <= topic_partitions(kafka, timeout_s=timeout_s).items(), missing, "appear", timeout_s)
 
 
@@ -190,6 +206,7 @@ def _config(retention: Retention | None) -> dict[str, str]:
         "retention.ms": str(retention.milliseconds),
         "segment.bytes": str(retention.segment_bytes),
         "segment.ms": str(retention.roll_ms),
+        LARGEST: str(LARGEST_BATCH),
     }
 
 

@@ -47,6 +47,20 @@ _POLICIES = {
 #: Those of this package that shed load; the others place or scale, and let a backlog grow.
 SHEDDING = tuple(sorted(name for name in _POLICIES if name == "auto" or name.startswith(PAPER_POLICY)))
 
+#: Those of this package that act on the maximum latencies of queries; of other packages' it is not known.
+BY_LATENCY = frozenset({"auto", "d-storm", "henge", "henge-tuned"})
+
+
+def latency_note(policy: str, seconds: float | None) -> str | None:
+    """What the author of a query should know whose maximum latency (seconds) this policy does not act on; None if it
+    does, if there is none, or if it is not known."""
+    if seconds is None or seconds == float("inf") or policy in BY_LATENCY or policy not in _POLICIES:
+        return None
+    return (
+        f"its --max-latency of {seconds:g} s is measured and shown, and policy {policy} does not act on it: "
+        "`%qod policy auto` does"
+    )
+
 
 def policy(name: str = DEFAULT_POLICY) -> Policy:
     """A new instance of the policy called `name`.
@@ -81,4 +95,14 @@ def policy_names() -> tuple[str, ...]:
     return tuple(sorted({*_POLICIES, *entry_points(group=GROUP).names}))
 
 
-__all__ = ["DEFAULT_POLICY", "GROUP", "PAPER_POLICY", "SHEDDING", "is_policy", "policy", "policy_names"]
+__all__ = [
+    "BY_LATENCY",
+    "DEFAULT_POLICY",
+    "GROUP",
+    "PAPER_POLICY",
+    "SHEDDING",
+    "is_policy",
+    "latency_note",
+    "policy",
+    "policy_names",
+]

@@ -18,7 +18,7 @@ from qod_magics.core.fusion import fused_streams
 from qod_magics.core.node_states import node_states
 from qod_magics.core.optional import LATENCY_P50, MAX_LATENCY, MAX_PARALLELISM, OLDEST
 from qod_magics.core.plan import Edge, Plan, edge_name
-from qod_magics.core.runtime import Measured
+from qod_magics.core.runtime import MISFITS, Measured
 from qod_magics.core.snapshot import Instance, Task, TaskManager
 from qod_magics.recordings.criterion import ACCURACY_TOLERANCE
 from qod_magics.recordings.cycles import narrated
@@ -71,8 +71,9 @@ def frame(
     """The frame of a cycle, `t` seconds after `began`; `log` are its entries in the decision log, `labels` say in words
     by query what shedding does to its columns, which recordings don't, and `stages` are the notes of the policy's.
 
-    Rates are rows/s, CPU is % of one core, accuracies are fractions of 1; lag, dropped and malformed are rows; p50,
-    p95, target and oldest are latencies in seconds. `fused` are the streams within a task, "from>to".
+    Rates are rows/s, CPU is % of one core, accuracies are fractions of 1; lag, dropped, late, malformed, tombstones and
+    implausible are rows; p50, p95, target and oldest are latencies in seconds. `fused` are the streams within a task,
+    "from>to".
     """
     snapshot, plan, measured = record.snapshot, record.plan, record.measured
     by_task: dict[str, list[Instance]] = {task.id: [] for task in snapshot.tasks}
@@ -168,7 +169,8 @@ def _task(
         "p95": measured.latency_s.get(id),
         "target": MAX_LATENCY.of(task),
         "oldest": OLDEST.of(task),
-        "malformed": sum(measured.counts[feed].malformed for feed in feeds if feed in measured.counts),
+        "late": measured.late.get(id, 0),
+        **{kind: sum(getattr(measured.counts[f], kind) for f in feeds if f in measured.counts) for kind in MISFITS},
         "modes": sorted({str(mode) for instance in instances if (mode := instance.extra.get("mode"))}),
         "where": sorted({instance.task_manager for instance in instances}),
         "instances": {instance.id: instance.task_manager for instance in instances},

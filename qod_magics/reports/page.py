@@ -16,6 +16,7 @@ import pandas as pd
 from qod_magics.controller.record import Records
 from qod_magics.controller.record_json import instant
 from qod_magics.controller.status import duration
+from qod_magics.core.runtime import MISFITS
 from qod_magics.recordings.comparison import Aligned, accuracies, aligned, lags, loads
 from qod_magics.recordings.phases import seconds
 from qod_magics.reports import charts, tables
@@ -237,17 +238,19 @@ def _books(run: Records) -> str:
         return ""
     text = (
         "Row counts since the start, by source and stream: arrived = processed + dropped + waiting + unreported. "
-        "Unreported are rows whose counts were lost with a killed task manager, rows deleted before they were read, "
-        "and offsets that hold no row, as of transactions and compaction. Malformed, among those processed, are values "
-        "that are not JSON of their schema."
+        "Unreported are rows whose counts were lost with a killed task manager, and rows deleted before they were "
+        "read. Among those processed are values that are not JSON of their schema (malformed), records without a value "
+        "(tombstones), and rows with a time outside of the years 1 to 9999 (implausible)."
     )
     numbers = ["arrived", "processed", "dropped", "waiting", "unreported"]
     shown = books.assign(balance=books["arrived"] - books[numbers[1:]].sum(axis=1))
-    for column in (*numbers, "balance", "malformed"):
+    misfits = [kind for kind in MISFITS if kind == "malformed" or shown[kind].any()]
+    shown = shown.drop(columns=[kind for kind in MISFITS if kind not in misfits])
+    for column in (*numbers, "balance", *misfits):
         shown[column] = [f"{value:,.0f}" for value in shown[column]]
     shown["edge"] = [charts.arrow(str(edge)) for edge in shown["edge"]]
     shown = shown.rename(columns={"edge": "source or stream"})
-    return _table_section("Rows in, rows out", text, shown, " ".join((*numbers, "balance", "malformed")))
+    return _table_section("Rows in, rows out", text, shown, " ".join((*numbers, "balance", *misfits)))
 
 
 def _table_section(title: str, text: str, table: pd.DataFrame, numeric: str) -> str:

@@ -11,7 +11,7 @@ from statistics import median
 import pandas as pd
 
 from qod_magics.controller.record import Records
-from qod_magics.core.runtime import Count, Event
+from qod_magics.core.runtime import MISFITS, Count, Event
 from qod_magics.recordings.frame import OTHER
 from qod_magics.recordings.names import events as recorded_events
 from qod_magics.recordings.names import queries, sources, streams
@@ -254,9 +254,9 @@ def moves(records: Records) -> pd.DataFrame:
 
 
 def books(records: Records) -> pd.DataFrame:
-    """edge, arrived, processed, dropped, waiting, unreported, malformed: the last counts of each source and stream, in
-    rows; those malformed are among those processed."""
-    columns = ["arrived", "processed", "dropped", "waiting", "unreported", "malformed"]
+    """edge, arrived, processed, dropped, waiting, unreported, and `MISFITS`, which are among those processed: the last
+    counts of each source and stream, in rows."""
+    columns = ["arrived", "processed", "dropped", "waiting", "unreported", *MISFITS]
     last: dict[str, Count] = {}
     for record in records:
         last.update(record.measured.counts)

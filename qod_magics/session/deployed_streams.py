@@ -15,6 +15,7 @@ from qod_magics.application.tasks.difference import difference
 from qod_magics.application.tasks.task import TaskSpec, tasks
 from qod_magics.application.tasks.weight import EMPTY_SIDE, LEFT_OUT, WEIGHT, Weights
 from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, UsageProblem
+from qod_magics.spark.cluster.incomplete import anew_text
 from qod_magics.spark.queries.results import read_results
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class Streams:
                 self._weight_note(application, name),
                 *_key_notes(name, decision, keys_before, ran.values()),
                 self._labels_note(application, name),
+                *([] if dry_run else self._state_notes(name)),
             )
             unchanged = name in before and before[name] == declaration
             restarted = () if dry_run else self._restart_given_up(name)
@@ -156,6 +158,18 @@ class Streams:
             return None
         found = self._labels.get(name)
         return None if found is None or found.are_exact else f"when rows are dropped: {found}"
+
+    def _state_notes(self, name: str) -> list[str]:
+        """What became of the state of tasks that the last deployment replaced."""
+        deployer, anew = self._runtime.deployer, self._runtime.incomplete.anew
+        notes = []
+        for task in sorted(deployer.resumed | deployer.anew):
+            of = "" if task == name else f"{task}: "
+            if task in deployer.resumed:
+                notes.append(f"{of}its state is kept: windows and groups go on with the rows so far")
+            elif task in anew:
+                notes.append(f"{of}{anew_text(anew[task])}, and its results are marked as incomplete")
+        return notes
 
     def _check(self, specs: Sequence[TaskSpec]) -> None:
         checked = self._runtime.deployment.check(specs, self._runtime.workshop())

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from qod_magics.errors import QodError
+from qod_magics.errors import ApplicationError, QodError
 from qod_magics.session.displaying import in_kernel, mime_bundle
 from qod_magics.session.status import DECLARED, fused_text, idle_text, instances_with, stream_text, where_text
+from qod_magics.spark.queries.results import times_out_of_range
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,8 +44,21 @@ class StreamHandle:
         return self.session.results(self.name)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Its rows so far (memory sink), as a pandas DataFrame."""
-        rows: pd.DataFrame = self.dataframe().toPandas()
+        """Its rows so far (memory sink), as a pandas DataFrame.
+
+        Raises ApplicationError, beside what Spark raises: a column has times that Python has not.
+        """
+        frame = self.dataframe()
+        try:
+            rows: pd.DataFrame = frame.toPandas()
+        except (ValueError, OverflowError) as error:
+            names = times_out_of_range(frame)
+            if not names:
+                raise
+            raise ApplicationError(
+                f"{self.name} has times outside of the years 1 to 9999 in {', '.join(names)}: numbers of milliseconds "
+                "read as seconds? --time-unit ms reads a topic's"
+            ) from error
         return rows
 
     def show(self, **wish: Any) -> ShownResults:

@@ -86,6 +86,8 @@ class QueryResults:
             if accuracy.minimum == 1.0 and (accuracy.measured is None or accuracy.measured >= FULL_ACCURACY):
                 labels = None  # no row is dropped
             idle = idle_text(instances_with(self._session, self.name))
+            state = [f"{self.name} is {idle}"] if idle else []
+            state += self._session.runtime.incomplete.texts(self.name)
             return Result(
                 self.name,
                 self._columns,
@@ -96,7 +98,7 @@ class QueryResults:
                 {} if labels is None else {column.name: WORDS[column.label] for column in labels.columns},
                 None if labels is None else labels.missing,
                 self._unread,
-                f"{self.name} is {idle}" if idle else "",
+                "; ".join(state),
             )
 
     def leave(self) -> None:

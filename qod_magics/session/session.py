@@ -16,13 +16,13 @@ from qod_magics.application.cell import declaration_of, declared
 from qod_magics.application.recipes.recipe import Recipe, as_recipe
 from qod_magics.application.streams.options import StreamOptions
 from qod_magics.application.streams.sink import Sink, as_sink
-from qod_magics.application.streams.stream import Malformed, Mode, Starting, StreamDeclaration, as_schema
+from qod_magics.application.streams.stream import Malformed, Mode, Starting, StreamDeclaration, TimeUnit, as_schema
 from qod_magics.controller import Controller, ControllerThread, Recording
 from qod_magics.kafka.access import access, configure
 from qod_magics.kafka.injector import Injector, ScenarioForm
 from qod_magics.machine.at_exit import at_exit
 from qod_magics.machine.cores import can_pin, check_cores, is_limited
-from qod_magics.policies import policy
+from qod_magics.policies import latency_note, policy
 from qod_magics.results.layout import Wish
 from qod_magics.session import moving, waiting
 from qod_magics.session.budget import Budget
@@ -265,6 +265,7 @@ class Session(Decisions):
         utility: float | None = None,
         starting: Starting = "latest",
         malformed: Malformed | None = None,
+        time_unit: TimeUnit = "s",
         shed_by: str | Sequence[str] = (),
         fuse: bool = True,
         estimates: bool = False,
@@ -295,6 +296,7 @@ class Session(Decisions):
             starting: initial offsets of a topic, "latest" or "earliest".
             malformed: whether values that are not JSON of the schema, which are counted, are dropped ("drop"), rows of
                 nulls ("keep"), or end the query ("fail"); by default dropped, or kept if there is a `_corrupt_record`.
+            time_unit: of JSON numbers in the schema's TIMESTAMP columns: "s", "ms", "us" or "ns" since 1970.
             shed_by: columns of the topic's rows, whose values are kept or dropped as a whole; "key": the record's key;
                 "auto": as its queries ask for.
             fuse: whether it may share a Spark query with its neighbours; a source with several readers is then
@@ -320,6 +322,7 @@ class Session(Decisions):
             utility=utility,
             starting=starting,
             malformed=malformed,
+            time_unit=time_unit,
             shed_by=(shed_by,) if isinstance(shed_by, str) else tuple(shed_by),
             fuse=fuse,
             estimates=estimates,
@@ -332,8 +335,10 @@ class Session(Decisions):
 
     def _declare(self, declaration: StreamDeclaration, dry_run: bool = False) -> StreamHandle:
         declared = self._streams.declare(declaration, dry_run)
+        unmet = latency_note(self.controller.policy.name, declaration.max_latency_s)
+        notes = declared.notes if unmet is None else (*declared.notes, unmet)
         return StreamHandle(
-            self, declaration.name, declared.replaced, declared.unchanged, dry_run, declared.restarted, declared.notes
+            self, declaration.name, declared.replaced, declared.unchanged, dry_run, declared.restarted, notes
         )
 
     def stop(self, name: str) -> None:
@@ -360,9 +365,11 @@ class Session(Decisions):
         change, the mode of a query that keeps state, and what dropping rows does to the columns of a query of which
         none were dropped so far; "" otherwise. Raises ApplicationError: there is no such query, or the value is out of
         range; KafkaError, TaskManagerError: it waited for a query, and can't start."""
-        return self._streams.restrict(
+        told = self._streams.restrict(
             name, priority=priority, min_accuracy=min_accuracy, max_latency_s=max_latency_s, utility=utility
         )
+        unmet = latency_note(self.controller.policy.name, max_latency_s)
+        return "; ".join(note for note in (told, unmet) if note)
 
     def results(self, name: str) -> DataFrame:
         """A memory sink's rows so far, a batch DataFrame. Raises ApplicationError: no such query, or another sink."""

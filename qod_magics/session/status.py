@@ -9,7 +9,7 @@ from qod_magics.controller.status import TaskStatus, busy, duration, share, tabl
 from qod_magics.core.accuracy import FULL_ACCURACY
 from qod_magics.core.plan import edge_name
 from qod_magics.errors import UsageProblem
-from qod_magics.spark.cluster.malformed import malformed_text
+from qod_magics.spark.cluster.malformed import misfits
 from qod_magics.spark.plans.pipeline import feed_of
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ def status_text(session: SessionInterface) -> str:
     for topic, why in session.runtime.missing_topics.items():
         lines.append(f"topic {topic}: {why}; its readers wait")
     lines += _malformed(session)
+    lines += _incomplete(session)
     lines += _inexact(session, cycle)
     waiting = session.application.waiting
     if waiting:
@@ -131,15 +132,24 @@ def _by_hand(session: SessionInterface) -> list[str]:
 
 
 def _malformed(session: SessionInterface) -> list[str]:
-    """A line for each topic with values that could not be parsed."""
+    """Lines for each topic with values that are no rows of its schema."""
     deployment, lines = session.runtime.deployment, []
     for spec in list(deployment.specs.values()):
         for head, source in spec.topics.items():
             account = deployment.accounts.get(feed_of(spec, head))
-            if account is not None and account.malformed:
-                told = malformed_text(account.malformed, account.sample, source.effective_malformed)
-                lines.append(f"topic {source.topic}: {told} ({spec.id})")
+            if account is not None:
+                told = misfits(account, source.effective_malformed)
+                lines += [f"topic {source.topic}: {each} ({spec.id})" for each in told]
     return lines
+
+
+def _incomplete(session: SessionInterface) -> list[str]:
+    """A line for each reason for which the results of a task lack rows that no shedder dropped."""
+    return [
+        f"{id}: {told}"
+        for id in list(session.runtime.deployment.specs)
+        for told in session.runtime.incomplete.texts(id)
+    ]
 
 
 def _inexact(session: SessionInterface, cycle: Cycle | None) -> list[str]:

@@ -26,8 +26,10 @@ from qod_magics.spark.changes.recovery import Recovery
 from qod_magics.spark.changes.scaler import Scaler
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.cluster.incomplete import Incomplete
 from qod_magics.spark.metrics.collector import Collector
 from qod_magics.spark.metrics.metrics import Metrics
+from qod_magics.spark.metrics.peeks import Peeks
 from qod_magics.spark.plans.dial import MOST_S, DialBoard, DialReading
 from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.queries.instance import Instance, State
@@ -68,6 +70,7 @@ class SparkRuntime:
         self.collector = Collector(self.cluster)
         self.recovery = Recovery(self.cluster, self.lifecycle)
         self.metrics = Metrics(self.cluster)
+        self.peeks = Peeks(self.cluster, self.metrics.history)
         self.deployer = Deployer(self.cluster, self.lifecycle, self.metrics, self.checkpoints)
         self.scaler = Scaler(self.cluster, self.lifecycle, self.deployer)
         self.fuser = Fuser(self.cluster, self.lifecycle, self.deployer)
@@ -99,6 +102,11 @@ class SparkRuntime:
     def missing_topics(self) -> Mapping[str, str]:
         """Topics of the application that have no offsets now, and why."""
         return self.cluster.missing_topics
+
+    @property
+    def incomplete(self) -> Incomplete:
+        """What the results of tasks lack though no shedder dropped it."""
+        return self.cluster.incomplete
 
     @property
     def deployment(self) -> Deployment:
@@ -414,6 +422,7 @@ class SparkRuntime:
             if self.nodes is not None:
                 self._attempt("tending task managers", self.nodes.tend)
             self._attempt("collecting reports", self.collector.keep_up)
+            self._attempt("looking at records", self.peeks.look)
             self._attempt(
                 "finding stalled queries", partial(self.recovery.notice, broker_answers, self.metrics.rows_waiting)
             )

@@ -20,6 +20,7 @@ from qod_magics.application.tasks.task import TaskSpec
 from qod_magics.application.tasks.weight import LEFT_OUT, NOT_INDEPENDENT, Weights
 from qod_magics.errors import ApplicationError, TaskManagerError
 from qod_magics.session.deployed_streams import Streams
+from qod_magics.spark.cluster.incomplete import Incomplete
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.labels import Column, Label, Labels
 from tests.application.frames import stream
@@ -45,6 +46,8 @@ class Deployed:
         self.labels: dict[str, Labels] = {}  #: of all that is checked and run
         self.told: Mapping[str, Labels] = {}  #: those of the last restriction
         self.recovery = self
+        self.resumed = self.anew = frozenset[str]()  #: tasks replaced with their state, and without it
+        self.incomplete = Incomplete()
         self.given_up: set[str] = set()  #: tasks
         self.deploying, self.go_on = threading.Event(), threading.Event()
         self.go_on.set()

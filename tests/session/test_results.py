@@ -14,6 +14,7 @@ from qod_magics.application.tasks.task import tasks
 from qod_magics.kafka.tail import News, Record
 from qod_magics.session.results import QueryResults
 from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.cluster.incomplete import Incomplete
 from qod_magics.spark.plans.inspection import Checked
 from tests.application.frames import application, stream
 
@@ -54,7 +55,7 @@ def session_of(sink: Sink, parallelism: int = 1) -> Any:
     deployment = Deployment(None, "s", specs)  # type: ignore[arg-type]
     deployment.checked = Checked({"counts": COUNTS}, keys={"counts": ("zone",)})
     deployment.results, deployment.sinks = {"counts": "qod.s.counts.out.1"}, {"counts": {0: 3, 1: 0, 2: 5}}
-    runtime = SimpleNamespace(deployment=deployment, workshop=lambda: None, instances={})
+    runtime = SimpleNamespace(deployment=deployment, workshop=lambda: None, instances={}, incomplete=Incomplete())
     return SimpleNamespace(alive=True, application=app, runtime=runtime, kafka=None, last=None)
 
 

@@ -25,6 +25,7 @@ from qod_magics.session.results import QueryResults
 from qod_magics.session.samples import read_sample, write_sample
 from qod_magics.session.show import ShownResults, show_sample
 from qod_magics.session.views import LAST_S, Views
+from qod_magics.spark.cluster.incomplete import Incomplete
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.queries.instance import State
 from tests.application.frames import application, stream
@@ -404,7 +405,7 @@ class Running(Session):
             apart=lambda *_: False,
         )
         self.runtime = SimpleNamespace(
-            deployment=deployment, instances={"query.1": self.instance}, workshop=lambda: None
+            incomplete=Incomplete(), deployment=deployment, instances={"query.1": self.instance}, workshop=lambda: None
         )
 
     def _keys(self, *_: Any) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from qod_magics.session.handle import StreamHandle
 from qod_magics.session.session import Session
 from qod_magics.session.status import DECLARED, labels_in_short, status_text, stream_text, why_text
 from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.cluster.incomplete import Incomplete
 from qod_magics.spark.plans.expressions import Label
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.labels import Column, Labels
@@ -54,6 +55,7 @@ class Cluster:
     supports: frozenset[type[Action]] = frozenset()
     missing_topics: Mapping[str, str] = field(default_factory=dict)
     labels: dict[str, Labels] = field(default_factory=dict)
+    incomplete: Incomplete = field(default_factory=Incomplete)
     nodes: Any = None
     latencies: dict[str, dict[str, float]] = field(default_factory=dict)
 

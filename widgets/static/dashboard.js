@@ -189,8 +189,8 @@ const COLUMNS = [
   ["lag, rows", (t) => number(t.lag)],
   ["dropped, rows", (t) => number(t.dropped)],
 ];
-/** Shown once there is one. */
-const MALFORMED = ["malformed, rows", (t) => number(t.malformed)];
+/** Rows that are in no result though no shedder dropped them: each kind is shown once there is one. */
+const LOST = ["late", "malformed", "tombstones", "implausible"].map((kind) => [kind, [`${kind}, rows`, (t) => number(t[kind] ?? 0)]]);
 const LATENCIES = [
   ["p50", (t) => duration(t.p50)],
   ["p95", (t) => duration(t.p95)],
@@ -203,7 +203,7 @@ const duration = (s) => (s == null ? "–" : s < 0.9995 ? `${(1000 * s).toFixed(
 
 function table(frame) {
   const timed = frame.tasks.some((task) => task.p95 != null || task.oldest != null || task.target != null);
-  const columns = [...COLUMNS, ...(timed ? LATENCIES : []), ...(frame.tasks.some((task) => task.malformed) ? [MALFORMED] : [])];
+  const columns = [...COLUMNS, ...(timed ? LATENCIES : []), ...LOST.filter(([kind]) => frame.tasks.some((task) => task[kind])).map(([, column]) => column)];
   const head = element("tr", {}, ...columns.map(([name]) => element("th", { scope: "col" }, name)));
   const rows = frame.tasks.map((task) =>
     element(
@@ -221,10 +221,14 @@ function terms(frame, heading, name, words) {
   return told.length ? [element("p", { class: "qod-muted" }, heading), element("dl", { class: `qod-terms ${name}` }, ...told)] : [];
 }
 
+/** What late rows did to the results of a task; Spark counts those of one group once. */
+const late = (task) => task.late && `${number(task.late)} or more came too late: they are in no result, whose sums and counts lack them`;
+
 const details = (frame) => [
   table(frame),
   ...terms(frame, "Streams within a task, which is one query", "qod-fused", within),
   ...terms(frame, "Results when rows are dropped", "qod-labels", (task) => task.labels), // where the session has told
+  ...terms(frame, "Rows behind the watermark", "qod-late", late),
 ];
 
 // -- the charts -----------------------------------------------------------------------------------------------------

@@ -12,9 +12,11 @@ from qod_magics.application.streams.stream import (
     MALFORMED,
     MODES,
     STARTING,
+    TIME_UNITS,
     Malformed,
     Mode,
     Starting,
+    TimeUnit,
     check_min_accuracy,
     check_utility,
 )
@@ -42,6 +44,7 @@ class StreamOptions:
     utility: float | None = None
     starting: Starting = "latest"
     malformed: Malformed | None = None
+    time_unit: TimeUnit = "s"
     shed_by: tuple[str, ...] = ()  #: columns
     fuse: bool = True
     sql: bool = False
@@ -168,11 +171,19 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "--malformed",
         "malformed",
-        "what becomes of values that are not JSON of the schema, besides being counted: drop if not given; keep: a row "
-        "of nulls; fail: the query ends",
+        "what becomes of values that are not JSON of the schema, besides being counted: drop if not given; keep: null "
+        "where a value does not fit; fail: the query ends",
         metavar="|".join(MALFORMED),
         convert=_choice(MALFORMED),
         choices=MALFORMED,
+    ),
+    Option(
+        "--time-unit",
+        "time_unit",
+        "what numbers in the schema's TIMESTAMP columns count since 1970: s if not given, as in Spark; ms, us or ns",
+        metavar="|".join(TIME_UNITS),
+        convert=_choice(TIME_UNITS),
+        choices=TIME_UNITS,
     ),
     Option(
         "--shed-by",
@@ -396,14 +407,16 @@ def check_together(stated: Collection[str]) -> None:
         raise ApplicationError(
             "a stream reads a topic (--topic) or other streams (--from), not both: give the topic a stream"
         )
-    for dependent in ("schema", "starting", "malformed", "shed_by"):
+    for dependent in ("schema", "starting", "malformed", "time_unit", "shed_by"):
         flag = "--" + dependent.replace("_", "-")
         if dependent in stated and "topic" not in stated:
             raise ApplicationError(f"{flag} describes a topic: name it with --topic, or leave {flag} out")
-    if "malformed" in stated and "schema" not in stated:
-        raise ApplicationError(
-            "--malformed is about values that a schema parses: give it with --schema, or leave it out"
-        )
+    for parsing in ("malformed", "time_unit"):
+        if parsing in stated and "schema" not in stated:
+            flag = "--" + parsing.replace("_", "-")
+            raise ApplicationError(
+                f"{flag} is about values that a schema parses: give it with --schema, or leave it out"
+            )
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -22,6 +22,9 @@ Malformed = Literal["drop", "keep", "fail"]
 MODES: tuple[str, ...] = get_args(Mode)
 STARTING: tuple[str, ...] = get_args(Starting)
 MALFORMED: tuple[str, ...] = get_args(Malformed)
+#: Of numbers in columns of times: Spark takes them for seconds
+TimeUnit = Literal["s", "ms", "us", "ns"]
+TIME_UNITS: tuple[str, ...] = get_args(TimeUnit)
 #: Spark's name for a column of malformed values
 CORRUPT = "_corrupt_record"
 #: the name of a record's key
@@ -65,9 +68,12 @@ class TopicInput:
     #: the columns by whose values rows are shed, all rows of a value or none; `RECORD_KEY` alone, where the schema has
     #: no such column: the record's key; (): each row by itself; `AUTO`: as its queries ask for
     shed_by: tuple[str, ...] = ()
+    time_unit: TimeUnit = "s"  #: of JSON numbers in the schema's columns of type TIMESTAMP
 
     def __post_init__(self) -> None:
         check_topic(self.topic)
+        if self.time_unit not in TIME_UNITS:
+            raise ApplicationError(f"time_unit must be one of {', '.join(TIME_UNITS)}, got {self.time_unit!r}")
         if self.schema is not None and not self.schema.strip():
             raise ApplicationError(f"the schema of the topic {self.topic!r} is empty: give DDL such as 'id INT'")
         if self.starting not in STARTING:

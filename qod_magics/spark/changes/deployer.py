@@ -20,6 +20,7 @@ from qod_magics.kafka.topics import delete_topics
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment, Prepared
+from qod_magics.spark.cluster.incomplete import Incomplete
 from qod_magics.spark.cluster.jobs import instance_jobs
 from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.plans.inspection import Checked
@@ -41,6 +42,7 @@ class Before:
     instances: Mapping[str, Instance]
     dials: Mapping[str, float]
     own_source: Mapping[str, list[int]]  #: the lists themselves, in which tasks that run on count on
+    incomplete: Incomplete
 
 
 class Deployer:
@@ -62,6 +64,9 @@ class Deployer:
         self.checkpoints = checkpoints
         self._generation: dict[str, int] = {}  #: by task, how often it has started on new checkpoints
         self.deploying = threading.Lock()  #: held while instances are replaced
+        #: of the tasks that the last deployment replaced: those that went on with their state, and those that lost it
+        self.resumed: frozenset[str] = frozenset()
+        self.anew: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         return f"deployer of tasks {', '.join(self.cluster.deployment.specs) or 'none'}"
@@ -140,7 +145,9 @@ class Deployer:
             change = difference(deployment.specs.values(), specs)
             checked = deployment.check(specs, self.cluster.workshop()) if specs else Checked()
             change = change.restarting(set(checked.chained) ^ set(deployment.checked.chained))
-            afresh = self._afresh(change, specs, checked.schemas)
+            checked = replace(checked, resumed=frozenset(self._resumed(change, specs, checked)))
+            afresh = self._afresh(change, specs, checked.schemas) - checked.resumed
+            anew = [task for task in change.replace if task in afresh and self._keeps_state(task)]
             before = self.before()
             ends = {*change.stop, *change.restart, *change.rebuild, *change.replace}
             stopping = [instance for instance in before.instances.values() if instance.job.task in ends]
@@ -151,11 +158,38 @@ class Deployer:
             except BaseException:
                 self.roll_back(before, stopping)
                 raise
+            self.resumed, self.anew = checked.resumed, frozenset(anew)
+            self._note_anew(anew)
             try:
                 self.delete(gone)
             except KeyboardInterrupt:  # too late: these tasks run, and are the declared ones
                 self.cluster.leftover_topics.update(gone)
         return True
+
+    def _keeps_state(self, task: str) -> bool:
+        return any(i.begun and i.facts is not None and i.facts.keeps_state for i in self.cluster.instances_of(task))
+
+    def _note_anew(self, tasks: Sequence[str]) -> None:
+        """Tasks whose state was lost since they were replaced."""
+        for task in tasks:
+            with self.cluster.lock:
+                self.cluster.incomplete.anew[task] = time.time()
+            why = "its recipe changed in what its state means: groups and windows that were open lack the rows so far"
+            self.cluster.event("state-begins-anew", task=task, why=why)
+
+    def _resumed(self, change: Difference, specs: Sequence[TaskSpec], checked: Checked) -> set[str]:
+        """The replaced tasks that go on with their state: only their filters and projections have changed."""
+        deployment, found = self.cluster.deployment, set()
+        for spec in specs:
+            before, meaning = deployment.specs.get(spec.id), checked.signatures.get(spec.id)
+            if spec.id not in change.replace or before is None or meaning is None:
+                continue
+            settings, known = _settings(spec), self.cluster.instances_of(spec.id)
+            chained = (spec.id in checked.chained) == (spec.id in deployment.checked.chained)
+            same = meaning == deployment.checked.signatures.get(spec.id) and settings == _settings(before) and chained
+            if same and len(known) == deployment.instances(before) == spec.parallelism:
+                found.add(spec.id)
+        return found
 
     def adopt_partitions(self) -> None:
         """Have partitions added to a topic read, from their first row, by the tasks that read the topic. Their
@@ -280,6 +314,7 @@ class Deployer:
         paced = [board.pace(instance.id) for instance in self.cluster.instances_of(task)]
         self.cluster.forget(task)
         self.cluster.own_source.pop(task, None)
+        self.cluster.incomplete.forget(task)
         pipes = [pipe.name for pipe in self.cluster.deployment.pipes.values() if task in (pipe.source, pipe.target)]
         for key in (board.source(task), board.accept(task), board.accuracy(task), *map(board.send, pipes), *paced):
             self.cluster.dials.pop(key, None)
@@ -321,7 +356,8 @@ class Deployer:
         cluster = self.cluster
         with cluster.lock:
             own = dict(cluster.own_source)
-            return Before(cluster.deployment.copy(), dict(cluster.instances), dict(cluster.dials), own)
+            copy, incomplete = cluster.deployment.copy(), cluster.incomplete.copy()
+            return Before(copy, dict(cluster.instances), dict(cluster.dials), own, incomplete)
 
     def roll_back(self, before: Before, stopped: Sequence[Instance]) -> None:
         """After a failed deployment: run exactly the instances that ran before it, with the dials that they had."""
@@ -336,6 +372,10 @@ class Deployer:
                 self.cluster.dials = dict(before.dials)
                 counted = {t: rows for t, rows in self.cluster.own_source.items() if t in before.deployment.specs}
                 self.cluster.own_source = {**counted, **before.own_source}
+                lost = self.cluster.incomplete
+                lost.late = {**before.incomplete.late, **lost.late}
+                lost.grouped |= before.incomplete.grouped
+                lost.anew = dict(before.incomplete.anew)
                 gone = self.cluster.deployment.restore(before.deployment)
             for instance in stopped:
                 instance.books_differ = True  # the tasks begun may have read on
@@ -348,6 +388,12 @@ class Deployer:
             delete_topics(self.cluster.deployment.kafka, topics)
         except KafkaError:
             self.cluster.leftover_topics.update(topics)
+
+
+def _settings(spec: TaskSpec) -> object:
+    """What a checkpoint depends on beside the recipes."""
+    topics = [(head, topic.topic, topic.schema, topic.shed_by, topic.time_unit) for head, topic in spec.topics.items()]
+    return topics, spec.upstream, spec.sink, spec.key, spec.mode, spec.is_hurried
 
 
 def _all(calls: Mapping[str, Callable[[], None]]) -> None:

@@ -7,6 +7,7 @@ from concurrent.futures import wait
 
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.queries.failures import explained, final_text, is_certain, limit_of
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance, OngoingMove, State, finds_remains
 from qod_magics.spark.queries.realtime import not_realtime, refuses_realtime
 from qod_magics.spark.queries.slots import free
@@ -138,6 +139,8 @@ class Lifecycle:
         instance.started_at = 0.0  # that run is over: it resets no later count
         if finds_remains(why):
             instance.start_afresh()
+        certain = stalled_s is None and self._is_certain(instance, why)
+        why = explained(why, instance)
         query = instance.query
         if query is not None and not ended:  # it may write on, and end batches that nobody asks for
             instance.unended, instance.books_differ = query, True
@@ -147,7 +150,9 @@ class Lifecycle:
         instance.task_manager = manager
         where = manager.id
         leaves = where in self.cluster.leaving  # attempts to move it off there are not its failures
-        if instance.failures >= len(BACK_OFF_S) and not leaves:
+        if (certain or instance.failures >= len(BACK_OFF_S)) and not leaves:
+            if certain:
+                why = instance.failure = final_text(why, instance.failures + 1)
             if not instance.become(State.GAVE_UP):
                 return
             self.cluster.event(
@@ -165,3 +170,12 @@ class Lifecycle:
         if not instance.become(State.BACKING_OFF):
             return
         self.cluster.event(kind, instance=instance.id, task_manager=where, why=why, retry_in_s=wait_s)
+
+    def _is_certain(self, instance: Instance, why: str) -> bool:
+        """Whether a retry would fail as well. A row that is too large for Kafka is tried once more, with a plan that
+        says which of its columns is."""
+        limit, checked = limit_of(why), instance.most
+        instance.most = limit if limit is not None and checked is None else None
+        if instance.most is not None:
+            return False
+        return is_certain(why, instance.failure if instance.ended() < 0 else "")

@@ -1,8 +1,13 @@
 """Row accounting ("the books"): every row of a source or stream is processed, dropped, waiting or unreported.
 
 For each feed (a source's topic, or a stream's), arrivals come from the broker's end offsets, reads from each batch's
-offsets, and kept rows from its observed metrics. Topics written without transactions have one record per offset, so
-`arrived = processed + dropped + waiting + unreported` holds exactly, at any instant.
+offsets, and kept rows from its observed metrics. `arrived = processed + dropped + waiting + unreported` holds exactly,
+at any instant.
+
+Topics that are written in transactions, or compacted, have offsets without a record. Those that a batch passed are
+unreported until a look at the topic says that they hold no row (`Account.gap`), and those at the end of a topic wait
+until then (`Account.empty`): real-time mode ends a batch behind the last record that it read, so it never passes the
+record with which the last transaction was committed. Neither are rows that arrived.
 """
 
 from __future__ import annotations
@@ -10,8 +15,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from qod_magics.core.runtime import Count
+from qod_magics.core.runtime import MISFITS, Count
 from qod_magics.spark.queries.progress import FeedCount
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets within batches for which no row was counted."""
+
+    starts: Mapping[int, int]  #: by partition with rows or gaps, the first offset of these batches
+    offsets: int  #: how many have none, in all partitions
+
+    def and_then(self, starts: Mapping[int, int], offsets: int) -> Gap:
+        """Add the gap of a later batch."""
+        lowest = {p: min(at, self.starts.get(p, at)) for p, at in starts.items()}
+        return Gap({**self.starts, **lowest}, self.offsets + offsets)
 
 
 @dataclass(slots=True)
@@ -27,6 +45,15 @@ class Account:
     unreported: int = 0
     malformed: int = 0  #: of those processed, not parsed
     sample: str | None = None  #: the beginning of such a value, the latest
+    tombstones: int = 0  #: of those processed: without a value
+    columnless: int = 0  #: of those processed: without any of the columns read
+    implausible: int = 0  #: of those processed: with a time outside of the years 1 to 9999
+    late_time: str | None = None  #: such a time, the latest, as in `FeedCount`
+    misfit: str | None = None  #: what does not fit in the sample, as a clause
+    columns: tuple[str, ...] = ()  #: those of its schema, once it is columnless
+    found: tuple[str, ...] | None = None  #: the columns that its records have in their place; None: not looked yet
+    gap: Gap | None = None  #: of the batches since the last look at the topic
+    empty: dict[int, tuple[int, int]] = field(default_factory=dict)  #: by partition, offsets that are known to be empty
 
     def __post_init__(self) -> None:
         self.position = {**self.first, **self.position}
@@ -40,7 +67,7 @@ class Account:
         had been read."""
         arrived = self.processed + self.dropped + self.unreported
         begins = dict.fromkeys(range(partitions), 0)
-        return replace(self, topic=topic, first={**begins, 0: -arrived}, position=begins)
+        return replace(self, topic=topic, first={**begins, 0: -arrived}, position=begins, gap=None, empty={})
 
     def take(self, feed: FeedCount) -> float:
         """Enter one finished batch. Rows between the last known position and the batch's start are unreported: read in
@@ -51,17 +78,19 @@ class Account:
         Returns how many times the batch counted each row: 2.0 for a recipe that reads its input twice, 1.0 where its
         counts are known to be of one pass.
         """
-        read = 0
+        read, began = 0, {}
         for partition, end in feed.end.items():
             known = self.position.get(partition, self.first.setdefault(partition, 0))
-            start = known if feed.start is None else feed.start.get(partition, known)
+            start = began[partition] = known if feed.start is None else feed.start.get(partition, known)
             if start < known:  # re-read from an older checkpoint, or the topic was recreated: arrived again
                 self.first[partition] -= known - start
+                self.empty.pop(partition, None)
             else:
                 self.unreported += start - known
             if end < start:
                 self.first[partition] -= start
                 self.unreported += end
+                self.empty.pop(partition, None)
             else:
                 read += end - start
             self.position[partition] = end
@@ -73,9 +102,41 @@ class Account:
         self.processed += feed.kept
         self.malformed += feed.malformed
         self.sample = feed.sample or self.sample
+        self.tombstones += feed.tombstones
+        self.columnless += feed.columnless
+        self.implausible += feed.implausible
+        self.late_time = feed.late_time or self.late_time
         self.dropped += feed.read - feed.kept
-        self.unreported += read - feed.read
+        if read > feed.read:
+            self.unreported += read - feed.read
+            starts = {partition: end for partition, end in began.items() if end < feed.end[partition]}
+            self.gap = (
+                Gap(starts, read - feed.read) if self.gap is None else self.gap.and_then(starts, read - feed.read)
+            )
         return times
+
+    def settle(self, gap: Gap) -> None:
+        """Take the offsets of a gap for offsets without a row: such rows have not arrived."""
+        self.unreported -= gap.offsets
+        partition = min(gap.starts, default=0)
+        self.first[partition] = self.first.get(partition, 0) + gap.offsets
+
+    @property
+    def is_columnless(self) -> bool:
+        """Whether all rows so far were JSON objects without any of the columns read."""
+        rows = self.processed - self.malformed - self.tombstones - self.implausible
+        return self.columnless > 0 and self.columnless >= rows
+
+    @property
+    def next_rows(self) -> dict[int, int]:
+        """`next_row` of each partition."""
+        return {partition: self.next_row(partition) for partition in self.position}
+
+    def next_row(self, partition: int) -> int:
+        """The first offset of a partition that may hold a row which has not been read."""
+        position = self.next_offset(partition)
+        begin, end = self.empty.get(partition, (0, 0))
+        return end if begin <= position < end else position
 
     def count(self, ends: Mapping[int, int]) -> Count:
         """The books now, given the broker's end offsets. These may predate the last batch entered: rows that it read
@@ -85,9 +146,11 @@ class Account:
             first = self.first.get(partition, 0)
             position = self.position.get(partition, first)
             end = max(ends.get(partition, position), position)
-            arrived += end - first
-            waiting += end - position
-        return Count(arrived, self.processed, self.dropped, waiting, self.unreported, self.malformed)
+            read = min(max(self.next_row(partition), position), end)  # and no row between the two
+            arrived += end - first - (read - position)
+            waiting += end - read
+        misfits = {kind: getattr(self, kind) for kind in MISFITS}
+        return Count(arrived, self.processed, self.dropped, waiting, self.unreported, **misfits)
 
 
 def furthest_behind(accounts: Sequence[Account]) -> Account:

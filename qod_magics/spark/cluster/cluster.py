@@ -14,9 +14,17 @@ from qod_magics.core.placement import Placer, Unplaced
 from qod_magics.core.runtime import Event
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.spark.cluster.deployment import Deployment
-from qod_magics.spark.cluster.malformed import MalformedReports, malformed_event
+from qod_magics.spark.cluster.incomplete import Incomplete, late_text
+from qod_magics.spark.cluster.malformed import (
+    MalformedReports,
+    implausible_text,
+    is_cut,
+    malformed_event,
+    malformed_text,
+)
 from qod_magics.spark.cluster.observation import InstanceView
 from qod_magics.spark.plans.dial import DialBoard
+from qod_magics.spark.plans.misfit import misfit
 from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.queries import slots
 from qod_magics.spark.queries.instance import Instance, State
@@ -42,6 +50,7 @@ class Cluster:
     instances: dict[str, Instance] = field(default_factory=dict)
     dials: dict[str, float] = field(default_factory=dict)  #: desired value of every dial, by key
     cpu: dict[str, float] = field(default_factory=dict)  #: last CPU of each task manager, % of one core
+    incomplete: Incomplete = field(default_factory=Incomplete)  #: what the results of tasks lack
     own_source: dict[str, list[int]] = field(default_factory=dict)  #: rows kept and dropped, tasks with own sources
     missing_topics: Mapping[str, str] = field(default_factory=dict)  #: topics without offsets now, and why
     malformed: MalformedReports = field(default_factory=MalformedReports)
@@ -122,7 +131,6 @@ class Cluster:
             names = {feed.topic: feed.name for feed in instance.job.feeds}
             while instance.reported:
                 batch = instance.reported.popleft()
-                self._note_malformed(instance, batch)
                 times = 1.0  #: that the counts of a first batch, which does not say where it began, hold each row
                 for feed in batch.feeds:
                     account = self.deployment.accounts.get(names.get(feed.topic, ""))
@@ -136,6 +144,7 @@ class Cluster:
                     account = self.deployment.accounts.get(name)
                     if account is not None:
                         account.dropped_before += round((batch.out - batch.sent.get(str(position), 0)) / times)
+                self._note_misfits(instance, batch)
             missed, instance.missed = instance.missed, 0
             if missed and not instance.job.feeds:  # with Kafka, the offsets give the number of rows
                 self.event(
@@ -157,15 +166,28 @@ class Cluster:
                     why=move.why,
                 )
 
-    def _note_malformed(self, instance: Instance, batch: Batch) -> None:
+    def _note_misfits(self, instance: Instance, batch: Batch) -> None:
+        """Count a batch's late rows, find what does not fit in its samples, and report both from time to time."""
+        task, now = instance.job.task, time.monotonic()
         feeds = {feed.topic: feed for feed in instance.job.feeds}
+        schemas = instance.facts.schemas if instance.facts is not None else {}
         for found in batch.feeds:
-            if (feed := feeds.get(found.topic)) is None:
+            feed = feeds.get(found.topic)
+            account = self.deployment.accounts.get(feed.name) if feed is not None else None
+            if feed is None or account is None:
                 continue
-            due = self.malformed.add(f"{feed.topic}>{feed.name}", found.malformed, time.monotonic())
-            if due:
-                detail = malformed_event(feed.topic, instance.job.task, due, found.sample, feed.malformed)
-                self.event("malformed-input", **detail)
+            if found.sample is not None and feed.topic in schemas:
+                account.misfit = misfit(found.sample, schemas[feed.topic], is_cut(found.sample))
+            name = f"{feed.topic}>{feed.name}"
+            if due := self.malformed.add(name, found.malformed, now):
+                told = malformed_text(due, found.sample, feed.malformed, account.misfit)
+                self.event("malformed-input", **malformed_event(feed.topic, task, due, told))
+            if due := self.malformed.add(f"{name} times", found.implausible, now):
+                told = implausible_text(due, found.late_time, feed.malformed)
+                self.event("implausible-times", **malformed_event(feed.topic, task, due, told))
+        self.incomplete.add(task, batch.late, batch.late_groups)
+        if due := self.malformed.add(f"{task} late", batch.late, now):
+            self.event("late-rows", task=task, rows=due, why=late_text(due, task in self.incomplete.grouped))
 
     def targets(self, forbidden: Mapping[str, Collection[str]]) -> Mapping[str, str]:
         """The task manager on which the policy places each of these instances, never one that `forbidden` lists for it,

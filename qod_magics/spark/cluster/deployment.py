@@ -182,9 +182,7 @@ class Deployment:
                 topic = known.topic if known else self._new_topic(f"{upstream}.{spec.id}")
                 parts = max(spec.partitions, known.partitions if known else 1)
                 wanted[name] = Pipe(name, upstream, spec.id, topic, parts, spec.key)
-        results = {
-            spec.id: self._results_topic(spec, checked.schemas) for spec in specs if isinstance(spec.sink, Memory)
-        }
+        results = {spec.id: self._results_topic(spec, checked) for spec in specs if isinstance(spec.sink, Memory)}
         topics = {pipe.topic: pipe.partitions for pipe in wanted.values()}
         topics.update({results[spec.id]: spec.parallelism for spec in specs if spec.id in results})
         there = topic_partitions(self.kafka)
@@ -193,7 +191,7 @@ class Deployment:
         written = {spec.sink.topic: 1 for spec in specs if isinstance(spec.sink, KafkaTopic)}
         create_topics(self.kafka, topics, retention=self.kafka.own_retention)
         create_topics(self.kafka, {topic: n for topic, n in written.items() if topic not in there})
-        sinks = self._sinks(specs, checked.schemas)
+        sinks = self._sinks(specs, checked)
         opened = {}
         for spec in specs:
             for head, source in spec.topics.items():
@@ -318,12 +316,13 @@ class Deployment:
         """The topics of sources and streams, whose end offsets are sampled."""
         return sorted({account.topic for account in self.accounts.values()})
 
-    def _results_topic(self, spec: TaskSpec, schemas: Mapping[str, Any]) -> str:
-        """The present topic while recipe and columns are the same, else a new one, without the old recipe's rows."""
+    def _results_topic(self, spec: TaskSpec, checked: Checked) -> str:
+        """The present topic while recipe, or state, and columns are the same, else a new one, without the old recipe's
+        rows."""
         topic = self.results.get(spec.id)
-        return topic if topic is not None and self._goes_on(spec, schemas) else self._new_topic(f"{spec.id}.out")
+        return topic if topic is not None and self._goes_on(spec, checked) else self._new_topic(f"{spec.id}.out")
 
-    def _sinks(self, specs: Sequence[TaskSpec], schemas: Mapping[str, Any]) -> dict[str, dict[int, int]]:
+    def _sinks(self, specs: Sequence[TaskSpec], checked: Checked) -> dict[str, dict[int, int]]:
         """First offsets in the topics of Kafka sinks: the present ones while recipe, columns and what tells rows apart
         are the same, else the ends."""
         found: dict[str, dict[int, int]] = {}
@@ -331,18 +330,18 @@ class Deployment:
         for spec in specs:
             if not isinstance(spec.sink, KafkaTopic):
                 continue
-            if spec.id in self.sinks and _spread(self.specs[spec.id]) == _spread(spec) and self._goes_on(spec, schemas):
+            if spec.id in self.sinks and _spread(self.specs[spec.id]) == _spread(spec) and self._goes_on(spec, checked):
                 found[spec.id] = self.sinks[spec.id]
             else:
                 anew[spec.id] = spec.sink.topic
         ends = end_offsets(self.kafka, anew.values(), timeout_s=10.0) if anew else {}
         return found | {task: dict(ends[topic]) for task, topic in anew.items()}
 
-    def _goes_on(self, spec: TaskSpec, schemas: Mapping[str, Any]) -> bool:
-        """Whether recipe and columns of a query are those that it has now."""
+    def _goes_on(self, spec: TaskSpec, checked: Checked) -> bool:
+        """Whether recipe and columns of a query are those that it has now, or columns and state are."""
         known = self.specs.get(spec.id)
-        same = known is not None and known.tail.recipe == spec.tail.recipe
-        return same and same_columns(self.checked.schemas.get(spec.id), schemas[spec.id], ordered=False)
+        same = known is not None and (known.tail.recipe == spec.tail.recipe or spec.id in checked.resumed)
+        return same and same_columns(self.checked.schemas.get(spec.id), checked.schemas[spec.id], ordered=False)
 
     def _new_topic(self, name: str) -> str:
         self.topics_made += 1

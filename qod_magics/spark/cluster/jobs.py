@@ -38,6 +38,7 @@ def _job(deployment: Deployment, spec: TaskSpec, index: int, found: Origins, sin
                 source.schema,
                 stream=False,
                 malformed=source.effective_malformed,
+                time_unit=source.time_unit,
                 shed_by=source.shed_by,
             )
         )
@@ -59,6 +60,7 @@ def _job(deployment: Deployment, spec: TaskSpec, index: int, found: Origins, sin
                 stream=True,
                 shed_by=by_key,
                 weighed_since=since.get(upstream),
+                watermarks=deployment.checked.watermarks.get(spec.id, {}).get(upstream, ()),
             )
         )
     groups = deployment.checked.keys.get(spec.id) if isinstance(spec.sink, KafkaTopic) else None

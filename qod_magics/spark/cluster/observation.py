@@ -65,6 +65,7 @@ def observation(
     dropped_sending: Mapping[str, int],
     fresh_for_s: float,
     events: tuple[Event, ...],
+    late: Mapping[str, int] | None = None,
 ) -> Observation:
     """The snapshot and the measurements beside it. `tasks` are in order, inputs first."""
     by_task: dict[str, list[InstanceView]] = {task.id: [] for task in tasks}
@@ -112,6 +113,7 @@ def observation(
         dropped=dropped,
         counts=counts,
         latency_s={t.id: t.extra[LATENCY_P95.name] for t in tasks if LATENCY_P95.name in t.extra},
+        late=late or {},
     )
     return Observation(snapshot, measured, events, fresh)
 

@@ -28,7 +28,7 @@ class Lateness:
         needed: dict[str, dict[int, int]] = {}
         for account in self.cluster.deployment.accounts.values():
             first = needed.setdefault(account.topic, {})
-            for partition, position in account.position.items():
+            for partition, position in account.next_rows.items():
                 first[partition] = min(position, first.get(partition, position))
         self.arrivals.record(at, {topic: ends for topic, ends in offsets.items() if topic in needed})
         self.arrivals.keep(set(needed))
@@ -76,7 +76,7 @@ class Lateness:
         """Topics that a task reads, each with the task that writes it, if one does, and the position of the task."""
         pipes = self.cluster.deployment.pipes
         return [
-            (account.topic, pipes[name].source if name in pipes else None, account.position)
+            (account.topic, pipes[name].source if name in pipes else None, account.next_rows)
             for name, account in self.cluster.deployment.accounts_of(task).items()
         ]
 

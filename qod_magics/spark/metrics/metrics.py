@@ -124,7 +124,7 @@ class Metrics:
             seen = [v for v in views if v.task == task and v.current and v.reading is not None]
             if seen and len(seen) == sum(v.task == task for v in views) and not any(map(self._is_overdue, seen)):
                 then = self.history.at(account.topic, now - (wall - min(v.reading.at for v in seen if v.reading)))
-                lag[name] = sum(max(int(then.get(p, e)) - account.position.get(p, 0), 0) for p, e in ends.items())
+                lag[name] = sum(max(int(then.get(p, e)) - account.next_row(p), 0) for p, e in ends.items())
             else:
                 lag[name] = counts[name].waiting
         for spec in self.cluster.deployment.specs.values():
@@ -163,6 +163,11 @@ class Metrics:
             dropped_sending={n: a.dropped_before for n, a in self.cluster.deployment.accounts.items()},
             fresh_for_s=max(2.5 * self.cluster.period_s, 2.5 * REALTIME_BATCH_S),
             events=events,
+            late={
+                task: rows
+                for task, rows in self.cluster.incomplete.late.items()
+                if task in self.cluster.deployment.specs
+            },
         )
 
     def _work(self, spec: TaskSpec) -> dict[str, float]:
@@ -204,7 +209,7 @@ class Metrics:
             account = accounts.get(feed.name)
             if account is not None:
                 ends = self.history.at(feed.topic, now)
-                read = {p: account.position.get(p, account.first.get(p, 0)) for p in feed.partitions}
+                read = {p: account.next_row(p) for p in feed.partitions}
                 rows += sum(max(int(ends.get(p, 0)) - position, 0) for p, position in read.items())
         return rows
 

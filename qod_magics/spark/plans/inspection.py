@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from math import gcd
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from qod_magics.application.application import Application
@@ -34,10 +35,19 @@ from qod_magics.spark.plans.inlining import (
     sums_weights,
 )
 from qod_magics.spark.plans.labels import Labels, labels
-from qod_magics.spark.plans.pipeline import Build, Feed, Job, Workshop, feed_of, schema_of_stream
+from qod_magics.spark.plans.pipeline import (
+    Build,
+    Feed,
+    Job,
+    Watermarks,
+    Workshop,
+    feed_of,
+    schema_of_stream,
+    watermarks_of,
+)
 from qod_magics.spark.plans.result_keys import key_columns
 from qod_magics.spark.plans.shedder import taken_name
-from qod_magics.spark.plans.state import TaskState, chained, task_state
+from qod_magics.spark.plans.state import TaskState, chained, state_signature, task_state
 from qod_magics.spark.plans.unions import positions
 
 if TYPE_CHECKING:
@@ -59,6 +69,11 @@ class Checked:
     chained: Mapping[str, str] = field(default_factory=dict)  #: the tasks whose groups an operator with state reads
     #: by task, the columns by which a row of its result replaces an earlier one; where a query writes to Kafka
     keys: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
+    #: by task, the watermarks of each task that feeds it, where it declares none itself: they are lost in Kafka
+    watermarks: Mapping[str, Mapping[str, Watermarks]] = field(default_factory=dict)
+    #: by task, what its state means; tasks without state, and those whose plans do not tell, have None
+    signatures: Mapping[str, str | None] = field(default_factory=dict)
+    resumed: frozenset[str] = frozenset()  #: tasks that are replaced, but go on with their state
 
 
 def built(spec: TaskSpec, found: Origins, weights: Weights, usages: Usages | None = None) -> Build:
@@ -73,7 +88,12 @@ def built(spec: TaskSpec, found: Origins, weights: Weights, usages: Usages | Non
 
 
 def probe(
-    spec: TaskSpec, schemas: Mapping[str, Any], found: Origins, weights: Weights, usages: Usages | None = None
+    spec: TaskSpec,
+    schemas: Mapping[str, Any],
+    found: Origins,
+    weights: Weights,
+    usages: Usages | None = None,
+    watermarks: Mapping[str, Watermarks] = MappingProxyType({}),
 ) -> Job:
     """A job that is only built: of its first instance, as if each topic had one partition, without output."""
     feeds = [
@@ -86,6 +106,7 @@ def probe(
             source.schema,
             stream=False,
             malformed=source.effective_malformed,
+            time_unit=source.time_unit,
             shed_by=source.shed_by,
         )
         for head, source in spec.topics.items()
@@ -93,7 +114,8 @@ def probe(
     for upstream in spec.upstream:
         name, keyed = f"{upstream}>{spec.id}", weights.keys.get(upstream, ())
         schema = schema_of_stream(schemas[upstream])
-        feeds.append(Feed(name, (upstream,), name, (0,), {}, schema, stream=True, shed_by=keyed and (RECORD_KEY,)))
+        by_key, marks = keyed and (RECORD_KEY,), watermarks.get(upstream, ())
+        feeds.append(Feed(name, (upstream,), name, (0,), {}, schema, stream=True, shed_by=by_key, watermarks=marks))
     return Job(
         task=spec.id,
         instance=f"{spec.id}.1",
@@ -202,7 +224,9 @@ class Inspection:
         weights, found = Weights(), origins(specs)
         told: dict[str, Labels] = {}
         states: dict[str, TaskState] = {}
+        signatures: dict[str, str | None] = {}
         keys: dict[str, tuple[str, ...] | None] = {}
+        watermarks: dict[str, Mapping[str, Watermarks]] = {}
         writes = any(isinstance(spec.sink, KafkaTopic) for spec in specs)
         may_shed = any(spec.is_query and (spec.min_accuracy or 0.0) < 1.0 for spec in specs)
         losing = losing_rows(specs)
@@ -210,7 +234,8 @@ class Inspection:
             if spec not in self._passed:
                 self._check_topics(spec, workshop)
             plans = _Plans(any(_keys_of(spec, weights)))
-            with workshop.result(probe(spec, schemas, found, weights, plans)) as rows:
+            marks = watermarks[spec.id] = self._watermarks(spec, schemas, found, weights, workshop)
+            with workshop.result(probe(spec, schemas, found, weights, plans, marks)) as rows:
                 schemas[spec.id] = rows.schema
                 if writes:
                     keys[spec.id] = _keys_of_rows(rows, keys.get(spec.upstream[0]) if len(spec.upstream) == 1 else None)
@@ -224,6 +249,7 @@ class Inspection:
                     if labelled is not None and labelled.refused is not None and spec.id in losing:
                         raise ApplicationError(f"stream {spec.id!r}: {labelled.refused}")
             states[spec.id] = TaskState(spec.aggregates) if plans.last is None else task_state(plans.last)
+            signatures[spec.id] = None if plans.last is None else state_signature(plans.last)
             self._check_columns(spec, schemas)
         groups = chained(states, {spec.id: spec.upstream for spec in specs})
         for task, reader in groups.items():
@@ -234,7 +260,23 @@ class Inspection:
                     "withWatermark() and a window, so that each is emitted once, when it is complete"
                 )
         self._passed = tuple(specs)
-        return Checked(schemas, weights, told, groups, keys)
+        return Checked(schemas, weights, told, groups, keys, watermarks, signatures)
+
+    def _watermarks(
+        self, spec: TaskSpec, schemas: Mapping[str, StructType], found: Origins, weights: Weights, workshop: Workshop
+    ) -> Mapping[str, Watermarks]:
+        """The watermarks that a task takes over from the tasks that feed it: none where its recipes declare some, since
+        Spark has one for each column."""
+        marks = {upstream: made for upstream in spec.upstream if (made := watermarks_of(schemas[upstream]))}
+        if not marks:
+            return {}
+        with workshop.result(probe(spec, schemas, found, weights, _as_it_is)) as rows:
+            try:
+                plan = streaming_plan_of(rows)
+            except Exception as error:
+                raise_unless_connection(error)
+                return {}
+        return {} if "EventTimeWatermark" in plan else marks
 
     def _check_topics(self, spec: TaskSpec, workshop: Workshop) -> None:
         for topic in spec.topics.values():

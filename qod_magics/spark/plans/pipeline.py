@@ -21,6 +21,7 @@ from qod_magics.application.streams.sink import Console, ForEachBatch, KafkaTopi
 from qod_magics.application.streams.stream import CORRUPT, RECORD_KEY
 from qod_magics.application.tasks.weight import weighed
 from qod_magics.errors import ApplicationError, nearest
+from qod_magics.kafka.properties import LARGEST_RECORD
 from qod_magics.spark.plans import shedder
 from qod_magics.spark.plans.columns import columns_read
 from qod_magics.spark.plans.dial import MOST_S, DialBoard, DialReading, read_sql, waiting_sql
@@ -37,11 +38,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter
     from pyspark.sql.types import StructType
 
-    from qod_magics.application.streams.stream import Malformed
+    from qod_magics.application.streams.stream import Malformed, TimeUnit
     from qod_magics.application.tasks.task import TaskSpec
 
 #: Why groups that an operator with state reads are aggregated in micro-batches.
 GROUPS_ONCE = "an operator with state reads its groups: each is emitted once, when the watermark has passed it"
+
+#: How the message begins with which a row ends a query that is larger than a record may be.
+TOO_LARGE = "a row is too large for Kafka: "
 
 #: In the key of a record: the number of the instance that wrote it, where each has its own rows of a group.
 INSTANCE = "_instance"
@@ -50,6 +54,13 @@ INSTANCE = "_instance"
 #: precedence.
 GATHERING_READER = {"kafka.fetch.min.bytes": "65536", "kafka.fetch.max.wait.ms": "100"}
 GATHERING_WRITER = {"kafka.linger.ms": "50", "kafka.batch.size": "65536"}
+#: A result may be one large row, as of collect_list.
+WRITER = {**GATHERING_WRITER, "kafka.max.request.size": str(LARGEST_RECORD)}
+
+#: Columns of event times with a watermark, each with its delay in milliseconds.
+Watermarks = tuple[tuple[str, int], ...]
+#: Where Spark keeps that delay in a column's metadata.
+DELAY = "spark.watermarkDelayMs"
 
 Build = Callable[["SparkSession", Mapping[str, "DataFrame"]], AbstractContextManager["DataFrame"]]
 
@@ -66,9 +77,11 @@ class Feed:
     schema: str | StructType | None  #: of the JSON rows; None: raw records
     stream: bool  #: whether another task of ours writes it
     malformed: Malformed = "drop"  #: values that are not JSON of the schema; not of streams
+    time_unit: TimeUnit = "s"  #: of numbers in its columns of times; not of streams
     #: columns by whose values rows are shed together; those of a stream: by the record's key
     shed_by: tuple[str, ...] = ()
     weighed_since: str | None = None  #: the stream of groups from which on `_weight` counts; None: from the input on
+    watermarks: Watermarks = ()  #: of a stream, declared upstream
 
 
 def feed_of(spec: TaskSpec, head: str) -> str:
@@ -139,6 +152,14 @@ class PlanFacts:
     keeps_state: bool
     read: Mapping[str, Read] = field(default_factory=dict)  #: by topic, if only some columns are read
     runs_python: bool = False  #: whether the plan has functions in Python, or the sink is one
+    schemas: Mapping[str, StructType] = field(default_factory=dict)  #: of the values of topics with one feed
+
+
+def watermarks_of(schema: StructType) -> Watermarks:
+    """The watermarks on times in such rows. Those on windows are left out: a window is sent once it is complete."""
+    times = [field for field in schema.fields if field.dataType.typeName() == "timestamp"]
+    found = ((field.name, (field.metadata or {}).get(DELAY)) for field in times)
+    return tuple((name, int(delay)) for name, delay in found if delay is not None)
 
 
 def schema_of_stream(schema: StructType) -> StructType:
@@ -178,6 +199,7 @@ class Workshop:
         max_offsets: int | None = None,
         read: Mapping[str, Read] | None = None,
         timing: Timing = AGE_WHEN_READ,
+        checks: bool = False,
     ) -> Iterator[DataFrame]:
         """The recipe's output over this job's feeds, with shedders and counts. Start the query within the context:
         an SQL recipe's views exist only there.
@@ -187,12 +209,14 @@ class Workshop:
             max_offsets: maximum records of a topic per micro-batch; None: real-time mode.
             read: the columns to parse, by topic, where those are not all; others are null.
             timing: what to observe of the times of records.
+            checks: whether rows are searched for missing columns and implausible times; not in plans that are only
+                inspected, in which all columns would seem to be read.
 
         """
         spark: Any = self.spark
         inputs: dict[str, DataFrame] = {}
         for feed in job.feeds:
-            rows = self._rows(job, feed, max_offsets, (read or {}).get(feed.topic), timing)
+            rows = self._rows(job, feed, max_offsets, (read or {}).get(feed.topic), timing, checks)
             inputs.update(dict.fromkeys(feed.inputs, rows))
         if not job.feeds:
             spark = SheddingSession(self.spark, self.dial(self.board.source(job.task)))
@@ -202,19 +226,19 @@ class Workshop:
     def plan_facts(self, job: Job) -> PlanFacts:
         """Facts from its plan; only those of the job itself if Spark can't explain it."""
         sink_runs_python = isinstance(job.sink, ForEachBatch)
-        with self.result(job) as rows:
-            try:
-                plan = streaming_plan_of(rows.select(F.struct("*")))
-            except Exception as error:
-                if type(error).__name__ != "AnalysisException":
-                    raise
-                return PlanFacts(keeps_state=job.aggregates, runs_python=sink_runs_python)
         times = Counter(feed.topic for feed in job.feeds)  # a plan does not tell feeds of one topic apart
         schemas = {
             feed.topic: self._struct(feed.schema)
             for feed in job.feeds
             if feed.schema is not None and times[feed.topic] == 1
         }
+        with self.result(job) as rows:
+            try:
+                plan = streaming_plan_of(rows.select(F.struct("*")))
+            except Exception as error:
+                if type(error).__name__ != "AnalysisException":
+                    raise
+                return PlanFacts(keeps_state=job.aggregates, runs_python=sink_runs_python, schemas=schemas)
         of_streams = {feed.topic for feed in job.feeds if feed.stream}
         columns = {
             f"shed.{topic}": schema.names if topic in of_streams else marked(schema).names
@@ -230,6 +254,7 @@ class Workshop:
             keeps_state=job.aggregates or keeps_state(plan),
             read=read,
             runs_python=sink_runs_python or runs_python(plan),
+            schemas=schemas,
         )
 
     def _struct(self, schema: str | StructType) -> StructType:
@@ -262,10 +287,18 @@ class Workshop:
                     f"{', '.join(names)}"
                 )
 
-    def writer(self, job: Job, rows: DataFrame) -> DataStreamWriter:
-        """The writer of this job's output, to its streams or to its sink."""
+    def writer(self, job: Job, rows: DataFrame, most: int | None = None) -> DataStreamWriter:
+        """The writer of this job's output, to its streams or to its sink.
+
+        Args:
+            job: the instance.
+            rows: its output.
+            most: bytes of a row in Kafka, above which the query fails with a message that names the largest column.
+                None: it is not measured; Kafka's own message does not say which.
+
+        """
         if job.topics:
-            return self._to_streams(job, rows)
+            return self._to_streams(job, rows, most)
         counted = rows.observe("out", F.count(F.lit(1)).alias("rows"))
         sink = job.sink
         if isinstance(sink, Parquet):
@@ -276,7 +309,7 @@ class Workshop:
             return counted.writeStream.format("console").option("truncate", "false")
         if isinstance(sink, ForEachBatch):
             return counted.writeStream.foreachBatch(sink.function)
-        value = F.to_json(F.struct(*[F.col(f"`{c}`") for c in counted.columns]), JSON_FORMAT)
+        value = self._value(counted.columns, most)
         if isinstance(sink, KafkaTopic):
             records = counted.select(value.alias("value"), F.lit(sink.topic).alias("topic"), *_group_key(job))
         else:
@@ -287,7 +320,9 @@ class Workshop:
             )
         return self._to_kafka(records)
 
-    def _rows(self, job: Job, feed: Feed, max_offsets: int | None, read: Read | None, timing: Timing) -> DataFrame:
+    def _rows(
+        self, job: Job, feed: Feed, max_offsets: int | None, read: Read | None, timing: Timing, checks: bool
+    ) -> DataFrame:
         batched = max_offsets is not None  # a micro-batch reads existing records: waiting gains nothing
         reader = (
             self.spark.readStream.format("kafka")
@@ -315,9 +350,15 @@ class Workshop:
             return kept
         schema, columns = (feed.schema, None) if read is None else (read.schema, read.columns)
         if feed.stream:
-            return parsed(kept, schema, JSON_FORMAT, WEIGHT, read=columns)
+            rows = parsed(kept, schema, JSON_FORMAT, WEIGHT, read=columns)
+            for name, delay_ms in feed.watermarks:
+                rows = rows.withWatermark(name, f"{delay_ms} milliseconds")
+            return rows
         counted_as = f"malformed.{job.feeds.index(feed)}.{feed.topic}"  # a topic may have several schemas
-        return parsed_input(kept, schema, feed.malformed, counted_as, read=columns)
+        checked = self._struct(schema) if checks else None
+        return parsed_input(
+            kept, schema, feed.malformed, counted_as, read=columns, checked=checked, unit=feed.time_unit
+        )
 
     def _sampled(self, weighed_since: str | None) -> str | None:
         """Reads the accuracy at which the groups were made from which on rows are weighed."""
@@ -336,7 +377,28 @@ class Workshop:
         row = F.from_json(F.col("value").cast("string"), fields)  # of all values, but only these columns
         return shedder.key_text(*(row[name] for name in feed.shed_by))
 
-    def _to_streams(self, job: Job, rows: DataFrame) -> DataStreamWriter:
+    def _value(self, names: Sequence[str], most: int | None) -> Column:
+        """A row as JSON; see `writer`."""
+        columns = [F.col("`{}`".format(name.replace("`", "``"))) for name in names]
+        value = F.to_json(F.struct(*columns), JSON_FORMAT)
+        if most is None:
+            return value
+        sizes = F.array(
+            *(
+                F.struct(
+                    F.octet_length(F.to_json(F.struct(column), JSON_FORMAT)).alias("bytes"), F.lit(name).alias("name")
+                )
+                for name, column in zip(names, columns, strict=True)
+            )
+        )
+        largest, size = F.array_max(sizes), F.octet_length(value)
+        told = F.concat(
+            *(F.lit(TOO_LARGE), F.format_number(size, 0), F.lit(" bytes, of which column ")),
+            *(largest["name"], F.lit(" has "), F.format_number(largest["bytes"], 0), F.lit(f", of at most {most:,}")),
+        )
+        return F.when(size > most, F.raise_error(told)).otherwise(value)
+
+    def _to_streams(self, job: Job, rows: DataFrame, most: int | None) -> DataStreamWriter:
         rows = weighed(rows)
         accuracy = self.dial(self.board.accuracy(job.task))
         names = [c for c in rows.columns if c != WEIGHT]
@@ -347,7 +409,7 @@ class Workshop:
         key = shedder.key_text(*(F.col(f"`{name}`") for name in job.shed_by)) if job.shed_by else None
         drawn = shedder.draw(rows, outlets, key, self._sampled(job.weighed_since))
         drawn = drawn.observe("out", *shedder.sent_counts(outlets))
-        value = F.to_json(F.struct(*[F.col(f"`{c}`") for c in names]), JSON_FORMAT)
+        value = self._value(names, most)
         records = shedder.send(drawn, outlets, value, key)
         return self._to_kafka(records).option("includeHeaders", "true")
 
@@ -359,7 +421,7 @@ class Workshop:
         batch until their delivery timeout, two minutes later. Kafka ignores options that it does not know.
         """
         own = {"kafka.qod.run": uuid.uuid4().hex}
-        return records.writeStream.format("kafka").options(**{**GATHERING_WRITER, **self.kafka, **own})
+        return records.writeStream.format("kafka").options(**{**WRITER, **self.kafka, **own})
 
 
 def _group_key(job: Job) -> list[Column]:

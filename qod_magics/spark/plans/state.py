@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from qod_magics.spark.plans.plan_text import Node, above, nodes_of
+from qod_magics.spark.plans.plan_text import NAMED, Node, above, lists_of, nodes_of
 
 #: Operators of a streaming query's physical plan that read or write a state store.
 _KEEPS_STATE = re.compile(
@@ -84,3 +84,56 @@ def chains(plan: str) -> bool:
     nodes = list(nodes_of(plan))
     emitting = (at for at, node in enumerate(nodes) if _EMITS_GROUPS.fullmatch(node.operator))
     return any(_KEEPS_STATE.fullmatch(node.operator) for at in emitting for node in above(nodes, at))
+
+
+#: Operators that a state depends on.
+_OF_STATE = re.compile(
+    r"(?:Hash|ObjectHash|Sort)Aggregate|EventTimeWatermark|\w*StateStore\w*|StreamingDeduplicate\w*|MergingSessions|"
+    r"UpdatingSessions"
+)
+#: Operators that do not change the rows that pass, but for the columns that they define or leave out.
+_ROW_BY_ROW = frozenset({"Project", "Filter", "CollectMetrics", "Exchange", "Sort", "StreamingRelation", "Scan"})
+_COLUMN = re.compile(r"([\w.$`]+)#(\d+)L?(-T\d+ms)?")
+#: What differs between two plans of one recipe.
+_OF_A_RUN = re.compile(
+    r"state info \[[^\]]*\]|\[plan_id=\d+\]|(?:Append|Update|Complete)(?:, -?\d+)*|\*?\(\d+\) |"
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+)
+
+
+def state_signature(plan: str) -> str | None:
+    """What the state of a task means, from its physical plan: equal for two plans of which one may go on with the state
+    of the other. These may differ in their filters, and in the columns that no operator with state reads.
+
+    Spark itself compares only the types of what is kept: with another sum of the same type it would go on, too. None:
+    the task keeps no state, or the plan does not tell what it means: functions in Python are only named there, and of
+    several inputs columns may have the same name.
+    """
+    if not keeps_state(plan):
+        return None
+    nodes = list(nodes_of(plan))
+    inputs = [node for node in nodes if node.operator == "Generate"]
+    if len(inputs) > 1 or any("from_json(" not in node.text for node in inputs):
+        return None
+    others = (node.operator for node in nodes if node.operator not in _ROW_BY_ROW and node.operator != "Generate")
+    if not all(_OF_STATE.fullmatch(operator) for operator in others):
+        return None
+    definitions: dict[str, str] = {}
+    for node in nodes:
+        for items in lists_of(node.text) if node.operator == "Project" else ():
+            for item in items:
+                named = NAMED.match(item)
+                if named is not None and named["expression"] is not None:
+                    definitions[named["id"]] = named["expression"]
+
+    def meaning(text: str, depth: int = 0) -> str:
+        def of(column: re.Match[str]) -> str:
+            name, id, watermark = column.groups()
+            if id in definitions and depth < 20:
+                return f"({meaning(definitions[id], depth + 1)}){watermark or ''}"
+            return f"{name}{watermark or ''}"
+
+        return _COLUMN.sub(of, text)
+
+    kept = [f"{node.operator}{_OF_A_RUN.sub('', node.text)}" for node in nodes if _OF_STATE.fullmatch(node.operator)]
+    return "\n".join(meaning(line) for line in kept)

@@ -87,6 +87,7 @@ class Instance:
     failures: int = 0
     retry_at: float = 0.0  #: monotonic
     failure: str = ""
+    most: int | None = None  #: bytes of a row that its next run checks, as Kafka refused a larger one; None: none
     move: OngoingMove | None = None
     started_at: float = 0.0  #: monotonic
     no_realtime: str = ""  #: why real-time mode was refused
@@ -254,8 +255,8 @@ class Instance:
         last: Exception | None = None
         for output_mode in output_modes(job, realtime):
             try:
-                with workshop.result(job, None if realtime else most, read, timing) as rows:
-                    writer = workshop.writer(job, rows)
+                with workshop.result(job, None if realtime else most, read, timing, checks=True) as rows:
+                    writer = workshop.writer(job, rows, self.most)
                     writer = writer.queryName(self.id).option("checkpointLocation", self.checkpoint)
                     writer = writer.outputMode(output_mode)
                     if realtime:

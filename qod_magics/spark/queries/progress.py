@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from qod_magics.core.runtime import MISFITS
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, WHEN_WRITTEN
 
 Offsets = Mapping[int, int]
+
+#: Names, in reports, of operators that check rows against the watermark once these are aggregated by group and task.
+_AGGREGATES = re.compile(r"stateStoreSave|sessionWindow", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,10 @@ class FeedCount:
     #: of the rows kept, at the shares `LEVELS`: their ages when they were read, seconds; () where `times` are observed
     ages: tuple[float, ...] = ()
     times: tuple[float, ...] = ()  #: when they were written to the topic, seconds since the epoch
+    tombstones: int = 0  #: of the rows kept, those without a value
+    columnless: int = 0  #: of the rows kept, those that are JSON objects without any of the columns read
+    implausible: int = 0  #: of the rows kept, those with a time outside of the years 1 to 9999
+    late_time: str | None = None  #: such a time: "column=microseconds since the epoch"
 
     def counted_once(self, records: int) -> FeedCount:
         """The counts scaled to one pass over the batch's records: a recipe that reads its input twice, or a
@@ -36,7 +45,8 @@ class FeedCount:
         if not self.read or self.kept is None or self.read <= records:
             return self
         share = records / self.read
-        return replace(self, read=records, kept=round(self.kept * share), malformed=round(self.malformed * share))
+        counts = {name: round(getattr(self, name) * share) for name in ("kept", *MISFITS, "columnless")}
+        return replace(self, read=records, **counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,10 @@ class Batch:
     out: int  #: rows of the task's output before any shedder
     sent: Mapping[str, int]  #: rows sent, by position of the outgoing stream ("0", "1", ...)
     eviction_s: float = 0.0  #: run time of its tasks in which state was searched for expired rows
+    #: rows that came behind the watermark and were dropped by an operator with state; of an aggregation at least so
+    #: many, as Spark counts rows of one group and task once
+    late: int = 0
+    late_groups: bool = False  #: whether some of them were counted by an aggregation
 
     @property
     def rows(self) -> int:
@@ -80,7 +94,7 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
             end.get(topic, {}),
             _count(row, "rows"),
             _count(row, "kept"),
-            *_malformed(observed, topic),
+            **_misfits(observed, topic),
             ages=_quantiles(row, AGE_WHEN_READ.name),
             times=_quantiles(row, WHEN_WRITTEN.name),
         )
@@ -90,7 +104,8 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
             times = max(times, (feed.read or 0) / max(records, 1))
             feed = feed.counted_once(records)
         feeds.append(feed)
-    out = observed.get("out", {})
+    out, operators = observed.get("out", {}), report.get("stateOperators") or ()
+    late = [each for each in operators if each.get("numRowsDroppedByWatermark")]
     if not observed and not moved:
         return None
     began = datetime.fromisoformat(report["timestamp"].replace("Z", "+00:00")).timestamp()
@@ -105,7 +120,9 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
         feeds=tuple(feeds),
         out=round(out.get("rows", 0) / times),
         sent={key.removeprefix("sent_"): round(n / times) for key, n in out.items() if key.startswith("sent_")},
-        eviction_s=sum(each.get("allRemovalsTimeMs") or 0 for each in report.get("stateOperators") or ()) / 1e3,
+        eviction_s=sum(each.get("allRemovalsTimeMs") or 0 for each in operators) / 1e3,
+        late=sum(int(each["numRowsDroppedByWatermark"]) for each in late),
+        late_groups=any(_AGGREGATES.match(each.get("operatorName") or "") for each in late),
     )
 
 
@@ -158,15 +175,18 @@ def _quantiles(row: Mapping[str, Any], what: str) -> tuple[float, ...]:
     return tuple(float(ms) / 1e3 for ms in found) if isinstance(found, list | tuple) else ()
 
 
-def _malformed(observed: Mapping[str, Mapping[str, Any]], topic: str) -> tuple[int, str | None]:
-    """How many values of a topic could not be parsed, by any of its schemas, and a sample."""
-    rows, sample = 0, None
+def _misfits(observed: Mapping[str, Mapping[str, Any]], topic: str) -> dict[str, Any]:
+    """The fields of a `FeedCount` about values of a topic that do not fit, by any of its schemas."""
+    counts, samples = (*MISFITS, "columnless"), ("sample", "late_time")
+    found: dict[str, Any] = dict.fromkeys(counts, 0) | dict.fromkeys(samples)
     for name, row in observed.items():
         kind, _, feed = name.partition(".")
         if kind == "malformed" and feed.partition(".")[2] == topic:
-            rows += int(row.get("rows") or 0)
-            sample = row.get("sample") or sample
-    return rows, sample
+            for what in counts:
+                found[what] += int(row.get("rows" if what == "malformed" else what) or 0)
+            for what in samples:
+                found[what] = row.get(what) or found[what]
+    return found
 
 
 def _observed(row: Any) -> dict[str, Any]:

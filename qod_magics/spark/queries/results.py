@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from qod_magics.spark.plans.parsing import JSON_FORMAT
+from qod_magics.spark.plans.parsing import FIRST_TIME, JSON_FORMAT, TOO_LATE
 from qod_magics.spark.plans.pipeline import Workshop
 
 if TYPE_CHECKING:
@@ -28,3 +28,16 @@ def read_results(workshop: Workshop, topic: str, schema: StructType) -> DataFram
     )
     row = F.from_json(F.col("value").cast("string"), schema, JSON_FORMAT)
     return records.select(row.alias("_row")).select("_row.*")
+
+
+def times_out_of_range(rows: DataFrame) -> list[str]:
+    """The columns of times outside of the years 1 to 9999, which Python's times have not."""
+    times = [field.name for field in rows.schema.fields if field.dataType.typeName() == "timestamp"]
+    if not times:
+        return []
+    outside = [
+        F.max(~F.unix_micros(F.col("`{}`".format(name.replace("`", "``")))).between(FIRST_TIME, TOO_LATE - 1))
+        for name in times
+    ]
+    (found,) = rows.select(*outside).collect()
+    return [name for name, is_outside in zip(times, found, strict=True) if is_outside]

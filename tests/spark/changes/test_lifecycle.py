@@ -693,7 +693,7 @@ def test_a_start_whose_answer_arrives_as_it_is_taken_away_leaves_no_run_behind()
         def __getattr__(self, name: str) -> Any:
             return lambda *_, **__: self
 
-    workshop: Any = SimpleNamespace(result=lambda *_: nullcontext(), writer=lambda *_: Writer())
+    workshop: Any = SimpleNamespace(result=lambda *_, **__: nullcontext(), writer=lambda *_: Writer())
     with pytest.raises(TaskManagerError, match=r"T\.1 was detached from tm1 while it started"):
         one._begin(home, workshop, realtime=False)
     assert stopped.wait(10)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.core.runtime import Count
-from qod_magics.spark.cluster.books import Account, furthest_behind
+from qod_magics.spark.cluster.books import Account, Gap, furthest_behind
 from qod_magics.spark.queries.progress import FeedCount
 
 PARTITIONS = (0, 1, 2)
@@ -168,3 +168,61 @@ def test_a_partition_that_one_of_several_readers_has_not_seen_yet_is_read_from_i
     assert furthest_behind([ahead]) is ahead
     behind.position[0] = 30
     assert furthest_behind([ahead, behind]) == Account("t", {0: 20, 1: 0})
+
+
+def test_offsets_without_a_record_have_not_arrived_once_that_is_known() -> None:
+    """A transaction of five rows, with the record that commits it, as micro-batches read it."""
+    account = Account("t", {0: 0})
+    account.take(FeedCount("t", {0: 0}, {0: 6}, 5, 4))
+    assert account.count({0: 6}) == Count(arrived=6, processed=4, dropped=1, waiting=0, unreported=1)
+    gap, account.gap = account.gap, None
+    assert gap == Gap({0: 0}, 1)
+    account.settle(gap)
+    assert account.count({0: 6}) == Count(arrived=5, processed=4, dropped=1)
+
+
+def test_gaps_of_several_batches_are_one() -> None:
+    account = Account("t", {0: 10, 1: 0})
+    account.take(FeedCount("t", None, {0: 16, 1: 0}, 5, 5))
+    account.take(FeedCount("t", {0: 16, 1: 0}, {0: 22, 1: 6}, 10, 10))
+    assert account.gap == Gap({0: 10, 1: 0}, 3)
+
+
+def test_offsets_at_the_end_that_hold_no_record_do_not_wait() -> None:
+    """The same in real-time mode, which ends behind the last record that it read."""
+    account = Account("t", {0: 0})
+    account.take(FeedCount("t", {0: 0}, {0: 5}, 5, 5))
+    assert account.count({0: 6}).waiting == 1
+    account.empty[0] = (5, 6)
+    assert account.next_row(0) == 6
+    assert account.count({0: 6}) == Count(arrived=5, processed=5)
+    assert account.count({0: 8}) == Count(arrived=7, processed=5, waiting=2)
+    account.take(FeedCount("t", {0: 5}, {0: 11}, 5, 5))  # five more rows behind it
+    assert account.next_row(0) == 11
+    assert account.gap is not None
+    account.settle(account.gap)
+    assert account.count({0: 11}) == Count(arrived=10, processed=10)
+
+
+def test_a_topic_made_anew_has_rows_where_the_old_one_had_none() -> None:
+    account = Account("t", {0: 0})
+    account.take(FeedCount("t", {0: 0}, {0: 5}, 5, 5))
+    account.empty[0] = (5, 6)
+    account.take(FeedCount("t", {0: 0}, {0: 5}, 5, 5))
+    assert account.next_row(0) == 5
+    assert account.count({0: 6}).waiting == 1
+
+
+def test_rows_of_other_kinds_are_among_those_processed() -> None:
+    account = Account("t", {0: 0})
+    account.take(FeedCount("t", None, {0: 10}, 10, 10, 1, "bad", tombstones=2, implausible=3, late_time="at=1"))
+    count = account.count({0: 10})
+    assert (count.processed, count.malformed, count.tombstones, count.implausible) == (10, 1, 2, 3)
+
+
+def test_a_topic_is_columnless_while_no_row_has_a_column() -> None:
+    account = Account("t", {0: 0})
+    account.take(FeedCount("t", None, {0: 5}, 5, 5, malformed=1, tombstones=1, columnless=3))
+    assert account.is_columnless
+    account.take(FeedCount("t", {0: 5}, {0: 10}, 5, 5, columnless=4))
+    assert not account.is_columnless

@@ -46,7 +46,7 @@ def test_results_go_on_as_long_as_their_query_does() -> None:
     (_, apart, _) = tasks(application(*fused.streams, stream("second", "trips", priority=1)))
     assert apart.id == "first"
     assert apart.members != fused.members
-    assert made._results_topic(apart, {"first": MAY_BE_NULL}) == "qod.s.first.out.1"
+    assert made._results_topic(apart, Checked({"first": MAY_BE_NULL})) == "qod.s.first.out.1"
 
 
 @pytest.mark.parametrize("what", ["recipe", "columns", "weight"])
@@ -60,9 +60,9 @@ def test_another_querys_rows_are_no_results_of_this_one(what: str) -> None:
     }[what]
     if what == "recipe":
         spec = replace(spec, streams=(spec.heads[0], replace(spec.tail, recipe=PythonRecipe("trips.limit(1)"))))
-    first = made._results_topic(spec, {"first": columns})
+    first = made._results_topic(spec, Checked({"first": columns}))
     assert first != "qod.s.first.out.1"
-    assert made._results_topic(spec, {"first": columns}) not in (first, "qod.s.first.out.1")
+    assert made._results_topic(spec, Checked({"first": columns})) not in (first, "qod.s.first.out.1")
 
 
 def test_a_source_taken_out_of_its_chain_goes_on_with_its_account() -> None:
@@ -133,7 +133,7 @@ def test_results_are_found_by_name_wherever_the_weight_came_in() -> None:
     made = running("first")
     turned = StructType([ROWS["_weight"], ROWS["id"]])
     assert not same_columns(ROWS, turned)
-    assert made._results_topic(made.specs["first"], {"first": turned}) == "qod.s.first.out.1"
+    assert made._results_topic(made.specs["first"], Checked({"first": turned})) == "qod.s.first.out.1"
 
 
 def test_nothing_compares_to_columns_that_are_not_known() -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.spark.cluster.malformed import EVERY_S, MalformedReports, malformed_text
+from qod_magics.spark.cluster.malformed import (
+    EVERY_S,
+    MalformedReports,
+    columnless_text,
+    implausible_text,
+    malformed_text,
+    tombstones_text,
+)
 
 BATCHES = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 5), st.floats(0.0, 30.0)), max_size=60)
 
@@ -35,6 +42,24 @@ def test_what_is_said_of_them() -> None:
     assert (
         malformed_text(1, "not json", "drop") == "1 value is not JSON of its schema and was dropped, such as 'not json'"
     )
-    said = malformed_text(1234, "two\nlines", "keep")
-    assert said == "1,234 values are not JSON of its schema and were kept as rows of nulls, such as 'two lines'"
+    said = malformed_text(1234, "two\nlines", "keep", "column a is INT, and 5.0 is not")
+    assert "1,234 values" in said
+    assert "'two lines'" in said
+    assert said.endswith("column a is INT, and 5.0 is not")
+    assert len(malformed_text(1, "x" * 1000, "drop")) < 250
     assert "\n" not in malformed_text(2, None, "fail")
+
+
+def test_what_is_said_of_other_rows() -> None:
+    assert "tombstone" in tombstones_text(1, "drop")
+    assert "no row" in tombstones_text(2, "fail")
+    assert "no row" not in tombstones_text(2, "keep")
+    said = implausible_text(2, "at=1764201600000000000", "drop")
+    assert "at = 1764201600000 in the year 57875" in said
+    assert "--time-unit ms reads it as 2025-11-27 00:00:00" in said
+    assert "--time-unit ms, us or ns" in implausible_text(1, "at=-8764201600000000000", "drop")
+    case = columnless_text(5, ["zone", "fare"], ["Zone", "Fare"])
+    assert "zone, fare" in case
+    assert "found: Zone, Fare" in case
+    assert "case" in case
+    assert "case" not in columnless_text(1, ["zone"], ["x"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.spark.plans.state import TaskState, chained, keeps_state, task_state
+from qod_magics.spark.plans.state import TaskState, chained, keeps_state, state_signature, task_state
 
 
 @pytest.mark.parametrize(
@@ -132,3 +132,77 @@ def test_groups_reach_operators_with_state_through_tasks_without() -> None:
     assert found(a=(TaskState(True, aggregates=True, chains=True), ())) == {"a": "a"}
     joined = found(a=(group, ()), b=(pass_on, ()), c=(keep, ("a", "b")))
     assert joined == {"a": "c"}
+
+
+#: A count of rows by window, as Spark plans it over the JSON of a topic; `{}`: a filter, and what the window is of.
+COUNTED = """== Physical Plan ==
+*(4) HashAggregate(keys=[window#8-T60000ms], functions=[count(1)])
++- StateStoreSave [window#8-T60000ms], state info [ checkpoint = <unknown>, runId = {run}], Append, 0, 0, 2
+   +- *(3) HashAggregate(keys=[window#8-T60000ms], functions=[merge_count(1)])
+      +- StateStoreRestore [window#8-T60000ms], state info [ checkpoint = <unknown>, runId = {run}], 2
+         +- *(2) HashAggregate(keys=[window#8-T60000ms], functions=[merge_count(1)])
+            +- Exchange hashpartitioning(window#8-T60000ms, 1), REQUIRED_BY_STATEFUL_OPERATOR, [plan_id={run}]
+               +- *(1) HashAggregate(keys=[window#8-T60000ms], functions=[partial_count(1)])
+                  +- *(1) Project [named_struct(start, ({of} - {width})) AS window#8-T60000ms]
+                     +- *(1) Filter ({condition})
+                        +- EventTimeWatermark {run:08d}-7d8f-4a5b-9c1e-2f3a4b5c6d7e, at#3: timestamp, 1 minutes
+                           +- *(1) Project [{columns}]
+                              +- Generate inline(array(from_json(x, cast(value#1 as string)))), false, [k#2, at#3]
+                                 +- StreamingRelation kafka, [value#1]
+"""
+
+
+def counted(
+    run: int = 1,
+    of: str = "at#3-T60000ms",
+    width: int = 10,
+    condition: str = "isnotnull(at#3)",
+    columns: str = "k#2, at#3",
+) -> str:
+    return COUNTED.format(run=run, of=of, width=width, condition=condition, columns=columns)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        counted(run=77),
+        counted(condition="isnotnull(at#3) AND (k#2 > 0)"),
+        counted(columns="at#3"),
+        counted(columns="(k#2 + 1) AS more#9, at#3"),
+        counted().replace("window#8", "window#18").replace("at#3", "at#13").replace("k#2", "k#12"),
+    ],
+    ids=["another run", "a filter", "a column less", "another column", "other ids"],
+)
+def test_a_state_means_the_same_whatever_is_filtered_and_projected(other: str) -> None:
+    assert state_signature(other) == state_signature(counted()) is not None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        counted(width=20),
+        counted(of="(at#3-T60000ms + INTERVAL 1 HOUR)"),
+        counted().replace("count(1)", "sum(k#2)"),
+        counted().replace("1 minutes", "5 minutes"),
+        counted(columns="k#2, (at#33 + 1) AS at#3"),
+        counted().replace("keys=[window#8-T60000ms]", "keys=[window#8-T60000ms, k#2]"),
+    ],
+    ids=["another window", "a later one", "a sum", "another delay", "other times", "another key"],
+)
+def test_a_state_means_something_else_by_its_keys_functions_and_times(other: str) -> None:
+    assert state_signature(other) != state_signature(counted())
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "*(1) Project [k#1]\n+- StreamingRelation rate, [k#1]",
+        counted().replace("Filter (", "BatchEvalPython [f(k#2)#9], ("),
+        counted().replace("inline(array(from_json(", "explode((("),
+        PAIRS,
+        SORTED.replace("SortAggregate", "FlatMapGroupsInPandas"),
+    ],
+    ids=["no state", "a function in Python", "a generator", "a join", "groups in Python"],
+)
+def test_where_the_plan_does_not_tell_nothing_is_said_of_the_state(plan: str) -> None:
+    assert state_signature(plan) is None

@@ -238,3 +238,42 @@ def test_a_batch_without_malformed_values_has_none() -> None:
     batch = batch_of(report(observedMetrics={"shed.trips": {"rows": 12, "kept": 9}, "malformed.0.trips": {"rows": 0}}))
     assert batch is not None
     assert (batch.feeds[0].malformed, batch.feeds[0].sample) == (0, None)
+
+
+def test_rows_that_are_no_rows_of_the_schema_are_counted_by_kind() -> None:
+    metrics = {
+        "shed.trips": {"rows": 12, "kept": 12},
+        "malformed.0.trips": {
+            **{"rows": 2, "sample": "{bad", "tombstones": 3, "columnless": 4},
+            **{"implausible": 1, "late_time": "at=1764201600000000000"},
+        },
+    }
+    batch = batch_of(report(observedMetrics=metrics))
+    assert batch is not None
+    (feed,) = batch.feeds
+    assert (feed.malformed, feed.tombstones, feed.columnless, feed.implausible) == (2, 3, 4, 1)
+    assert feed.late_time == "at=1764201600000000000"
+
+
+@pytest.mark.parametrize(
+    ("operators", "late", "groups"),
+    [
+        ([], 0, False),
+        ([{"operatorName": "stateStoreSave", "numRowsDroppedByWatermark": 0}], 0, False),
+        ([{"operatorName": "stateStoreSave", "numRowsDroppedByWatermark": 3}], 3, True),
+        ([{"operatorName": "sessionWindowStateStoreSaveExec", "numRowsDroppedByWatermark": 3}], 3, True),
+        ([{"operatorName": "dedupe", "numRowsDroppedByWatermark": 3}], 3, False),
+        (
+            [
+                {"operatorName": "symmetricHashJoin", "numRowsDroppedByWatermark": 2},
+                {"operatorName": "stateStoreSave", "numRowsDroppedByWatermark": 1},
+            ],
+            3,
+            True,
+        ),
+    ],
+)
+def test_late_rows_are_those_of_all_operators(operators: list[dict[str, Any]], late: int, groups: bool) -> None:
+    batch = batch_of(report(stateOperators=operators))
+    assert batch is not None
+    assert (batch.late, batch.late_groups) == (late, groups)

@@ -1,0 +1,138 @@
+"""Looks at the records of topics where the books can't tell what their offsets hold.
+
+Each look opens a consumer for a moment, and there is at most one at a time. It is for
+ - rows that seem to wait though nothing arrives and nothing is read: offsets at the end of a topic without a record,
+   as the one that commits a transaction,
+ - offsets that a batch passed without a row: of a topic that is written in transactions or compacted, unless retention
+   deleted the rows,
+ - rows without any of the columns that are read: what their columns are called.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+
+from qod_magics.errors import KafkaError
+from qod_magics.kafka.history import OffsetHistory
+from qod_magics.kafka.offsets import beginning_offsets
+from qod_magics.kafka.peek import peek
+from qod_magics.spark.cluster.books import Account, Gap
+from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.malformed import columnless_text, malformed_event
+from qod_magics.spark.plans.pipeline import reader
+from qod_magics.spark.servers.timeouts import begin
+
+#: For so long, seconds, rows must have waited in a partition without a row that arrives or is read.
+STUCK_S = 3.0
+#: Records read to find out whether the offsets of a topic have gaps, and what its columns are called.
+RECORDS, NAMED = 2000, 20
+#: Seconds after a look that failed.
+AGAIN_S = 10.0
+
+
+class Peeks:
+    """`look` is to be called about once a second, by one thread."""
+
+    def __init__(self, cluster: Cluster, history: OffsetHistory) -> None:
+        self.cluster = cluster
+        self.history = history
+        self._looking: Future[None] | None = None
+        self._not_before = 0.0  #: monotonic
+        self._stuck: dict[tuple[str, int], tuple[int, int, float]] = {}  #: next row, end, and since when
+        self._with_gaps: set[str] = set()  #: topics in which offsets without a record have been found
+
+    def __repr__(self) -> str:
+        return f"looks at records of {len(self.cluster.deployment.accounts)} topics"
+
+    def look(self) -> None:
+        """Begin a look if one is due and none is under way."""
+        with self.cluster.lock:
+            due = self._due(time.monotonic())
+        if due is not None and (self._looking is None or self._looking.done()):
+            self._looking = begin(partial(self._try, due), "peek")
+
+    def _try(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except KafkaError:  # reported by those that need the broker; the rows stay as they are in the books
+            self._not_before = time.monotonic() + AGAIN_S
+
+    def _due(self, now: float) -> Callable[[], None] | None:
+        """The next look, under the cluster's lock."""
+        deployment, found = self.cluster.deployment, None
+        stuck: dict[tuple[str, int], tuple[int, int, float]] = {}
+        for name, account in deployment.accounts.items():
+            if name in deployment.pipes:  # our own producers write neither transactions nor tombstones
+                continue
+            ends = self.history.at(account.topic, now)
+            for partition, end in ends.items():
+                at = account.next_row(partition)
+                if at >= int(end):
+                    continue
+                position, last, since = self._stuck.get((name, partition), (at, int(end), now))
+                stuck[name, partition] = (at, int(end), since if (position, last) == (at, int(end)) else now)
+                if now - stuck[name, partition][2] >= STUCK_S:
+                    found = found or partial(self._find_rows, name, account, partition, at, int(end))
+            if account.gap is not None:
+                gap = account.gap
+                found = found or partial(self._explain, account, gap)
+            if account.is_columnless and account.found is None:
+                found = found or partial(self._name_columns, name, account)
+        self._stuck = stuck
+        return found if now >= self._not_before else None
+
+    def _find_rows(self, name: str, account: Account, partition: int, start: int, end: int) -> None:
+        seen = peek(self.cluster.deployment.kafka, account.topic, partition, start, end)
+        with self.cluster.lock:
+            if not seen.values and seen.reached > start:
+                begun, until = account.empty.get(partition, (0, 0))
+                account.empty[partition] = (begun if until == start else start, seen.reached)
+                self._with_gaps.add(account.topic)
+            self._stuck.pop((name, partition), None)  # if there are rows, a look is due when they have waited as long
+
+    def _explain(self, account: Account, gap: Gap) -> None:
+        kafka, topic = self.cluster.deployment.kafka, account.topic
+        starts = beginning_offsets(kafka, [topic])[topic]
+        deleted = any(starts.get(partition, 0) > start for partition, start in gap.starts.items())
+        for partition, start in gap.starts.items():
+            if not deleted and topic not in self._with_gaps:
+                seen = peek(kafka, topic, partition, start, account.next_offset(partition), RECORDS)
+                if seen.has_gaps:
+                    self._with_gaps.add(topic)
+        with self.cluster.lock:
+            if account.gap is not None and account.gap is not gap:
+                left = account.gap.offsets - gap.offsets
+                account.gap = Gap(account.gap.starts, left) if left > 0 else None
+            else:
+                account.gap = None
+            if not deleted and topic in self._with_gaps:
+                account.settle(gap)
+
+    def _name_columns(self, name: str, account: Account) -> None:
+        names: dict[str, None] = {}
+        for partition, position in account.next_rows.items():
+            start = max(position - NAMED, account.first.get(partition, 0), 0)
+            if start < position:
+                seen = peek(self.cluster.deployment.kafka, account.topic, partition, start, position, NAMED)
+                for value in seen.values.values():
+                    names.update(dict.fromkeys(_keys(value)))
+        with self.cluster.lock:
+            facts = [i.facts for i in self.cluster.instances_of(reader(name)) if i.facts is not None]
+            schema = next((each.schemas[account.topic] for each in facts if account.topic in each.schemas), None)
+            account.columns, account.found = tuple(schema.names if schema is not None else ()), tuple(names)
+            why = columnless_text(account.columnless, account.columns, account.found)
+            detail = malformed_event(account.topic, reader(name), account.columnless, why)
+            self.cluster.event("no-column-of-the-schema", **detail)
+
+
+def _keys(value: bytes | None) -> list[str]:
+    """The names in a JSON object; none of a value of another form."""
+    try:
+        found = json.loads(value or b"")
+    except ValueError:
+        return []
+    return list(found) if isinstance(found, dict) else []

@@ -1,0 +1,77 @@
+"""What a failure of a query says about the next try: whether the same rows will fail again. Pure.
+
+A retry reads the batch once more and writes the rows in front of the failing one once more. It is for failures that may
+pass: of the broker, of the network, of a task manager. Rows that can't be parsed, cast or sent fail each time.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from qod_magics.spark.plans.misfit import misfit
+from qod_magics.spark.plans.parsing import FAILS, SHOWN
+from qod_magics.spark.plans.pipeline import TOO_LARGE
+
+if TYPE_CHECKING:
+    from qod_magics.spark.queries.instance import Instance
+
+#: Spark's error classes of values, not of the cluster: these depend on the rows alone.
+_OF_VALUES = re.compile(
+    r"\[(?:CAST_INVALID_INPUT|CAST_OVERFLOW\w*|CANNOT_PARSE_\w+|DIVIDE_BY_ZERO|REMAINDER_BY_ZERO|\w*ARITHMETIC_OVERFLOW|"
+    r"NUMERIC_VALUE_OUT_OF_RANGE|INVALID_ARRAY_INDEX\w*|INVALID_INDEX\w*|DATETIME_OVERFLOW|INVALID_DATETIME_\w+|"
+    r"INVALID_PARAMETER_VALUE|MALFORMED_\w+|NULL_MAP_KEY|DUPLICATED_MAP_KEY|USER_RAISED_EXCEPTION|INVALID_UTF8_STRING|"
+    r"FAILED_EXECUTE_UDF|ASSERT_TRUE\w*)[\].]"
+)
+_TOO_LARGE = re.compile(r"RecordTooLargeException|larger than the max message size|MESSAGE_TOO_LARGE")
+_LIMIT = re.compile(r"which is larger than (\d+)")
+#: Kafka's default limit of a record, bytes; where a broker does not say its own.
+DEFAULT_LIMIT = 1_048_576
+#: The rest of a record beside its value: key, headers and overhead.
+_OF_LIMIT = 0.98
+
+
+def limit_of(why: str) -> int | None:
+    """The bytes that a record's value may have, from a failure for its size; None for other failures."""
+    if not _TOO_LARGE.search(why):
+        return None
+    found = _LIMIT.search(why)
+    return round(_OF_LIMIT * (int(found[1]) if found else DEFAULT_LIMIT))
+
+
+def is_certain(why: str, before: str) -> bool:
+    """Whether the next try will fail as well.
+
+    Args:
+        why: the failure.
+        before: the one before it on the same batch; "" if there was none.
+
+    """
+    if FAILS in why or TOO_LARGE in why or _TOO_LARGE.search(why):
+        return True
+    return bool(_OF_VALUES.search(why)) and _same(why) == _same(before)
+
+
+def explained(why: str, instance: Instance) -> str:
+    """The failure, with the column for a value that does not fit the schema of the instance's only topic."""
+    _, found, value = why.partition(FAILS)
+    value = value.partition(" SQLSTATE: ")[0]
+    schemas = list(instance.facts.schemas.values()) if instance.facts is not None else []
+    if not found or len(schemas) != 1:
+        return why
+    because = misfit(value, schemas[0], cut=len(value) >= SHOWN)
+    return f"{why}: {because}" if because else why
+
+
+def final_text(why: str, tries: int) -> str:
+    """What is said of a failure that is not tried again."""
+    times = "once" if tries == 1 else "twice" if tries == 2 else f"{tries} times"
+    return (
+        f"{why}; it is not tried again, as these rows would fail again: rows in front of them in the batch may have "
+        f"been written {times}"
+    )
+
+
+def _same(why: str) -> str:
+    """A failure without the numbers of tasks and stages."""
+    return re.sub(r"\d+", "0", why)

@@ -1,0 +1,70 @@
+"""Failures that a retry can't pass, and those that it may. The messages are Spark's own, shortened."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from qod_magics.spark.plans.pipeline import PlanFacts
+from qod_magics.spark.queries.failures import DEFAULT_LIMIT, explained, final_text, is_certain, limit_of
+from qod_magics.spark.queries.instance import Instance
+from tests.spark.stand_ins import instance
+
+CLIENT = (
+    "(STREAM_FAILED) Job aborted due to stage failure: Task 0 in stage 47.0 failed 1 times: "
+    "org.apache.kafka.common.errors.RecordTooLargeException: The message is 1504602 bytes when serialized which is "
+    "larger than 1048576, which is the value of the max.request.size configuration."
+)
+BROKER = (
+    "RecordTooLargeException: The request included a message larger than the max message size the server will accept."
+)
+CAST = (
+    "[CAST_INVALID_INPUT] The value 'x' of the type STRING cannot be cast to INT. Lost task 0.0 in stage {}.0 (TID {})"
+)
+LOST = "Kafka is not reachable: connection refused"
+
+
+def test_a_row_that_is_too_large_tells_how_large_it_may_be() -> None:
+    assert 1_000_000 < (limit_of(CLIENT) or 0) < 1_048_576
+    assert 1_000_000 < (limit_of(BROKER) or 0) < DEFAULT_LIMIT
+    assert limit_of(LOST) is None
+
+
+@pytest.mark.parametrize("why", [CLIENT, BROKER, "[USER_RAISED_EXCEPTION] malformed JSON: x SQLSTATE: P0001"])
+def test_rows_that_cannot_be_sent_or_that_end_the_query_fail_again(why: str) -> None:
+    assert is_certain(why, "")
+
+
+def test_a_value_that_fails_twice_in_the_same_way_fails_again() -> None:
+    assert not is_certain(CAST.format(3, 7), "")
+    assert is_certain(CAST.format(3, 7), CAST.format(1, 2))
+    assert not is_certain(CAST.format(3, 7), LOST)
+
+
+def test_what_may_pass_is_tried_again() -> None:
+    assert not is_certain(LOST, LOST)
+
+
+def test_how_often_rows_may_have_been_written_is_said() -> None:
+    assert "once" in final_text("x", 1)
+    assert "twice" in final_text("x", 2)
+    assert "3 times" in final_text("x", 3)
+
+
+def of_schema() -> Instance:
+    made = instance()
+    made.facts = PlanFacts(keeps_state=False, schemas={"t": StructType([StructField("a", IntegerType())])})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("value", "because"),
+    [('{"a": 5.0}', "column a is INT, and 5.0 is not"), ("bad", "it is no JSON"), ('{"a": 5.0, "' + "b" * 200, None)],
+)
+def test_a_value_that_ends_a_query_is_explained(value: str, because: str | None) -> None:
+    why = f"(STREAM_FAILED) [USER_RAISED_EXCEPTION] malformed JSON: {value} SQLSTATE: P0001"
+    assert explained(why, of_schema()) == (why if because is None else f"{why}: {because}")
+
+
+def test_other_failures_are_as_they_are() -> None:
+    assert explained(CAST, of_schema()) == CAST
