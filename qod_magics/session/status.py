@@ -53,7 +53,7 @@ def why_text(session: SessionInterface, name: str) -> str:
     parts = [f"{name} runs within {spec.path}: {_why(session, spec.id)}" for spec in within]
     labels = deployment.checked.labels.get(name)
     dropped = [] if labels is None or labels.are_exact else [f"when rows are dropped: {labels}"]
-    return "\n".join([*(parts or [_why(session, name)]), *dropped])
+    return "\n".join([*(parts or [_why(session, name)]), *dropped, *session.runtime.incomplete.texts(name)])
 
 
 def _why(session: SessionInterface, name: str) -> str:

@@ -43,6 +43,7 @@ class Peeks:
         self._looking: Future[None] | None = None
         self._not_before = 0.0  #: monotonic
         self._stuck: dict[tuple[str, int], tuple[int, int, float]] = {}  #: next row, end, and since when
+        self._rows: dict[tuple[str, int], int] = {}  #: offsets at which a row has been seen to wait
         self._with_gaps: set[str] = set()  #: topics in which offsets without a record have been found
 
     def __repr__(self) -> str:
@@ -75,7 +76,8 @@ class Peeks:
                     continue
                 position, last, since = self._stuck.get((name, partition), (at, int(end), now))
                 stuck[name, partition] = (at, int(end), since if (position, last) == (at, int(end)) else now)
-                if now - stuck[name, partition][2] >= STUCK_S:
+                unseen = self._rows.get((name, partition)) != at
+                if unseen and now - stuck[name, partition][2] >= STUCK_S:
                     found = found or partial(self._find_rows, name, account, partition, at, int(end))
             if account.gap is not None:
                 gap = account.gap
@@ -83,6 +85,7 @@ class Peeks:
             if account.is_columnless and account.found is None:
                 found = found or partial(self._name_columns, name, account)
         self._stuck = stuck
+        self._rows = {key: at for key, at in self._rows.items() if key in stuck}
         return found if now >= self._not_before else None
 
     def _find_rows(self, name: str, account: Account, partition: int, start: int, end: int) -> None:
@@ -92,7 +95,9 @@ class Peeks:
                 begun, until = account.empty.get(partition, (0, 0))
                 account.empty[partition] = (begun if until == start else start, seen.reached)
                 self._with_gaps.add(account.topic)
-            self._stuck.pop((name, partition), None)  # if there are rows, a look is due when they have waited as long
+            elif seen.values:
+                self._rows[name, partition] = start
+            self._stuck.pop((name, partition), None)
 
     def _explain(self, account: Account, gap: Gap) -> None:
         kafka, topic = self.cluster.deployment.kafka, account.topic

@@ -59,7 +59,11 @@ def of_schema() -> Instance:
 
 @pytest.mark.parametrize(
     ("value", "because"),
-    [('{"a": 5.0}', "column a is INT, and 5.0 is not"), ("bad", "it is no JSON"), ('{"a": 5.0, "' + "b" * 200, None)],
+    [
+        ('{"a": 5.0}', "column a is INT, and 5.0 is not (DOUBLE reads it)"),
+        ("bad", "it is no JSON"),
+        ('{"a": 5.0, "' + "b" * 200, None),
+    ],
 )
 def test_a_value_that_ends_a_query_is_explained(value: str, because: str | None) -> None:
     why = f"(STREAM_FAILED) [USER_RAISED_EXCEPTION] malformed JSON: {value} SQLSTATE: P0001"

@@ -1,0 +1,115 @@
+"""When the records of a topic are looked at, and what the books make of it; the broker's answers are made up."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from qod_magics.core.runtime import Count
+from qod_magics.kafka.history import OffsetHistory
+from qod_magics.kafka.peek import Seen
+from qod_magics.spark.cluster.books import Account
+from qod_magics.spark.metrics import peeks as module
+from qod_magics.spark.metrics.peeks import STUCK_S, Peeks
+from qod_magics.spark.queries.progress import FeedCount
+from tests.spark.stand_ins import cluster
+
+
+class Broker:
+    """Answers looks at one partition: which offsets hold records, and from which one on they are kept."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, values: dict[int, bytes | None]) -> None:
+        self.values, self.first, self.now = values, 0, 0.0
+        self.looks: list[tuple[int, int]] = []
+        monkeypatch.setattr(module, "peek", self._peek)
+        monkeypatch.setattr(module, "beginning_offsets", lambda *_: {"t": {0: self.first}})
+        monkeypatch.setattr(module, "begin", self._begin)
+        monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
+        self.account = Account("t", {0: 0})
+        self.history = OffsetHistory()
+        made = cluster()
+        made.deployment.accounts["q"] = self.account
+        self.events = made.events
+        self.peeks = Peeks(made, self.history)
+
+    def _begin(self, call: Any, name: str) -> Future[None]:
+        done: Future[None] = Future()
+        done.set_result(call())
+        return done
+
+    def _peek(self, kafka: Any, topic: str, partition: int, start: int, end: int, most: int = 1) -> Seen:
+        self.looks.append((start, end))
+        found = {at: value for at, value in self.values.items() if start <= at < end}
+        taken = dict(sorted(found.items())[:most])
+        return Seen(start, taken, max(taken) + 1 if len(taken) == most else end)
+
+    def wait(self, end: int, seconds: float = STUCK_S + 1.0) -> None:
+        """Look each second, while the topic ends here."""
+        until = self.now + seconds
+        while self.now < until:
+            self.history.record(self.now, {"t": {0: end}})
+            self.peeks.look()
+            self.now += 1.0
+
+
+def rows(*offsets: int) -> dict[int, bytes | None]:
+    return dict.fromkeys(offsets, b'{"Zone": 1}')
+
+
+def test_the_end_of_a_transaction_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(monkeypatch, rows(0, 1))
+    broker.account.take(FeedCount("t", {0: 0}, {0: 2}, 2, 2))
+    broker.wait(3)
+    assert broker.looks == [(2, 3)]
+    assert broker.account.count({0: 3}) == Count(arrived=2, processed=2)
+    broker.wait(3)
+    assert broker.looks == [(2, 3)], "it is known by now"
+
+
+def test_rows_that_wait_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(monkeypatch, rows(0, 1, 2))
+    broker.account.take(FeedCount("t", {0: 0}, {0: 2}, 2, 2))
+    broker.wait(3, 30.0)
+    assert broker.looks == [(2, 3)]
+    assert broker.account.count({0: 3}).waiting == 1
+
+
+def test_nothing_is_looked_at_while_rows_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(monkeypatch, rows(*range(20)))
+    for end in range(3, 20):
+        broker.wait(end, 1.0)
+    assert broker.looks == []
+
+
+def test_gaps_in_a_batch_are_no_rows_where_the_topic_has_offsets_without_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Broker(monkeypatch, rows(0, 1, 3, 4))
+    broker.account.take(FeedCount("t", {0: 0}, {0: 5}, 4, 4))
+    assert broker.account.count({0: 5}).unreported == 1
+    broker.wait(5, 1.0)
+    assert broker.account.count({0: 5}) == Count(arrived=4, processed=4)
+
+
+@pytest.mark.parametrize(("values", "first"), [(rows(*range(5)), 0), (rows(3, 4), 3)], ids=["whole", "deleted"])
+def test_rows_that_were_not_counted_stay_unreported(
+    monkeypatch: pytest.MonkeyPatch, values: dict[int, bytes | None], first: int
+) -> None:
+    broker = Broker(monkeypatch, values)
+    broker.first = first
+    broker.account.take(FeedCount("t", {0: 0}, {0: 5}, 3, 3))
+    broker.wait(5, 3.0)
+    assert broker.account.count({0: 5}) == Count(arrived=5, processed=3, unreported=2)
+    assert broker.account.gap is None
+
+
+def test_records_without_a_column_are_said_to_have_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(monkeypatch, {0: b'{"Zone": 1}', 1: b"not json", 2: None, 3: b'{"Zone": 2, "Fare": 3}', 4: b"[]"})
+    broker.account.take(FeedCount("t", {0: 0}, {0: 2}, 2, 2, columnless=2))
+    broker.wait(2, 3.0)
+    assert broker.account.found == ("Zone",)
+    (event,) = broker.events
+    assert event.kind == "no-column-of-the-schema"
+    assert "found: Zone" in event.detail["why"]
