@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -35,6 +35,7 @@ class Record:
     value: bytes
     key: bytes | None = None
     at_ms: int = 0  #: its timestamp, milliseconds since 1970
+    headers: Mapping[str, bytes] = field(default_factory=dict)  #: the last one of each name
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,9 @@ class Tail:
                     if partition not in waiting or offset is None:  # written since
                         continue
                     if error is None and offset < ends[partition]:
-                        found.append(Record(partition, message.value() or b"", message.key(), message.timestamp()[1]))
+                        headers: Any = message.headers() or ()
+                        at_ms = message.timestamp()[1]
+                        found.append(Record(partition, message.value() or b"", message.key(), at_ms, dict(headers)))
                         position[partition] = offset + 1
                     if error is not None:  # of a replica that lags, or an open transaction, it is below the end
                         position[partition] = max(offset, position[partition])

@@ -83,14 +83,16 @@ def _table(rows: list[Row], result: Result, layout: Layout) -> Drawing:
         at = moment(row.get(time)) if time is not None else None
         return 0.0 if at is None else -milliseconds(at)
 
-    newest = rows[::-1]
-    newest.sort(key=age)
+    newest = rows[::-1] if not result.whole else rows
+    if not result.whole:
+        newest.sort(key=age)
     shown = newest[: layout.rows]
-    if result.keys is not None:
+    if result.keys is not None and not result.whole:
         keys = [column for column in columns if column.name in result.keys]
         shown.sort(key=lambda row: (age(row), [cell(row.get(key.name), key.kind) for key in keys]))
     written = len(rows) + (result.unread if result.keys is None else 0)
-    notes = (f"the newest {len(shown)} of {written:,} rows",) if written > len(shown) else ()
+    which = "first" if result.whole else "newest"
+    notes = (f"the {which} {len(shown)} of {written:,} rows",) if written > len(shown) else ()
     items: dict[str, Item] = {
         str(order): {"order": order, "cells": [cell(row.get(column.name), column.kind) for column in columns]}
         for order, row in enumerate(shown)

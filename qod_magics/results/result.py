@@ -37,6 +37,7 @@ class Result:
     labels: Mapping[str, str] = field(default_factory=dict)  #: what shedding does to a column, in words, where known
     missing: str | None = None  #: what becomes of whole rows under shedding
     unread: int = 0  #: rows of the topic that were not read, or forgotten for others
+    whole: bool = False  #: whether the rows are all of the newest batch, in the order of the query
     state: str = ""  #: why no rows are written for the moment, in words; not saved
 
     def told(self, columns: Sequence[str]) -> str | None:
@@ -60,6 +61,7 @@ def to_json(result: Result, rows: Sequence[Row]) -> list[dict[str, Any]]:
         "labels": dict(result.labels),
         "missing": result.missing,
         "unread": result.unread,
+        "whole": result.whole,
     }
     return [head, *map(dict, rows)]
 
@@ -77,4 +79,5 @@ def from_json(lines: Sequence[Mapping[str, Any]]) -> Result:
         dict(head["labels"]),
         head["missing"],
         int(head["unread"]),
+        bool(head.get("whole", False)),
     )

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 from qod_magics.application.application import Application
 from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.application.shed_keys import Decision, Keys, chosen, decided, with_keys
+from qod_magics.application.streams.sink import KafkaTopic
 from qod_magics.application.tasks.difference import difference
 from qod_magics.application.tasks.task import TaskSpec, tasks
 from qod_magics.application.tasks.weight import EMPTY_SIDE, LEFT_OUT, WEIGHT, Weights
 from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, UsageProblem
 from qod_magics.spark.cluster.incomplete import anew_text
+from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.kafka_records import record_form
+from qod_magics.spark.plans.whole import WHOLE_IN_KAFKA
 from qod_magics.spark.queries.results import read_results
 
 if TYPE_CHECKING:
@@ -54,6 +58,7 @@ class Streams:
         self._partly: set[str] = set()  # streams in which it is null in some rows
         self._hidden: set[str] = set()  # queries whose results are without it
         self._keys: Keys = {}  # of streams whose key is to be chosen
+        self._checked = Checked()  # facts about the tasks that were checked last
         self._labels: Mapping[str, Labels] = {}  # what shedding does to columns, by task
 
     def __repr__(self) -> str:
@@ -87,6 +92,7 @@ class Streams:
                 *_key_notes(name, decision, keys_before, ran.values()),
                 self._labels_note(application, name),
                 *([] if dry_run else self._state_notes(name)),
+                self._records_note(application, name),
             )
             unchanged = name in before and before[name] == declaration
             restarted = () if dry_run else self._restart_given_up(name)
@@ -133,7 +139,8 @@ class Streams:
             self.application[name]
             memory = ", ".join(deployment.results) or "none"
             raise ApplicationError(f"{name!r} keeps no rows in memory; streams with --sink memory: {memory}")
-        return read_results(self._runtime.workshop(), topic, deployment.checked.schemas[name])
+        checked = deployment.checked
+        return read_results(self._runtime.workshop(), topic, checked.schemas[name], name in checked.whole)
 
     def _restart_given_up(self, name: str) -> tuple[str, ...]:
         with_it = [id for id, spec in self._runtime.deployment.specs.items() if name in spec.members]
@@ -171,10 +178,19 @@ class Streams:
                 notes.append(f"{of}{anew_text(anew[task])}, and its results are marked as incomplete")
         return notes
 
+    def _records_note(self, application: Application, name: str) -> str | None:
+        """In which form a query writes to its Kafka topic."""
+        sink = application[name].effective_sink
+        if name not in application.queries or not isinstance(sink, KafkaTopic) or name not in self._checked.schemas:
+            return None
+        form = record_form(self._checked.schemas[name])
+        told = form.words(sink.topic, self._checked.keys.get(name))
+        return f"{told}; {WHOLE_IN_KAFKA}" if name in self._checked.whole else told
+
     def _check(self, specs: Sequence[TaskSpec]) -> None:
         checked = self._runtime.deployment.check(specs, self._runtime.workshop())
         self._learn(specs, checked.weights)
-        self._labels = checked.labels
+        self._checked, self._labels = checked, checked.labels
 
     def _learn(self, specs: Sequence[TaskSpec], weights: Weights) -> None:
         built = {name for spec in specs for name in spec.members}
@@ -191,7 +207,8 @@ class Streams:
             deployed = self._runtime.deployer.deploy(specs, edges)
         self.application, self._keys = application, decision.keys
         self._learn(specs, self._runtime.deployment.checked.weights)
-        self._labels = self._runtime.deployment.checked.labels
+        self._checked = self._runtime.deployment.checked
+        self._labels = self._checked.labels
 
     def _as_now(self, application: Application) -> Decision:
         """The present keys of the streams whose key is to be chosen: with others, what reads these starts afresh, which

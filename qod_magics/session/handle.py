@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from qod_magics.application.streams.sink import Console
 from qod_magics.errors import ApplicationError, QodError
 from qod_magics.session.displaying import in_kernel, mime_bundle
-from qod_magics.session.status import DECLARED, fused_text, idle_text, instances_with, stream_text, where_text
+from qod_magics.session.status import (
+    DECLARED,
+    fused_text,
+    idle_text,
+    instances_with,
+    printed_text,
+    stream_text,
+    where_text,
+)
 from qod_magics.spark.queries.results import times_out_of_range
 
 if TYPE_CHECKING:
@@ -76,7 +85,18 @@ class StreamHandle:
     @property
     def said(self) -> str:
         """The outcome of its declaration, in one line; further ones are notes."""
-        return "\n".join([self._outcome, *(f"{self.name}: {note}" for note in self.notes)])
+        notes = list(self.notes)
+        if self._prints:
+            notes.append(printed_text(self.session, self.name))
+        return "\n".join([self._outcome, *(f"{self.name}: {note}" for note in notes)])
+
+    @property
+    def _prints(self) -> bool:
+        """Whether it runs with a console sink."""
+        application = self.session.application
+        return (
+            not self.dry_run and self.name in application.queries and isinstance(application[self.name].sink, Console)
+        )
 
     @property
     def _outcome(self) -> str:

@@ -15,16 +15,20 @@ from qod_magics.errors import ApplicationError, TaskManagerError
 from qod_magics.kafka.tail import Record, Tail
 from qod_magics.results import layout
 from qod_magics.results.columns import Column, Kind, Row, columns_of
-from qod_magics.results.newest import Newest
+from qod_magics.results.newest import Newest, NewestBatch
 from qod_magics.results.result import Accuracy, Result
-from qod_magics.session.status import DECLARED, idle_text, instances_with
+from qod_magics.session.status import DECLARED, idle_text, instances_with, printed_text
+from qod_magics.spark.plans.kafka_records import record_form
 from qod_magics.spark.plans.labels import WORDS
 from qod_magics.spark.plans.pipeline import INSTANCE
+from qod_magics.spark.plans.whole import BATCH, ROW, RUN
 
 if TYPE_CHECKING:
     from qod_magics.application.tasks.task import TaskSpec
     from qod_magics.session.interface import SessionInterface
 
+#: The columns of a record that are read.
+_READ = ("key", "value", "partition")
 #: Rows of a partition that are read in one look, where a row may be the newest of its key.
 MOST_READ = 200_000
 
@@ -39,6 +43,8 @@ class Source:
     recipe: Any  #: of the query: with another one, rows of the topic have another meaning
     instances: int
     key: str | None  #: column by which its input is partitioned over its instances
+    record: tuple[str, ...] = ()  #: the columns of a record that its rows are; (): rows are JSON in the value
+    whole: bool = False  #: whether each batch writes all of them
 
 
 class QueryResults:
@@ -54,10 +60,11 @@ class QueryResults:
         self._lock = threading.Lock()
         self._source: Source | None = None
         self._columns: tuple[Column, ...] = ()
-        self._newest = Newest(())
+        self._newest: Newest | NewestBatch = Newest(())
         self._tail: Tail | None = None
         self._apart = False  #: whether each instance has its own rows of a group
         self._unread = 0
+        self._numbers = 0  #: rows of whole results so far
         self._find()
 
     def __repr__(self) -> str:
@@ -77,10 +84,13 @@ class QueryResults:
                 self._open(spec, source)
             assert self._tail is not None
             news = self._tail.read()
-            self._unread += news.skipped
-            forgotten = self._newest.forgotten
-            self._newest.add(self._rows(news.by_time))
-            self._unread += self._newest.forgotten - forgotten
+            if isinstance(self._newest, NewestBatch):  # rows of batches before it are not missed
+                self._newest.add(self._numbered(news.by_time))
+            else:
+                self._unread += news.skipped
+                forgotten = self._newest.forgotten
+                self._newest.add(row for _, row in self._rows(news.by_time))
+                self._unread += self._newest.forgotten - forgotten
             accuracy = self._accuracy(spec)
             labels = self._session.runtime.deployment.checked.labels.get(self.name)
             if accuracy.minimum == 1.0 and (accuracy.measured is None or accuracy.measured >= FULL_ACCURACY):
@@ -98,6 +108,7 @@ class QueryResults:
                 {} if labels is None else {column.name: WORDS[column.label] for column in labels.columns},
                 None if labels is None else labels.missing,
                 self._unread,
+                source.whole,
                 "; ".join(state),
             )
 
@@ -124,16 +135,20 @@ class QueryResults:
         spec, schema = deployment.specs.get(name), deployment.checked.schemas.get(name)
         topic: str | None
         starting: Mapping[int, int] | None = {}
+        record: tuple[str, ...] = ()
         if isinstance(sink, Memory):
             topic = deployment.results.get(name)
         elif isinstance(sink, KafkaTopic):
             topic, starting = sink.topic, deployment.sinks.get(name)
+            record = () if schema is None else record_form(schema).columns
         else:
-            raise ApplicationError(f"{name} writes to {sink}, which is not read: {_instead(sink)}")
+            raise ApplicationError(f"{name} writes to {sink}, which is not read: {_instead(sink, session, name)}")
         if spec is None or schema is None or topic is None or starting is None:  # it is being deployed
             raise TaskManagerError(f"{name} does not run yet.")
         instances = deployment.instances(spec)
-        return spec, Source(topic, starting, json.dumps(schema.jsonValue()), spec.tail.recipe, instances, spec.key)
+        columns = json.dumps(schema.jsonValue())
+        whole = name in deployment.checked.whole
+        return spec, Source(topic, starting, columns, spec.tail.recipe, instances, spec.key, record, whole)
 
     def _open(self, spec: TaskSpec, source: Source) -> None:
         """Begin to read, anew where the query was replaced."""
@@ -141,6 +156,10 @@ class QueryResults:
         keys = deployment.result_keys(self.name, self._session.runtime.workshop())
         columns = columns_of(json.loads(source.schema))
         self._apart = deployment.apart(spec, keys)
+        if source.record:
+            columns = tuple(each for each in columns if each.name.lower() in _READ)
+            told = keys is not None and not self._apart and {each.name for each in columns}.issuperset(keys)
+            keys, self._apart = keys if told else None, False  # a record does not tell which instance wrote it
         if keys is not None and self._apart:
             keys, columns = (*keys, INSTANCE), (*columns, Column(INSTANCE, Kind.NUMBER))
         self._begin(source, keys)
@@ -150,14 +169,29 @@ class QueryResults:
         if self._tail is not None:
             self._tail.close()
         # of rows that stand for themselves no more than can be shown
-        most = layout.MOST_ROWS if keys is None else MOST_READ
+        most = layout.MOST_ROWS if keys is None and not source.whole else MOST_READ
         self._tail = Tail(self._session.kafka, source.topic, most, source.starting)
         self._newest = Newest(keys, layout.MOST_ROWS) if keys is None else Newest(keys)
+        if source.whole:
+            self._newest = NewestBatch(keys)
         self._unread = 0
 
-    def _rows(self, records: Iterable[Record]) -> Iterable[Row]:
+    def _numbered(self, records: Iterable[Record]) -> Iterable[tuple[str, int, Row]]:
+        """The rows of whole results, each with its batch and its number there."""
+        for count, (record, row) in enumerate(self._rows(records), self._numbers):
+            self._numbers = count + 1
+            headers = record.headers
+            try:
+                yield f"{headers[BATCH]!r} {headers[RUN]!r}", int(headers.get(ROW, count)), row
+            except (KeyError, ValueError):  # others may write to its topic
+                self._unread += 1
+
+    def _rows(self, records: Iterable[Record]) -> Iterable[tuple[Record, Row]]:
         names = [column.name for column in self._columns]
         for record in records:
+            if self._source is not None and self._source.record:
+                yield record, {name: _field(record, name) for name in names if _field(record, name) is not None}
+                continue
             try:
                 value = json.loads(record.value)
                 instance = {INSTANCE: _instance(record)} if self._apart else {}
@@ -166,13 +200,19 @@ class QueryResults:
             if not isinstance(value, dict):  # others may write to its topic
                 self._unread += 1
                 continue
-            yield {**{name: value[name] for name in names if name in value}, **instance}
+            yield record, {**{name: value[name] for name in names if name in value}, **instance}
 
     def _accuracy(self, spec: TaskSpec) -> Accuracy:
         cycle = self._session.last
         measured = cycle.measured.accuracy.get(self.name) if cycle is not None and cycle.measured is not None else None
         desired = cycle.plan.desired.get(self.name) if cycle is not None and cycle.plan is not None else None
         return Accuracy(measured, desired, spec.min_accuracy)
+
+
+def _field(record: Record, name: str) -> object:
+    """A column of a record, text where it is bytes."""
+    found = getattr(record, name.lower())
+    return found.decode("utf-8", "backslashreplace") if isinstance(found, bytes) else found
 
 
 def _instance(record: Record) -> object:
@@ -184,10 +224,10 @@ def _instance(record: Record) -> object:
     return key.get(INSTANCE) if isinstance(key, dict) else None
 
 
-def _instead(sink: object) -> str:
+def _instead(sink: object, session: SessionInterface, name: str) -> str:
     """What to do to see the rows of a sink."""
     if isinstance(sink, Parquet):
         return f"read its files by spark.read.parquet({sink.path!r}), or declare it with --sink memory"
     if isinstance(sink, ForEachBatch):
         return "your function has each batch; declare it with --sink memory to have them shown"
-    return "its rows are in the task manager's output; declare it with --sink memory to have them shown"
+    return f"{printed_text(session, name)}; declare it with --sink memory to have them shown"

@@ -15,8 +15,9 @@ from qod_magics.application.application import Application
 from qod_magics.application.cell import declaration_of, declared
 from qod_magics.application.recipes.recipe import Recipe, as_recipe
 from qod_magics.application.streams.options import StreamOptions
+from qod_magics.application.streams.schema import as_schema
 from qod_magics.application.streams.sink import Sink, as_sink
-from qod_magics.application.streams.stream import Malformed, Mode, Starting, StreamDeclaration, TimeUnit, as_schema
+from qod_magics.application.streams.stream import Malformed, Mode, Starting, StreamDeclaration, TimeUnit
 from qod_magics.controller import Controller, ControllerThread, Recording
 from qod_magics.kafka.access import access, configure
 from qod_magics.kafka.injector import Injector, ScenarioForm
@@ -42,7 +43,7 @@ from qod_magics.session.views import Views
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType
 
     from qod_magics.session.live_view import View
 
@@ -251,7 +252,7 @@ class Session(Decisions):
         recipe: Recipe | Callable[..., Any] | str | None = None,
         *,
         topic: str | None = None,
-        schema: str | StructType | None = None,
+        schema: str | DataType | None = None,
         from_: str | Sequence[str] = (),
         priority: int | None = None,
         min_accuracy: float | None = None,
@@ -279,7 +280,8 @@ class Session(Decisions):
             recipe: a function of its inputs (and of `spark`, if it has that parameter), or an SQL text; None passes a
                 single input through.
             topic: the Kafka topic that it reads.
-            schema: of the topic's JSON rows, as DDL or a StructType; None: raw Kafka records.
+            schema: of the topic's JSON rows, as DDL or a StructType; an ARRAY of STRUCTs where each value is several
+                rows; of another type: the column `value`. None: raw Kafka records.
             from_: the streams that it reads; by default those that the recipe names.
             priority: of a query; higher wins.
             min_accuracy: of a query, fraction of 1.

@@ -204,6 +204,13 @@ def instances_with(session: SessionInterface, name: str) -> list[Instance]:
     return [instance for instance in session.runtime.instances.values() if instance.job.task in tasks]
 
 
+def printed_text(session: SessionInterface, name: str) -> str:
+    """Where the rows of a query with a console sink are printed."""
+    managers = {id(each.task_manager): each.task_manager for each in instances_with(session, name) if each.task_manager}
+    where = " and ".join(f"{manager.output} ({manager.id})" for manager in managers.values())
+    return f"its rows are printed to {where}" if where else "its rows are printed by the task manager that will run it"
+
+
 def fused_text(specs: Sequence[TaskSpec]) -> str:
     """The fused paths that contain a stream, as the end of a sentence; empty where it is a task by itself."""
     paths = [spec.path for spec in specs if len(spec.members) > 1]

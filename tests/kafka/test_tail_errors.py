@@ -24,6 +24,7 @@ def record(offset: int) -> Any:
         key=lambda: None,
         value=lambda: str(offset).encode(),
         timestamp=lambda: (1, offset),
+        headers=lambda: None,
     )
 
 

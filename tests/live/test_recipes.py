@@ -16,7 +16,8 @@ from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.recipes.recipe import FunctionRecipe, SqlRecipe
 from qod_magics.application.recipes.views import temporary_views
 from qod_magics.application.streams.options import parse_stream_line
-from qod_magics.application.streams.stream import StreamDeclaration, TopicInput, as_schema
+from qod_magics.application.streams.schema import as_schema
+from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
 from qod_magics.application.tasks.chain import build_chain, opened_chain
 from qod_magics.application.tasks.task import TaskSpec, tasks
 from qod_magics.errors import ApplicationError

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.results.newest import Newest
+from qod_magics.results.newest import Newest, NewestBatch
 
 WINDOWS = [{"start": "a", "end": "b"}, {"start": "b", "end": "c"}]
 ROW = st.fixed_dictionaries(
@@ -60,3 +60,21 @@ def test_a_snapshot_is_the_same_until_there_are_other_rows() -> None:
     assert newest.snapshot() is not before
     assert list(before.values()) == [{"zone": 1, "n": 1}]
     assert dict(newest.snapshot()) == newest.rows
+
+
+def test_of_a_whole_result_the_rows_of_the_newest_batch_stay_in_their_order() -> None:
+    newest = NewestBatch(("zone",))
+    newest.add([("10 a", 7, {"zone": 2}), ("10 a", 5, {"zone": 1}), ("10 a", 9, {"zone": 3})])
+    assert list(newest.snapshot().values()) == [{"zone": 1}, {"zone": 2}, {"zone": 3}]
+    before = newest.snapshot()
+    newest.add([("10 b", 2, {"zone": 1}), ("10 b", 3, {"zone": 2}), ("10 b", 3, {"zone": 2})])  # run again
+    assert list(newest.snapshot().values()) == [{"zone": 1}, {"zone": 2}]
+    newest.add([("20 b", 0, {"zone": 9})])
+    assert list(newest.snapshot().values()) == [{"zone": 9}]
+    newest.add([("15 b", 0, {"zone": 8})])  # a clock was set back
+    assert list(newest.rows.values()) == [{"zone": 8}]
+    assert len(before) == 3
+    assert newest.snapshot() is newest.snapshot()
+    unkeyed = NewestBatch(None)
+    unkeyed.add([("10 a", 1, {"n": 1}), ("10 a", 1, {"n": 1})])
+    assert len(unkeyed.rows) == 2

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType
 
 from qod_magics.application.streams.sink import KafkaTopic, Memory, Sink
 from qod_magics.application.tasks.task import tasks
@@ -45,7 +45,7 @@ def tails(monkeypatch: pytest.MonkeyPatch) -> Tails:
     return Tails(monkeypatch)
 
 
-def session_of(sink: Sink, parallelism: int = 1) -> Any:
+def session_of(sink: Sink, parallelism: int = 1, schema: StructType = COUNTS, whole: bool = False) -> Any:
     """In the place of a session in which a query counts by zone."""
     app = application(
         stream("trips", topic="trips", parallelism=parallelism),
@@ -53,7 +53,9 @@ def session_of(sink: Sink, parallelism: int = 1) -> Any:
     )
     specs = {spec.id: spec for spec in tasks(app)}
     deployment = Deployment(None, "s", specs)  # type: ignore[arg-type]
-    deployment.checked = Checked({"counts": COUNTS}, keys={"counts": ("zone",)})
+    deployment.checked = Checked(
+        {"counts": schema}, keys={"counts": (schema.names[0],)}, whole={"counts": "ORDER BY"} if whole else {}
+    )
     deployment.results, deployment.sinks = {"counts": "qod.s.counts.out.1"}, {"counts": {0: 3, 1: 0, 2: 5}}
     runtime = SimpleNamespace(deployment=deployment, workshop=lambda: None, instances={}, incomplete=Incomplete())
     return SimpleNamespace(alive=True, application=app, runtime=runtime, kafka=None, last=None)
@@ -106,3 +108,31 @@ def test_those_of_a_memory_sink_by_their_partitions(tails: Tails) -> None:
     tails.news = [News((count(0, 1, 4, 10), count(1, 1, 5, 20)))]
     assert shown(results) == [{"zone": 1, "trips": 4, "_instance": 1}, {"zone": 1, "trips": 5, "_instance": 2}]
     assert tails.made[-1][2] == {}
+
+
+def test_records_of_the_users_are_read_as_they_are(tails: Tails) -> None:
+    headers = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
+    records = StructType().add("key", "string").add("value", "binary").add("headers", headers)
+    results = QueryResults(session_of(KafkaTopic("out"), schema=records), "counts")
+    news = (Record(0, b"no json", b"a", 10), Record(1, b"\xff", b"b", 20), Record(1, b"newer", b"a", 30))
+    tails.news = [News(news)]
+    assert shown(results) == [{"key": "b", "value": "\\xff"}, {"key": "a", "value": "newer"}]
+    apart = QueryResults(session_of(KafkaTopic("out"), 2, schema=records), "counts")
+    tails.news = [News(news)]
+    assert len(shown(apart)) == 3, "a record does not tell which instance wrote it"
+
+
+def placed(batch: int, number: int, zone: int) -> Record:
+    headers = {"qod.batch": str(batch).encode(), "qod.run": b"a", "qod.row": str(number).encode()}
+    return Record(0, json.dumps({"zone": zone, "trips": 1}).encode(), None, batch, headers)
+
+
+@pytest.mark.parametrize("sink", [Memory(), KafkaTopic("out")])
+def test_of_a_whole_result_only_the_newest_batch_is_shown(tails: Tails, sink: Sink) -> None:
+    results = QueryResults(session_of(sink, whole=True), "counts")
+    tails.news = [News((placed(10, 0, 5), placed(10, 1, 4), placed(20, 0, 4), placed(20, 1, 3)), skipped=7)]
+    assert [row["zone"] for row in shown(results)] == [4, 3]
+    tails.news = [News((placed(20, 0, 4), placed(20, 1, 3), placed(30, 0, 2), Record(0, b"{}", None, 30)))]
+    result = results.read()
+    assert [row["zone"] for row in result.rows.values()] == [2]
+    assert (result.whole, result.unread, result.keys) == (True, 1, ("zone",))

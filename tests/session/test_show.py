@@ -25,8 +25,8 @@ from qod_magics.session.results import QueryResults
 from qod_magics.session.samples import read_sample, write_sample
 from qod_magics.session.show import ShownResults, show_sample
 from qod_magics.session.views import LAST_S, Views
+from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.incomplete import Incomplete
-from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.queries.instance import State
 from tests.application.frames import application, stream
 from tests.results.rows import PER_ZONE, per_zone, result
@@ -336,7 +336,7 @@ class Session:
             stream("alone", topic="trips"),
             stream("query", "trips", priority=1),
         )
-        self.runtime = SimpleNamespace(deployment=SimpleNamespace(specs={}, checked=Checked(), results={}, sinks={}))
+        self.runtime = SimpleNamespace(deployment=Deployment(None, "s"), instances={})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ class Session:
             "filed",
             "writes to parquet:/out, which is not read: read its files by spark.read.parquet('/out'), or declare",
         ),
-        ("told", "writes to console, which is not read: its rows are in the task manager's output; declare it with"),
+        ("told", "writes to console, which is not read: its rows are printed by the task manager"),
         ("given", "writes to foreachBatch:print, which is not read: your function has each batch; declare it with"),
         ("trips", "trips is no query, as filed, told, given, sent, query reads it: show filed"),
         ("alone", "alone is declared; it starts when a query reads it"),
@@ -397,7 +397,7 @@ class Running(Session):
         self.asked = 0
         deployment = SimpleNamespace(
             specs={"query": spec},
-            checked=SimpleNamespace(schemas={"query": schema}, labels={}),
+            checked=SimpleNamespace(whole={}, schemas={"query": schema}, labels={}),
             results={"query": "qod.out"},
             instances=lambda _: 1,
             specs_with=lambda _: [spec],

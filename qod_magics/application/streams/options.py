@@ -156,7 +156,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "--schema",
         "schema",
-        'columns of the topic\'s JSON rows, as DDL in quotes: "id INT, fare DOUBLE"',
+        'columns of the topic\'s JSON rows, as DDL in quotes: "id INT, fare DOUBLE"; "array<struct<id INT>>" where '
+        "each value is an array of rows",
         metavar="DDL",
         convert=_schema,
     ),

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from qod_magics.application.names import SOURCE, check_stream_name, check_topic, topic_alias
+from qod_magics.application.streams.schema import Form, columns_of, form_of
 from qod_magics.application.streams.sink import Memory, Sink
 from qod_magics.errors import ApplicationError, nearest
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from qod_magics.application.recipes.recipe import Recipe
 
 Mode = Literal["auto", "realtime", "microbatch"]
@@ -43,24 +42,13 @@ DEFAULT_PRIORITY = 0
 DEFAULT_MIN_ACCURACY = 1.0
 
 
-def as_schema(given: str | StructType | None) -> str | None:
-    """A schema as DDL. Raises ApplicationError for what is neither DDL nor a StructType."""
-    if given is None or isinstance(given, str):
-        return given
-    from pyspark.sql.types import StructType
-
-    if not isinstance(given, StructType):
-        raise ApplicationError(f"a schema is DDL such as 'id INT', or a StructType, not {type(given).__name__}")
-    columns = ((field.name.replace("`", "``"), field.dataType.simpleString()) for field in given.fields)
-    return ", ".join(f"`{name}` {kind}" for name, kind in columns)
-
-
 @dataclass(frozen=True, slots=True)
 class TopicInput:
     """A Kafka topic that feeds a stream."""
 
     topic: str
-    schema: str | None = None  #: DDL of the JSON rows, "id INT, fare DOUBLE"; None: the raw Kafka record
+    #: DDL of the JSON rows, "id INT, fare DOUBLE", or a type of other values; None: the raw Kafka record
+    schema: str | None = None
     starting: Starting = "latest"  #: starting offsets of a first run
     #: what becomes of values that are not JSON of the schema, besides being counted; None: they are dropped, or kept
     #: where the schema has a column for them
@@ -92,6 +80,23 @@ class TopicInput:
                 f"raw records have no column {self.shed_by[0]!r} to shed by: give the topic a --schema, or take "
                 f"--shed-by {RECORD_KEY}, the record's key"
             )
+
+        if self.form is not Form.ROW and self.has_corrupt:
+            raise ApplicationError(f"a schema with {CORRUPT} must be one of single rows, got {self.schema!r}")
+        if self.form is Form.ROWS and self.shed_by not in ((), (RECORD_KEY,), AUTO):
+            raise ApplicationError(
+                f"--shed-by must be {RECORD_KEY} where each value is an array of rows, got {' '.join(self.shed_by)}"
+            )
+
+    @property
+    def form(self) -> Form:
+        """What a JSON value is: a row, an array of rows, or another value."""
+        return Form.ROW if self.schema is None else form_of(self.schema)
+
+    @property
+    def columns(self) -> str | None:
+        """The DDL of the columns that are parsed from a value; None: the raw record."""
+        return None if self.schema is None else columns_of(self.schema)
 
     @property
     def has_corrupt(self) -> bool:

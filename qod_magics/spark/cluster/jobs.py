@@ -11,6 +11,7 @@ from qod_magics.application.tasks.task import TaskSpec
 from qod_magics.application.tasks.weight import Origins, origins, weighed_since
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.plans.inspection import built
+from qod_magics.spark.plans.kafka_records import record_form
 from qod_magics.spark.plans.pipeline import Feed, Job, feed_of, schema_of_stream
 
 
@@ -35,8 +36,9 @@ def _job(deployment: Deployment, spec: TaskSpec, index: int, found: Origins, sin
                 source.topic,
                 own,
                 deployment.accounts[name].position,
-                source.schema,
+                source.columns,
                 stream=False,
+                form=source.form,
                 malformed=source.effective_malformed,
                 time_unit=source.time_unit,
                 shed_by=source.shed_by,
@@ -63,7 +65,11 @@ def _job(deployment: Deployment, spec: TaskSpec, index: int, found: Origins, sin
                 watermarks=deployment.checked.watermarks.get(spec.id, {}).get(upstream, ()),
             )
         )
-    groups = deployment.checked.keys.get(spec.id) if isinstance(spec.sink, KafkaTopic) else None
+    groups: tuple[str, ...] | None = None
+    record: tuple[str, ...] = ()
+    if isinstance(spec.sink, KafkaTopic):
+        record = record_form(schemas[spec.id]).columns
+        groups = None if record else deployment.checked.keys.get(spec.id)
     outgoing = [pipe for pipe in deployment.pipes.values() if pipe.source == spec.id]
     return Job(
         task=spec.id,
@@ -83,4 +89,6 @@ def _job(deployment: Deployment, spec: TaskSpec, index: int, found: Origins, sin
         chained=spec.id in deployment.checked.chained,
         groups=groups,
         apart=deployment.apart(spec, groups),
+        record=record,
+        whole=deployment.checked.whole.get(spec.id, ""),
     )

@@ -34,6 +34,7 @@ _NARROW = re.compile(r"StructField\(([^,()]+),(?:Byte|Short|Integer)Type,(?:true
 SAME_COLUMNS = frozenset(
     {
         *("CollectMetrics", "CTERelationDef", "Deduplicate", "DeduplicateWithinWatermark", "Distinct"),
+        *("GlobalLimit", "LocalLimit", "Offset"),
         *("EventTimeWatermark", "Exchange", "Filter", "RebalancePartitions", "Repartition", "RepartitionByExpression"),
         *("ResolvedHint", "Sample", "Sort", "SubqueryAlias", "Union", "UnresolvedHint", "View"),
     }

@@ -49,6 +49,7 @@ from qod_magics.spark.plans.result_keys import key_columns
 from qod_magics.spark.plans.shedder import taken_name
 from qod_magics.spark.plans.state import TaskState, chained, state_signature, task_state
 from qod_magics.spark.plans.unions import positions
+from qod_magics.spark.plans.whole import Whole, check_whole, may_be_whole, whole_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,6 +75,7 @@ class Checked:
     #: by task, what its state means; tasks without state, and those whose plans do not tell, have None
     signatures: Mapping[str, str | None] = field(default_factory=dict)
     resumed: frozenset[str] = frozenset()  #: tasks that are replaced, but go on with their state
+    whole: Mapping[str, str] = field(default_factory=dict)  #: the queries in complete mode, and what asks for it
 
 
 def built(spec: TaskSpec, found: Origins, weights: Weights, usages: Usages | None = None) -> Build:
@@ -103,8 +105,9 @@ def probe(
             source.topic,
             (0,),
             {},
-            source.schema,
+            source.columns,
             stream=False,
+            form=source.form,
             malformed=source.effective_malformed,
             time_unit=source.time_unit,
             shed_by=source.shed_by,
@@ -175,6 +178,11 @@ def _keys_of_rows(rows: DataFrame, inputs: Sequence[str] | None) -> tuple[str, .
         return None
 
 
+def _is_append(whole: Whole, state: TaskState) -> bool:
+    """Whether a LIMIT is one of the first groups that are complete, each emitted once."""
+    return whole.clauses == ("LIMIT",) and not whole.sorts_rows and state.completes
+
+
 def losing_rows(specs: Sequence[TaskSpec]) -> set[str]:
     """The tasks of which rows may be dropped on their way there; inputs first in `specs`."""
     whole = {spec.id for spec in specs if spec.is_query and (spec.min_accuracy or 0.0) >= 1.0}
@@ -230,6 +238,7 @@ class Inspection:
         writes = any(isinstance(spec.sink, KafkaTopic) for spec in specs)
         may_shed = any(spec.is_query and (spec.min_accuracy or 0.0) < 1.0 for spec in specs)
         losing = losing_rows(specs)
+        whole: dict[str, str] = {}
         for spec in specs:
             if spec not in self._passed:
                 self._check_topics(spec, workshop)
@@ -248,8 +257,15 @@ class Inspection:
                         told[spec.id] = labelled  # else nothing is known of the columns that it reads
                     if labelled is not None and labelled.refused is not None and spec.id in losing:
                         raise ApplicationError(f"stream {spec.id!r}: {labelled.refused}")
+                found_whole = whole_of(analyzed_plan_of(rows)) if may_be_whole(plans.last) else None
             states[spec.id] = TaskState(spec.aggregates) if plans.last is None else task_state(plans.last)
             signatures[spec.id] = None if plans.last is None else state_signature(plans.last)
+            if found_whole is not None and not _is_append(found_whole, states[spec.id]):
+                check_whole(spec, found_whole, [other.id for other in specs if spec.id in other.upstream])
+                whole[spec.id] = found_whole.words
+                states[spec.id] = TaskState(keeps=True)  # its result is not emitted by groups
+                kept = signatures[spec.id]
+                signatures[spec.id] = None if kept is None else f"complete {kept}"
             self._check_columns(spec, schemas)
         groups = chained(states, {spec.id: spec.upstream for spec in specs})
         for task, reader in groups.items():
@@ -260,7 +276,7 @@ class Inspection:
                     "withWatermark() and a window, so that each is emitted once, when it is complete"
                 )
         self._passed = tuple(specs)
-        return Checked(schemas, weights, told, groups, keys, watermarks, signatures)
+        return Checked(schemas, weights, told, groups, keys, watermarks, signatures, whole=whole)
 
     def _watermarks(
         self, spec: TaskSpec, schemas: Mapping[str, StructType], found: Origins, weights: Weights, workshop: Workshop

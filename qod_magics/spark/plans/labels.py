@@ -117,6 +117,7 @@ _EMPTY_SIDES = "where a side of an outer join is empty, the row there may have b
 _ROW_BY_ROW = "functions of single rows"
 _DEDUPLICATED = ("values that few rows have may be missing ({} keeps or drops each as a whole)", "--shed-by them")
 _GROUPS = "groups of which no row is kept are missing"
+_CUT = "other rows may be among the first"
 _FILTERED = "a filter compares an aggregate of the rows kept"
 _KEYS = "rows of keys that are dropped are missing"
 _WHOLE = f"{_KEYS}; groups of the others are whole, and their plain aggregates exact"
@@ -183,6 +184,8 @@ def labels(
                 choice.read(lists[-1], _topic_of(nodes, at))
         elif node.operator == "Filter" and worst(node.text, known.labels) >= Label.INTERVAL:
             missing.add(_FILTERED)
+        elif node.operator == "GlobalLimit" and node.streams:
+            missing.add(_CUT)
         elif node.operator in ("Distinct", "Deduplicate", "DeduplicateWithinWatermark"):
             of = lists_of(node.text)[0] if node.operator != "Distinct" and lists_of(node.text) else columns
             choice.narrow(of)

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from qod_magics.application.recipes.quiet import analysis_errors_unprinted
 from qod_magics.application.recipes.recipe import first_line, raise_unless_connection
+from qod_magics.application.streams.schema import VALUE, Form, columns_of, form_of
 from qod_magics.application.streams.sink import Console, ForEachBatch, KafkaTopic, Memory, Parquet, Sink
 from qod_magics.application.streams.stream import CORRUPT, RECORD_KEY
 from qod_magics.application.tasks.weight import weighed
@@ -27,11 +28,13 @@ from qod_magics.spark.plans.columns import columns_read
 from qod_magics.spark.plans.dial import MOST_S, DialBoard, DialReading, read_sql, waiting_sql
 from qod_magics.spark.plans.fetching import fetch_options
 from qod_magics.spark.plans.inlining import runs_python, streaming_plan_of
+from qod_magics.spark.plans.kafka_records import columns_of_record
 from qod_magics.spark.plans.own_source import SheddingSession
 from qod_magics.spark.plans.parsing import JSON_FORMAT, marked, parsed, parsed_input
 from qod_magics.spark.plans.shedder import WEIGHT, Outlet, taken_name
 from qod_magics.spark.plans.state import keeps_state
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, Timing
+from qod_magics.spark.plans.whole import headers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -62,6 +65,9 @@ Watermarks = tuple[tuple[str, int], ...]
 #: Where Spark keeps that delay in a column's metadata.
 DELAY = "spark.watermarkDelayMs"
 
+#: The rows of an array; one of nulls where the array is null.
+_EACH = f"inline(coalesce({VALUE}, array(null)))"
+
 Build = Callable[["SparkSession", Mapping[str, "DataFrame"]], AbstractContextManager["DataFrame"]]
 
 
@@ -74,8 +80,9 @@ class Feed:
     topic: str
     partitions: tuple[int, ...]
     starting: Mapping[int, int]  #: first offset of a new checkpoint, by partition
-    schema: str | StructType | None  #: of the JSON rows; None: raw records
+    schema: str | StructType | None  #: of the columns parsed from JSON values; None: raw records
     stream: bool  #: whether another task of ours writes it
+    form: Form = Form.ROW  #: what a JSON value is; not of streams
     malformed: Malformed = "drop"  #: values that are not JSON of the schema; not of streams
     time_unit: TimeUnit = "s"  #: of numbers in its columns of times; not of streams
     #: columns by whose values rows are shed together; those of a stream: by the record's key
@@ -121,12 +128,16 @@ class Job:
     run: str = ""  #: names the directory of a file sink, one per checkpoint
     groups: tuple[str, ...] | None = None  #: columns by which a row in a Kafka sink replaces an earlier one, if known
     apart: bool = False  #: whether each instance has its own rows of a group
+    record: tuple[str, ...] = ()  #: the columns of a record in a Kafka sink; (): a row is JSON in its value
+    whole: str = ""  #: what needs complete mode, "ORDER BY and LIMIT"; "": nothing does
 
     @property
     def only_microbatch(self) -> str | None:
         """Why real-time mode is impossible, or None."""
         if self.chained:
             return GROUPS_ONCE
+        if self.whole:
+            return f"{self.whole} over groups: each batch writes the whole result"
         if self.sink is not None and not self.sink.realtime:
             return f"real-time mode does not write {self.sink}"
         return None
@@ -269,8 +280,9 @@ class Workshop:
         lacks a column to shed by."""
         try:
             with analysis_errors_unprinted():
-                parsed = self.spark.range(0).select(F.from_json(F.lit("{}"), ddl).alias("row")).select("row.*")
-                names = parsed.columns
+                row = F.from_json(F.lit("{}"), columns_of(ddl)).alias("row")
+                parsed = self.spark.range(0).select(row).select("row.*")
+                names = (parsed.select(F.expr(_EACH)) if form_of(ddl) is Form.ROWS else parsed).columns
         except Exception as error:
             raise_unless_connection(error)
             raise ApplicationError(f"the schema {ddl!r} can't be read: {first_line(error)}") from error
@@ -309,14 +321,22 @@ class Workshop:
             return counted.writeStream.format("console").option("truncate", "false")
         if isinstance(sink, ForEachBatch):
             return counted.writeStream.foreachBatch(sink.function)
+        if isinstance(sink, KafkaTopic) and job.record:
+            columns = columns_of_record([c for c in job.record if not (job.whole and c == "headers")], sink.topic)
+            return self._to_kafka(counted.select(*columns, *self._headers(job)))
         value = self._value(counted.columns, most)
         if isinstance(sink, KafkaTopic):
-            records = counted.select(value.alias("value"), F.lit(sink.topic).alias("topic"), *_group_key(job))
+            records = counted.select(
+                value.alias("value"), F.lit(sink.topic).alias("topic"), *_group_key(job), *self._headers(job)
+            )
         else:
             assert isinstance(sink, Memory)
             assert job.results is not None
             records = counted.select(
-                value.alias("value"), F.lit(job.results).alias("topic"), F.lit(job.index).alias("partition")
+                value.alias("value"),
+                F.lit(job.results).alias("topic"),
+                F.lit(job.index).alias("partition"),
+                *self._headers(job),
             )
         return self._to_kafka(records)
 
@@ -355,10 +375,12 @@ class Workshop:
                 rows = rows.withWatermark(name, f"{delay_ms} milliseconds")
             return rows
         counted_as = f"malformed.{job.feeds.index(feed)}.{feed.topic}"  # a topic may have several schemas
+        kept = kept if feed.form is Form.ROW else kept.withColumn("value", _text(feed.form))
         checked = self._struct(schema) if checks else None
-        return parsed_input(
+        rows = parsed_input(
             kept, schema, feed.malformed, counted_as, read=columns, checked=checked, unit=feed.time_unit
         )
+        return rows.select(F.expr(_EACH), WEIGHT) if feed.form is Form.ROWS else rows
 
     def _sampled(self, weighed_since: str | None) -> str | None:
         """Reads the accuracy at which the groups were made from which on rows are weighed."""
@@ -374,7 +396,7 @@ class Workshop:
         if feed.shed_by == (RECORD_KEY,) and RECORD_KEY not in schema.names:
             return shedder.key_text(F.col(RECORD_KEY))
         fields = type(schema)([schema[name] for name in feed.shed_by])
-        row = F.from_json(F.col("value").cast("string"), fields)  # of all values, but only these columns
+        row = F.from_json(_text(feed.form), fields)  # of all values, but only these columns
         return shedder.key_text(*(row[name] for name in feed.shed_by))
 
     def _value(self, names: Sequence[str], most: int | None) -> Column:
@@ -413,6 +435,10 @@ class Workshop:
         records = shedder.send(drawn, outlets, value, key)
         return self._to_kafka(records).option("includeHeaders", "true")
 
+    def _headers(self, job: Job) -> list[Column]:
+        """The headers of a record that is a row of a whole result."""
+        return [headers("headers" in job.record, self.reading is not DialReading.RESTART)] if job.whole else []
+
     def _to_kafka(self, records: DataFrame) -> DataStreamWriter:
         """Each run of a query writes with its own producer.
 
@@ -422,6 +448,13 @@ class Workshop:
         """
         own = {"kafka.qod.run": uuid.uuid4().hex}
         return records.writeStream.format("kafka").options(**{**WRITER, **self.kafka, **own})
+
+
+def _text(form: Form) -> Column:
+    """The JSON object that is parsed: a record's value or, where that is no row, an object with it as a field."""
+    if form is Form.ROW:
+        return F.col("value").cast("string")
+    return F.expr(f"""concat('{{"{VALUE}":', nullif(trim(CAST(value AS STRING)), 'null'), '}}')""")
 
 
 def _group_key(job: Job) -> list[Column]:

@@ -11,9 +11,16 @@ from collections.abc import Sequence
 from qod_magics.spark.plans.plan_text import NAMED, Node, definition_of, lists_of, names_of, nodes_of
 
 #: Operators whose output has at most one row for each of their input's.
-_ROW_BY_ROW = frozenset({"CollectMetrics", "EventTimeWatermark", "Filter", "Project", "SubqueryAlias", "View"})
+_ROW_BY_ROW = frozenset(
+    {
+        *("CollectMetrics", "EventTimeWatermark", "Filter", "Project", "SubqueryAlias", "View"),
+        *("GlobalLimit", "LocalLimit", "Offset", "Sort"),
+    }
+)
 #: A column, whole or an end of its window.
 _TAKEN = re.compile(r"^[^#]+#(\d+)L?(?:-T\d+ms)?(?:\.(?:start|end))?$")
+#: One as text, which tells its values apart, too.
+_AS_TEXT = re.compile(r"^cast\((.*) as string\)$")
 
 
 def key_columns(plan: str, inputs: Sequence[str] | None = None) -> tuple[str, ...] | None:
@@ -71,7 +78,7 @@ def _of_groups(node: Node | None) -> tuple[_Output, set[int]] | None:
         named = NAMED.match(item)
         if named is None:
             return None
-        taken = named["expression"] or item
+        taken = _AS_TEXT.sub(r"\1", named["expression"] or item)
         whole = re.sub(r"\.(start|end)$", "", taken)
         group = next((number for number, text in enumerate(groups) if text in (taken, whole)), None)
         output.append((named["name"], named["id"], group))
@@ -96,6 +103,6 @@ def _through(node: Node, below: _Output) -> _Output:
         if named is None:
             output.append((item, "", None))
             continue
-        taken = _TAKEN.match(named["expression"] or item)
+        taken = _TAKEN.match(_AS_TEXT.sub(r"\1", named["expression"] or item))
         output.append((named["name"], named["id"], groups.get(taken[1]) if taken else None))
     return output

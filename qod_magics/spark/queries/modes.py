@@ -1,4 +1,4 @@
-"""In which of Spark's modes an instance runs, and why: real-time or micro-batches, update or append."""
+"""In which of Spark's modes an instance runs, and why: real-time or micro-batches, update, append or complete."""
 
 from __future__ import annotations
 
@@ -57,7 +57,10 @@ def against_realtime(job: Job, facts: PlanFacts, wanted: str, refused: str = "",
 
 def output_modes(job: Job, realtime: bool) -> tuple[str, ...]:
     """Those to try, in this order. Groups that an operator with state reads are emitted once, when they are complete:
-    in update mode, it would count a group each time that it has changed."""
+    in update mode, it would count a group each time that it has changed. What is sorted or cut over groups is written
+    as a whole."""
+    if job.whole:
+        return ("complete",)
     if realtime:
         return ("update",)
     return ("append",) if job.chained or isinstance(job.sink, Parquet) else ("update", "append")

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from qod_magics.spark.plans.parsing import FIRST_TIME, JSON_FORMAT, TOO_LATE
 from qod_magics.spark.plans.pipeline import Workshop
+from qod_magics.spark.plans.whole import attempt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 
-def read_results(workshop: Workshop, topic: str, schema: StructType) -> DataFrame:
-    """A query's result rows that the broker still retains, from all its instances, unordered.
+def read_results(workshop: Workshop, topic: str, schema: StructType, whole: bool = False) -> DataFrame:
+    """A query's result rows that the broker still retains, from all its instances, unordered; of one that writes its
+    `whole` result in each batch those of the newest one, in their order.
 
     They are in a topic with bounded retention, not in a server's heap: they survive moves and lost task managers.
     """
@@ -24,10 +27,15 @@ def read_results(workshop: Workshop, topic: str, schema: StructType) -> DataFram
         .options(**workshop.kafka)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
+        .option("includeHeaders", str(whole).lower())
         .load()
     )
-    row = F.from_json(F.col("value").cast("string"), schema, JSON_FORMAT)
-    return records.select(row.alias("_row")).select("_row.*")
+    row = F.from_json(F.col("value").cast("string"), schema, JSON_FORMAT).alias("_row")
+    if not whole:
+        return records.select(row).select("_row.*")
+    newest = F.max_by("_attempt", "offset").over(Window.partitionBy(F.lit(0)))  # it has one partition
+    rows = records.select(row, attempt().alias("_attempt"), "offset").withColumn("_newest", newest)
+    return rows.where("_attempt = _newest").orderBy("offset").select("_row.*")
 
 
 def times_out_of_range(rows: DataFrame) -> list[str]:

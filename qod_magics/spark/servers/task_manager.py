@@ -113,6 +113,11 @@ class TaskManager:
         line = f"{self.id}: {self.kind}{where}, {self.cores:g} cores for tasks, dials per {self.reading.value}"
         return f"{line}; no real-time mode, since {self.no_realtime}" if self.no_realtime else line
 
+    @property
+    def output(self) -> str:
+        """Where a console sink prints: a file, if the server was started here."""
+        return "its Spark driver's standard output" if self.server is None else str(self.server.child.log_path)
+
     def alive(self) -> bool:
         """False once its process has ended. One not started here is judged by its answers (`silent_since`)."""
         return self.server is None or self.server.child.alive()

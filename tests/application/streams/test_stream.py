@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 from qod_magics.application.recipes.python import PythonRecipe
+from qod_magics.application.streams.schema import as_schema
 from qod_magics.application.streams.sink import ForEachBatch, KafkaTopic, Memory, Parquet
-from qod_magics.application.streams.stream import CORRUPT, StreamDeclaration, TopicInput, as_schema
+from qod_magics.application.streams.stream import CORRUPT, StreamDeclaration, TopicInput
 from qod_magics.errors import ApplicationError
 from tests.application.frames import stream
 
@@ -114,7 +115,7 @@ def test_what_a_topic_input_may_not_say(arguments: tuple[Any, ...], says: str) -
 
 def test_a_schema_is_ddl_or_a_struct_type() -> None:
     struct = StructType().add("zone", "integer", nullable=False).add("at day`s end", StructType().add("x", "double"))
-    assert as_schema(struct) == "`zone` int, `at day``s end` struct<x:double>"
+    assert as_schema(struct) == "`zone` int, `at day``s end` struct<`x`: double>"
     assert TopicInput("t", as_schema(StructType().add(CORRUPT, "string"))).has_corrupt
     assert (as_schema("id INT"), as_schema(None)) == ("id INT", None)
     with pytest.raises(ApplicationError, match="DDL such as 'id INT', or a StructType, not dict"):

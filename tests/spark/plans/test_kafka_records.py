@@ -1,0 +1,60 @@
+"""Which rows of a Kafka sink are records as they are, and what the cell says of it."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructType
+
+from qod_magics.spark.plans.kafka_records import RecordForm, record_form
+
+HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
+RAW = {"key": "binary", "value": "binary", "topic": "string", "partition": "integer", "offset": "long"}
+RAW |= {"timestamp": "timestamp", "timestampType": "integer", "headers": HEADERS}
+
+
+def form(**types: DataType | str) -> RecordForm:
+    schema = StructType()
+    for name, kind in types.items():
+        schema.add(name, kind)
+    return record_form(schema)
+
+
+@pytest.mark.parametrize(
+    ("types", "columns"),
+    [
+        ({"key": "string", "value": "string"}, ("key", "value")),
+        ({"VALUE": "binary", "Partition": "integer"}, ("value", "partition")),
+        ({"value": "string", "headers": HEADERS, "topic": "string"}, ("value", "headers", "topic")),
+        (RAW, ("key", "value", "headers")),
+    ],
+)
+def test_columns_of_a_record_are_the_records(types: dict[str, DataType | str], columns: tuple[str, ...]) -> None:
+    assert form(**types).columns == columns
+
+
+@pytest.mark.parametrize(
+    ("types", "why"),
+    [
+        ({"zone": "integer", "n": "long"}, ""),
+        ({"key": "string", "n": "long"}, ""),
+        ({"value": "string", "zone": "integer"}, "zone is no column of a record"),
+        ({"value": "double"}, "value must be STRING or BINARY"),
+        ({"key": "integer", "value": "string"}, "key must be STRING or BINARY"),
+        ({"partition": "long", "value": "string"}, "partition must be INT"),
+        ({"value": "string", "_weight": "double"}, "_weight is no column"),
+    ],
+)
+def test_other_rows_are_json_and_the_cell_says_why(types: dict[str, DataType | str], why: str) -> None:
+    found = form(**types)
+    assert found.columns == ()
+    assert found.why.startswith(why)
+    assert bool(found.why) == bool(why)
+
+
+def test_the_cell_says_which_form_it_writes() -> None:
+    assert form(key="string", value="string").words("out", ("key",)).startswith("writes key, value of a record as they")
+    assert "else out" in form(topic="string", value="string").words("out", None)
+    assert "topic, partition, offset" in form(**RAW).words("out", None)
+    assert form(zone="integer").words("out", None) == "writes each row as JSON in the value of a record"
+    assert form(zone="integer").words("out", ("zone",)).endswith("with the key zone as JSON")
+    assert form(n="long").words("out", ()).endswith("with the key {} as JSON")
