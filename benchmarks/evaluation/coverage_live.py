@@ -22,7 +22,7 @@ from benchmarks.evaluation.cluster import Run, running, until
 from benchmarks.evaluation.intervals import KINDS, QUANTILES, compared, probabilities, summarized
 from benchmarks.evaluation.pairs import pairs
 from qod_magics import estimate as est
-from qod_magics.data.trips import FIRST_PICKUP, generate_trips
+from qod_magics.data.generators import FIRST_PICKUP, generate_trips
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import DEFAULT_POLICY

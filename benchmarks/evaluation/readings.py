@@ -11,9 +11,8 @@ from statistics import fmean, pstdev, quantiles
 from typing import Any
 
 from qod_magics.controller.record import Record, Records
-from qod_magics.recordings.accuracy_errors import accuracy_errors
-from qod_magics.recordings.names import events, queries
-from qod_magics.recordings.phases import Phase, is_warming_up, phases, seconds
+from qod_magics.recordings.criteria import accuracy_errors
+from qod_magics.recordings.phases import Phase, events, is_warming_up, phases, queries, seconds
 
 NEAR = 0.05  #: difference up to which measured and planned accuracy count as equal, fraction of 1
 LAG_PERIODS = 1.0

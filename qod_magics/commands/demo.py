@@ -12,7 +12,7 @@ from pathlib import Path
 from qod_magics.commands.demo_view import show
 from qod_magics.errors import QodError, SetupError, UsageProblem
 from qod_magics.notebook.replies import FROM_THE_START
-from qod_magics.recordings.criterion import format_verdict
+from qod_magics.recordings.criteria import format_verdict
 from qod_magics.recordings.reading import load
 from qod_magics.recordings.verdict import verdict
 

@@ -16,7 +16,7 @@ from qod_magics.controller.record import Record
 from qod_magics.controller.record_json import record_from_json
 from qod_magics.core.snapshot import TaskManager
 from qod_magics.recordings.cycles import Narrator
-from qod_magics.recordings.names import Query, queries
+from qod_magics.recordings.phases import Query, queries
 
 #: kinds of entries that are no decision: they are shown only until there is one
 ASIDE = frozenset({"warm-up", "warm-up-over"})

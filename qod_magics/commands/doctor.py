@@ -27,8 +27,7 @@ from qod_magics.jvm.jars import (
     resolve,
 )
 from qod_magics.jvm.java import find_java
-from qod_magics.machine.cores import is_limited
-from qod_magics.machine.quota import cpu_quota, memory_limit
+from qod_magics.machine.cores import cpu_quota, is_limited, memory_limit
 
 GIGABYTE = 1e9
 #: Memory of a task manager and of the embedded broker, as measured on a small machine, in bytes.

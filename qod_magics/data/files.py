@@ -20,7 +20,7 @@ _TYPES = {**TRIP_TYPES, **COORDINATE_TYPES}
 
 
 def read_trips(path: str | Path, columns: Sequence[str] = TRIP_STREAM_COLUMNS) -> Iterator[pa.RecordBatch]:
-    """The trips of a TLC Parquet file: these columns, in this order, in batches of at most 16,384 rows.
+    """Return the trips of a TLC Parquet file: these columns, in this order, in batches of at most 16,384 rows.
 
     Only one row group at a time is in memory. Column names match in any case, which differs between years. Columns of
     `TRIP_SCHEMA` are cast to its types (counts are floats in some years); others keep theirs. Works for any Parquet
@@ -46,7 +46,7 @@ def read_trips(path: str | Path, columns: Sequence[str] = TRIP_STREAM_COLUMNS) -
 
 
 def read_jsonl(path: str | Path, rows: int) -> list[dict[str, Any]]:
-    """The first `rows` JSON objects of a file with one per line; empty lines do not count.
+    """Return the first `rows` JSON objects of a file with one per line; empty lines do not count.
 
     Raises ScenarioError: the file can't be read, or a line is no object.
     """
@@ -69,7 +69,7 @@ def read_jsonl(path: str | Path, rows: int) -> list[dict[str, Any]]:
 
 
 def first_rows(batches: Iterator[pa.RecordBatch], rows: int) -> pa.Table | None:
-    """The first `rows` rows of the batches as one table; None if there is no row."""
+    """Return the first `rows` rows of the batches as one table; None if there is no row."""
     taken, missing = [], rows
     for batch in batches:
         if missing <= 0:

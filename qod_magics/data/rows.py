@@ -1,8 +1,8 @@
-"""Rows as JSON bytes, encoded once; only their timestamps are filled in when they are sent.
+"""Rows as JSON bytes, encoded once from a scenario's data; only their timestamps are filled in when they are sent.
 
 A row is kept as the pieces of its JSON text around its timestamps. Sending it joins the pieces with the send time, and
 with timestamps as far from it as they were in the data (a trip's pick-up before its drop-off): about a microsecond,
-where encoding anew takes ten.
+where encoding again takes ten.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from qod_magics.data.files import first_rows, read_jsonl, read_trips
+from qod_magics.data.generators import generate_points, generate_trips
+from qod_magics.data.spec import Data, GeneratedData, JsonlData
 from qod_magics.errors import ScenarioError, nearest
 
 #: placeholder of a timestamp; JSON has no raw control characters, so it can't be part of a row
@@ -33,7 +36,7 @@ class Clockface:
         self._written: dict[int, bytes] = {}
 
     def second(self, epoch_s: int) -> bytes:
-        """The part up to the seconds, 19 bytes."""
+        """Return the part up to the seconds, 19 bytes."""
         text = self._written.get(epoch_s)
         if text is None:
             if len(self._written) >= _SECONDS_KEPT:
@@ -58,7 +61,7 @@ class EncodedRows:
         return len(self.pieces)
 
     def values(self, first: int, count: int, epoch_ms: int) -> list[bytes]:
-        """The JSON of `count` rows from number `first` on, as of an instant (milliseconds since 1970, UTC)."""
+        """Return the JSON of `count` rows from number `first` on, as of an instant (milliseconds since 1970, UTC)."""
         now_s, ms = divmod(epoch_ms, 1000)
         fraction = b".%03dZ" % ms
         second, length = self._clock.second, len(self.pieces)
@@ -78,7 +81,7 @@ class EncodedRows:
         return made
 
     def key(self, number: int) -> bytes | None:
-        """The key of row `number`."""
+        """Return the key of row `number`."""
         return None if self.keys is None else self.keys[number % len(self.keys)]
 
 
@@ -178,3 +181,26 @@ def mean_bytes(rows: EncodedRows) -> float:
     """Mean length of a row's JSON, bytes."""
     sample = rows.values(0, min(len(rows), 1000), 0)
     return math.fsum(map(len, sample)) / max(1, len(sample))
+
+
+def generate(data: GeneratedData, seed: int) -> pa.Table:
+    """Return the table of generated data; `seed` applies where the data has none of its own."""
+    own = seed if data.seed is None else data.seed
+    if data.generator == "points":
+        return generate_points(data.rows, own, data.clusters, data.columns)
+    return generate_trips(data.rows, own, data.columns)
+
+
+def load(data: Data, key: str | None, seed: int) -> EncodedRows:
+    """Generate or read the rows and encode them. Raises ScenarioError."""
+    if isinstance(data, GeneratedData):
+        return encode_table(generate(data, seed), data.event_time, key)
+    if isinstance(data, JsonlData):
+        objects = read_jsonl(data.path, data.rows)
+        if not objects:
+            raise ScenarioError(f"{data.path} has no rows: give a file of JSON lines")
+        return encode_objects(objects, data.event_time, key)
+    table = first_rows(read_trips(data.path, data.columns), data.rows)
+    if table is None:
+        raise ScenarioError(f"{data.path} has no rows: give another Parquet file")
+    return encode_table(table, data.event_time, key)

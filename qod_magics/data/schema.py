@@ -70,7 +70,7 @@ POINT_EVENT_TIME = "ts"
 
 
 def ddl(types: Mapping[str, str], columns: Iterable[str] | None = None) -> str:
-    """A Spark DDL schema ("a INT, b DOUBLE") of these columns, or of all.
+    """Return a Spark DDL schema ("a INT, b DOUBLE") of these columns, or of all.
 
     Raises ScenarioError for a column that `types` does not have.
     """
@@ -82,7 +82,7 @@ def ddl(types: Mapping[str, str], columns: Iterable[str] | None = None) -> str:
 
 
 def trip_schema(columns: Iterable[str] | None = None) -> str:
-    """The schema of trips for Spark: of these columns (TRIP_COLUMNS, COORDINATE_COLUMNS), or of TRIP_COLUMNS."""
+    """Return the schema of trips for Spark: of these columns (TRIP_COLUMNS, COORDINATE_COLUMNS), or of TRIP_COLUMNS."""
     if columns is None:
         return ddl(TRIP_TYPES)
     return ddl({**TRIP_TYPES, **COORDINATE_TYPES}, columns)

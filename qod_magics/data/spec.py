@@ -50,7 +50,7 @@ class GeneratedData:
     clusters: int = 8  #: of points
 
     def to_json(self) -> dict[str, Any]:
-        """The form that `data_from_json` reads."""
+        """Return the form that `data_from_json` reads."""
         return {
             "generator": self.generator,
             "rows": self.rows,
@@ -71,7 +71,7 @@ class ParquetData:
     rows: int = RING_ROWS
 
     def to_json(self) -> dict[str, Any]:
-        """The form that `data_from_json` reads."""
+        """Return the form that `data_from_json` reads."""
         columns = list(self.columns)
         return {"parquet": self.path, "rows": self.rows, "columns": columns, "event_time": self.event_time}
 
@@ -85,7 +85,7 @@ class JsonlData:
     rows: int = RING_ROWS
 
     def to_json(self) -> dict[str, Any]:
-        """The form that `data_from_json` reads."""
+        """Return the form that `data_from_json` reads."""
         return {"jsonl": self.path, "rows": self.rows, "event_time": self.event_time}
 
 
@@ -93,7 +93,7 @@ Data = GeneratedData | ParquetData | JsonlData
 
 
 def data_from_json(value: Any, where: str) -> Data:
-    """The `data` of a topic. Raises ScenarioError, which begins with `where`."""
+    """Return the `data` of a topic. Raises ScenarioError, which begins with `where`."""
     known = ("generator", "parquet", "jsonl", "rows", "seed", "columns", "clusters", "event_time")
     fields = Fields(value, where, known)
     kinds = [kind for kind in ("generator", "parquet", "jsonl") if kind in fields]
@@ -116,12 +116,12 @@ def data_from_json(value: Any, where: str) -> Data:
 
 
 def data_columns(data: Data) -> tuple[str, ...] | None:
-    """The columns of the rows; None where only the file knows."""
+    """Return the columns of the rows; None where only the file knows."""
     return None if isinstance(data, JsonlData) else data.columns
 
 
 def at_folder(data: Data, folder: Path) -> Data:
-    """The same data, a relative path resolved against `folder`."""
+    """Return this data with a relative path resolved against `folder`."""
     return data if isinstance(data, GeneratedData) else replace(data, path=str(folder / data.path))
 
 

@@ -89,7 +89,7 @@ _BOROUGHS = {
 
 
 def _letters() -> tuple[str, ...]:
-    """The borough of each zone, by zone number - 1."""
+    """Return the borough of each zone, by zone number - 1."""
     letters = ["Q"] * ZONES
     for letter, zones in (("M", _MANHATTAN), ("X", _BRONX), ("K", _BROOKLYN), ("S", _STATEN_ISLAND), ("E", "1")):
         for zone in zones.split():
@@ -99,7 +99,8 @@ def _letters() -> tuple[str, ...]:
 
 @lru_cache(maxsize=8)
 def zone_centroids(seed: int = 0) -> pa.Table:
-    """The 263 zones: LocationID (1..263), borough, longitude, latitude (degrees), share (of pick-ups, sums to 1).
+    """Return the 263 zones: LocationID (1..263), borough, longitude, latitude (degrees), share (of pick-ups, sums to
+    1).
 
     The same table for the same seed.
     """

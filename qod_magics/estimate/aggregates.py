@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def count(column: Column | str | None = None, *, level: float = 0.95) -> Column:
-    """How many rows there were, or how many in which `column` is not null: struct<value, low, high: double>.
+    """Return how many rows there were, or how many in which `column` is not null: struct<value, low, high: double>.
 
     `level` is the probability with which the interval covers the true number. Raises UsageProblem for one outside of
     0..1, and where the rows are groups of estimates themselves: see `sum`.
@@ -27,8 +27,8 @@ def count(column: Column | str | None = None, *, level: float = 0.95) -> Column:
 
 
 def count_distinct(*columns: Column | str, level: float = 0.95) -> Column:
-    """How many different values `columns` have together, of rows in which none of them is null: struct<value, low,
-    high: double>.
+    """Return how many different values `columns` have together, of rows in which none of them is null: struct<value,
+    low, high: double>.
 
     It is known while nothing is dropped, and where the columns by which the topic is shed (`--shed-by user`) are among
     those counted, by name. Where neither holds, all of it is null.
@@ -50,7 +50,7 @@ def count_distinct(*columns: Column | str, level: float = 0.95) -> Column:
 
 
 def sum(column: Column | str, *, level: float = 0.95) -> Column:
-    """The sum of `column`: struct<value, low, high: double>; 0 without a row in which it is not null.
+    """Return the sum of `column`: struct<value, low, high: double>; 0 without a row in which it is not null.
 
     Where the rows are groups with an estimate in this column, made by an earlier stream, it is the sum of these, with
     an interval of their level: see `qod_magics.estimate.chained`.
@@ -66,7 +66,7 @@ def sum(column: Column | str, *, level: float = 0.95) -> Column:
 
 
 def avg(column: Column | str, *, level: float = 0.95) -> Column:
-    """The average of `column`: struct<value, low, high: double>. `level` and errors as in `count`."""
+    """Return the average of `column`: struct<value, low, high: double>. `level` and errors as in `count`."""
     formulas.check_level(level)
     groups_read("avg", None)
     from pyspark.sql import functions as F
@@ -75,8 +75,8 @@ def avg(column: Column | str, *, level: float = 0.95) -> Column:
 
 
 def ratio(column: Column | str, by: Column | str, *, level: float = 0.95) -> Column:
-    """The sum of `column` / the sum of `by`: struct<value, low, high: double>. Rows in which one of them is null do not
-    count. `level` and errors as in `count`; null where the sum of `by` is 0."""
+    """Return the sum of `column` / the sum of `by`: struct<value, low, high: double>. Rows in which one of them is null
+    do not count. `level` and errors as in `count`; null where the sum of `by` is 0."""
     formulas.check_level(level)
     groups_read("ratio", None)
     from pyspark.sql import functions as F
@@ -87,8 +87,8 @@ def ratio(column: Column | str, by: Column | str, *, level: float = 0.95) -> Col
 
 
 def quantile(column: Column | str, q: float, *, level: float = 0.95) -> Column:
-    """The `q`-quantile of `column`, as `percentile` has it: struct<value, low, high: double>, with nulls for an end of
-    the interval that what was kept can't bound, and for all without a row in which `column` is not null.
+    """Return the `q`-quantile of `column`, as `percentile` has it: struct<value, low, high: double>, with nulls for an
+    end of the interval that what was kept can't bound, and for all without a row in which `column` is not null.
 
     Its state holds each different value of a group twice while nothing is dropped, and once while all rows are shed.
 

@@ -71,15 +71,15 @@ class Values:
         return Values(self.of[field])
 
     def isNull(self) -> Values:
-        """Whether it is null."""
+        """Return whether it is null."""
         return Values(_is_null(self.of))
 
     def isNotNull(self) -> Values:
-        """Whether it is not null."""
+        """Return whether it is not null."""
         return Values(np.logical_not(_is_null(self.of)))
 
     def cast(self, kind: str) -> Values:
-        """As it is: all numbers are of one kind here. Texts become numbers."""
+        """Return the value as it is: all numbers are of one kind here. Texts become numbers."""
         if kind == "array<double>":
             return Values([float(each) for each in self.of])
         return Values(None if self.of is None else int(self.of) if kind == "int" else self.of)
@@ -98,15 +98,15 @@ class Case(Values):
 
     @cached_property
     def of(self) -> Any:
-        """What holds, null if no branch does."""
+        """Values of the first branch that applies, null if none does."""
         return _choice(self._branches, None)
 
     def when(self, condition: Values, value: Any) -> Case:
-        """With another branch."""
+        """Return the CASE with another branch."""
         return Case((*self._branches, (condition, value)))
 
     def otherwise(self, value: Any) -> Values:
-        """With what holds if no branch does."""
+        """Return the values, with `value` where no branch applies."""
         return Values(_choice(self._branches, value))
 
 
@@ -149,7 +149,7 @@ class ArrayFunctions:
         return Values(len(self._there(x)))
 
     def collect_set(self, x: Values) -> Values:
-        """The different values; those of structs by their fields, without rows in which one of these is null."""
+        """Return the different values; those of structs by their fields, without rows in which one of these is null."""
         if not isinstance(x.of, dict):
             return Values([float(each) for each in np.unique(self._there(x))])
         fields = np.array([self._spread(Values(each)) for each in x.of.values()])
@@ -163,7 +163,7 @@ class ArrayFunctions:
         return Values(len(array.of))
 
     def xxhash64(self, *columns: Values) -> Values:
-        """A number for each of the different rows of these columns."""
+        """Return a number for each of the different rows of these columns."""
         rows = np.array([self._spread(each) for each in columns])
         return Values(np.unique(rows, axis=1, return_inverse=True)[1].reshape(-1))
 
@@ -225,7 +225,7 @@ class ArrayFunctions:
         return reduce(merge, (each if isinstance(each, Values) else Values(each) for each in array.of), start)
 
     def _spread(self, x: Values) -> np.ndarray:
-        """A value for each row."""
+        """Return a value for each row."""
         of = math.nan if x.of is None else x.of
         return np.broadcast_to(np.asarray(of, float), (self._rows,))
 
@@ -256,7 +256,7 @@ def _apply(function: Callable[..., Any], *given: Any) -> Values:
 
 
 def _choice(branches: tuple[tuple[Values, Any], ...], otherwise: Any) -> Any:
-    """Of the first condition that holds; by rows, where one of them is by rows, and then by the fields of structs."""
+    """Return the value of the first condition that is true: by row where one is by row, and by fields of structs."""
     conditions = [_of(condition) for condition, _ in branches]
     if not any(isinstance(each, np.ndarray) and each.ndim for each in conditions):
         for condition, (_, value) in zip(conditions, branches, strict=True):

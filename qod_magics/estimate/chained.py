@@ -27,7 +27,7 @@ from qod_magics.estimate.student import normal_quantile
 
 
 def total(f: Functions, x: Expression, level: float, shared: bool) -> Expression:
-    """The estimate of the sum of estimates.
+    """Return the estimate of the sum of estimates.
 
     Args:
         f: the functions.

@@ -49,7 +49,7 @@ def distinct(
 
 
 def _exact(f: Functions, columns: Sequence[Expression], counts: Expression) -> Expression:
-    """How many values there are where no row of the group was dropped, and null elsewhere."""
+    """Return how many values there are where no row of the group was dropped, and null elsewhere."""
     w = formulas.weight(f)
     of_rows = {
         WHILE_EXACT: f.size(f.collect_set(f.when(counts & (w <= 1.0), f.xxhash64(*columns)))).cast("double"),
@@ -130,8 +130,8 @@ def _folded(f: Functions, entries: Expression, key: str) -> Expression:
 
 
 def kept_whole(f: Functions, columns: Sequence[str | None]) -> tuple[bool, Expression | None]:
-    """Whether all rows of a value of these columns were kept, or none, as `distinct` has it; and the hash of their key,
-    if several values can have the same. Raises UsageProblem as `part_of` does.
+    """Return whether all rows of a value of these columns were kept, or none, as `distinct` has it; and the hash of
+    their key, if several values can have the same. Raises UsageProblem as `part_of` does.
 
     Args:
         f: the functions.

@@ -77,7 +77,7 @@ SPLIT = 32
 
 
 def count(f: Functions, x: Expression | None, level: float, part: Expression | None = None) -> Expression:
-    """The estimate of how many rows there were, or in how many x is not null. `part` as in `total`."""
+    """Return the estimate of how many rows there were, or in how many x is not null. `part` as in `total`."""
     w = weight(f) if x is None else f.when(x.isNotNull(), weight(f))
     counted = _or_unknown(f, x)
     value = f.coalesce(f.sum(counted), f.lit(0.0))
@@ -93,7 +93,7 @@ def count(f: Functions, x: Expression | None, level: float, part: Expression | N
 
 
 def average(f: Functions, x: Expression, level: float, part: Expression | None = None) -> Expression:
-    """The estimate of avg(x). `part` as in `total`."""
+    """Return the estimate of avg(x). `part` as in `total`."""
     w = weight(f)
     of_rows = {"total": f.sum(w * x), "size": f.sum(_or_unknown(f, x))}
     u = _excess(f, w)
@@ -104,7 +104,7 @@ def average(f: Functions, x: Expression, level: float, part: Expression | None =
 
 
 def ratio(f: Functions, x: Expression, y: Expression, level: float, part: Expression | None = None) -> Expression:
-    """The estimate of sum(x) / sum(y): an average, in form, too, if y = 1. `part` as in `total`."""
+    """Return the estimate of sum(x) / sum(y): an average, in form, too, if y = 1. `part` as in `total`."""
     counts = x.isNotNull() & y.isNotNull()
     x, y, w = f.when(counts, x), f.when(counts, y), f.when(counts, weight(f))
     of_rows = {"total": f.sum(w * x), "size": f.sum(w * y), "unknown": unknown(f, x)}
@@ -117,7 +117,8 @@ def ratio(f: Functions, x: Expression, y: Expression, level: float, part: Expres
 def _products(
     f: Functions, w: Expression, part: Expression | None, x: Expression, y: Expression, **products: Expression
 ) -> Sums:
-    """The sums over a group's rows that the variance of sum(w x) / sum(w y) comes from: of `products`, or by part."""
+    """Return the sums over a group's rows that the variance of sum(w x) / sum(w y) comes from: of `products`, or by
+    part."""
     if part is not None:
         return {"greatest": f.max(f.when(x.isNotNull(), _thinned(f, w))), "parts": _parts(f, w, part, x=x, y=y)}
     return {"rows": f.count(x), **{name: f.sum(product) for name, product in products.items()}}
@@ -126,7 +127,7 @@ def _products(
 def _quotient(
     f: Functions, of_rows: Sums, is_known: Callable[[Expression], Expression], level: float, part: Expression | None
 ) -> Expression:
-    """The estimate of a quotient of sums from the sums over a group's rows."""
+    """Return the estimate of a quotient of sums from the sums over a group's rows."""
 
     def deviation(s: Expression, v: Expression) -> Expression:
         if part is None:
@@ -159,7 +160,7 @@ def _quotient(
 
 
 def total(f: Functions, x: Expression, level: float, part: Expression | None = None) -> Expression:
-    """The estimate of sum(x).
+    """Return the estimate of sum(x).
 
     Args:
         f: the functions.
@@ -192,7 +193,7 @@ def total(f: Functions, x: Expression, level: float, part: Expression | None = N
 
 
 def interval(f: Functions, found: Sums, variance: Sums, level: float, growth: Expression = 0.0) -> Expression:
-    """The estimate of a total from the sums over its rows, and from its variance and degrees of freedom.
+    """Return the estimate of a total from the sums over its rows, and from its variance and degrees of freedom.
 
     Args:
         f: the functions.
@@ -227,7 +228,7 @@ def interval(f: Functions, found: Sums, variance: Sums, level: float, growth: Ex
 
 
 def quantile(f: Functions, x: Expression, q: float, level: float, part: Expression | None = None) -> Expression:
-    """The estimate of the `q`-quantile of x. `part` as in `total`."""
+    """Return the estimate of the `q`-quantile of x. `part` as in `total`."""
     w = f.when(x.isNotNull(), weight(f))
     below, above = _distances(q), _distances(1.0 - q)
     shares = [*(q - each for each in below), *(min(q + each, 1.0) for each in above)]
@@ -257,13 +258,13 @@ def quantile(f: Functions, x: Expression, q: float, level: float, part: Expressi
 
 
 def _distances(farthest: float) -> list[float]:
-    """How far from q quantiles are found on one side of it, descending to 0."""
+    """Return how far from q quantiles are found on one side of it, descending to 0."""
     return [*(farthest / 2.0 ** (i / FINE) for i in range(STEPS + 1)), 0.0]
 
 
 def _at(f: Functions, distance: Expression, distances: list[float], found: Expression, before: int) -> Expression:
-    """The quantile at this distance from q, between those that were found at `distances`, the elements of `found`
-    from position `before` on; null if it is as far as the range goes."""
+    """Return the quantile at this distance from q, between those that were found at `distances`, the elements of
+    `found` from position `before` on; null if it is as far as the range goes."""
     step = f.floor(f.log2(distances[0] / distance) * float(FINE))
     first = f.when(distance > 0.0, f.least(step, f.lit(STEPS))).otherwise(STEPS).cast("int") + 1
     table = f.array(*map(f.lit, distances))
@@ -278,7 +279,7 @@ def _at(f: Functions, distance: Expression, distances: list[float], found: Expre
 
 
 def evidence(f: Functions, s: Expression, part: Expression | None) -> Sums:
-    """The variance of a total, and what its degrees of freedom come from: `_degrees`."""
+    """Return the variance of a total, and what its degrees of freedom come from: `_degrees`."""
     if part is not None:
         return {
             "variance": _spread(f, s["parts"], lambda of_part: of_part["x"]),
@@ -304,7 +305,7 @@ def _degrees(f: Functions, s: Expression, variance: Sums, around: Expression | N
 
 
 def _spread_of(f: Functions, w: Expression, x: Expression | None, part: Expression | None) -> Sums:
-    """The sums over a group's rows that the variance of sum(w x) comes from; None: x = 1."""
+    """Return the sums over a group's rows that the variance of sum(w x) comes from; None: x = 1."""
     if part is not None:
         counted = _thinned(f, w) if x is None else f.when(x.isNotNull(), _thinned(f, w))
         return {"greatest": f.max(counted), "parts": _parts(f, w, part, x=x)}
@@ -313,7 +314,7 @@ def _spread_of(f: Functions, w: Expression, x: Expression | None, part: Expressi
 
 
 def _whole(s: Expression, part: Expression | None) -> Expression:
-    """Whether no row of the group was dropped, from the sums of `_spread_of`: none has a weight above 1."""
+    """Return whether no row of the group was dropped, from the sums of `_spread_of`: none has a weight above 1."""
     return (s["variance"] if part is None else s["greatest"]).isNull()
 
 
@@ -324,7 +325,7 @@ def _thinned(f: Functions, w: Expression) -> Expression:
 
 
 def _excess(f: Functions, w: Expression) -> Expression:
-    """Of a row w (w - 1), and null where that is 0."""
+    """Return w (w - 1) of a row, and null where that is 0."""
     return _thinned(f, w) * (_thinned(f, w) - 1.0)
 
 
@@ -359,7 +360,7 @@ def _spread(f: Functions, parts: Expression, x: Callable[[Expression], Expressio
 
 
 def _used(f: Functions, parts: Expression, x: str) -> Expression:
-    """How many parts have a sum other than 0."""
+    """Return how many parts have a sum other than 0."""
     return f.aggregate(parts, f.lit(0.0), lambda n, part: n + one(f, part[x] != 0.0))
 
 
@@ -377,12 +378,12 @@ def _student(f: Functions, degrees: Expression, level: float) -> Expression:
 
 
 def unknown(f: Functions, x: Expression) -> Expression:
-    """In how many rows that count the weight is not known."""
+    """Return in how many of the rows that count the weight is not known."""
     return f.count(f.when(x.isNotNull() & weight(f).isNull(), 1))
 
 
 def known(f: Functions, all_are: Expression, value: Expression, low: Expression, high: Expression) -> Expression:
-    """The struct; nulls where not all weights are known."""
+    """Return the struct; nulls where not all weights are known."""
     return _struct(f, *(f.when(all_are, each) for each in (value, low, high)))
 
 
@@ -413,7 +414,7 @@ def weight(f: Functions) -> Expression:
 
 
 def part_of(f: Functions) -> Expression | None:
-    """Which of the parts a row's key is in; None where each row was kept by itself.
+    """Return which of the parts a row's key is in; None where each row was kept by itself.
 
     Raises UsageProblem: rows were kept by a key that they do not have, or by several.
     """
@@ -425,8 +426,8 @@ def part_of(f: Functions) -> Expression | None:
 
 
 def key_of_rows() -> Key:
-    """The key by which the rows of the recipe were kept together; None where each was by itself. Raises UsageProblem as
-    `part_of` does."""
+    """Return the key by which the rows of the recipe were kept together; None where each was by itself. Raises
+    UsageProblem as `part_of` does."""
     key = input_key()
     if key == ():
         raise UsageProblem(

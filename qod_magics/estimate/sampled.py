@@ -29,7 +29,7 @@ class Groups:
 
 @dataclass(slots=True)
 class Inputs:
-    """Of the recipe that is being built."""
+    """The inputs of the recipe that is being built."""
 
     key: Key = None  #: () also where the keys of its inputs differ
     groups: Groups | None = None  #: None: all its inputs are of single rows

@@ -11,13 +11,13 @@ STEPS = 200
 
 
 def normal_quantile(level: float) -> float:
-    """The z such that a standard normal value lies within -z..z with probability `level`, 0 < level < 1."""
+    """Return the z such that a standard normal value lies within -z..z with probability `level`, 0 < level < 1."""
     return NormalDist().inv_cdf((1.0 + level) / 2.0)
 
 
 @cache
 def student_quantile(level: float, degrees: int) -> float:
-    """The t such that a value of Student's distribution lies within -t..t with probability `level`.
+    """Return the t such that a value of Student's distribution lies within -t..t with probability `level`.
 
     Args:
         level: 0 < level < 1.
@@ -34,8 +34,8 @@ def student_quantile(level: float, degrees: int) -> float:
 
 
 def _within(t: float, degrees: int) -> float:
-    """The probability of -t..t: the density's integral over u, where the value is sqrt(degrees) * tan(u), which keeps
-    heavy tails within a bounded range."""
+    """Return the probability of -t..t: the density's integral over u, where the value is sqrt(degrees) * tan(u), which
+    keeps heavy tails within a bounded range."""
     scale = exp(lgamma((degrees + 1) / 2.0) - lgamma(degrees / 2.0) - 0.5 * log(pi))
     end = atan(t / sqrt(degrees))
     heights = [cos(end * i / STEPS) ** (degrees - 1) for i in range(STEPS + 1)]

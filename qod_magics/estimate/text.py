@@ -86,15 +86,15 @@ class Text:
         return Text(f"{_within(self, ATOM)}.{field}")
 
     def isNull(self) -> Text:
-        """Whether it is null."""
+        """Return whether it is null."""
         return Text(f"{_within(self, SUM)} IS NULL", COMPARISON)
 
     def isNotNull(self) -> Text:
-        """Whether it is not null."""
+        """Return whether it is not null."""
         return Text(f"{_within(self, SUM)} IS NOT NULL", COMPARISON)
 
     def cast(self, kind: str) -> Text:
-        """As another type."""
+        """Return the value as another type."""
         return Text(f"CAST({self.sql} AS {kind})")
 
     def alias(self, name: str) -> Text:
@@ -110,11 +110,11 @@ class Case(Text):
         self._branches = branches
 
     def when(self, condition: Text, value: Operand) -> Case:
-        """With another branch."""
+        """Return the CASE with another branch."""
         return Case(f"{self._branches} WHEN {condition.sql} THEN {_operand(value)}")
 
     def otherwise(self, value: Operand) -> Text:
-        """With what holds if no branch does."""
+        """Return the CASE with the value that it has if no branch applies."""
         return Text(f"CASE{self._branches} ELSE {_operand(value)} END")
 
 
@@ -127,7 +127,7 @@ def _operand(value: Operand) -> str:
 
 
 def _within(value: Operand, least: int) -> str:
-    """As an operand of an operator that takes what binds at least so strongly."""
+    """Return the text as an operand of an operator, in parentheses if it binds less strongly than `least`."""
     text = _operand(value)
     return f"({text})" if isinstance(value, Text) and value.binding < least else text
 
@@ -145,28 +145,28 @@ class TextFunctions:
         self._variables = 0  #: of lambdas so far
 
     def transform(self, array: Text, body: Callable[[Text], Text]) -> Text:
-        """A lambda, `body`, of each element. Its variable has a name that no other one of the expression has."""
+        """Return a lambda, `body`, of each element. Its variable has a name that no other one of the expression has."""
         self._variables += 1
         variable = f"v{self._variables}"
         return Text(f"transform({array.sql}, {variable} -> {body(Text(variable)).sql})")
 
     def aggregate(self, array: Text, start: Text, merge: Callable[[Text, Text], Text]) -> Text:
-        """A fold by a lambda, `merge`, of the result so far and an element."""
+        """Return a fold by a lambda, `merge`, of the result so far and an element."""
         self._variables += 2
         so_far, element = f"v{self._variables - 1}", f"v{self._variables}"
         merged = merge(Text(so_far), Text(element)).sql
         return Text(f"aggregate({array.sql}, {start.sql}, ({so_far}, {element}) -> {merged})")
 
     def col(self, name: str) -> Text:
-        """A column."""
+        """Return a column."""
         return Text(name if name.isidentifier() else "`{}`".format(name.replace("`", "``")))
 
     def lit(self, value: Number | str) -> Text:
-        """A number or a text without quotes: a float is a DOUBLE, not the DECIMAL that SQL makes of one."""
+        """Return a number or a text without quotes: a float is a DOUBLE, not the DECIMAL that SQL makes of one."""
         return Text(_operand(value))
 
     def when(self, condition: Text, value: Operand) -> Case:
-        """The beginning of a CASE."""
+        """Return the beginning of a CASE."""
         return Case("").when(condition, value)
 
     def __getattr__(self, name: str) -> Callable[..., Text]:

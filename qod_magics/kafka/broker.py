@@ -25,8 +25,7 @@ from qod_magics.jvm.ports import HOST, free_ports
 from qod_magics.kafka.cluster import QUIET, Admin
 from qod_magics.kafka.options import spark_options
 from qod_magics.kafka.properties import LARGEST_RECORD, Login, Retention, log4j_properties, server_properties
-from qod_magics.machine.child import Child
-from qod_magics.machine.directory import temporary
+from qod_magics.machine.child import Child, temporary
 
 _STARTS = 3  #: attempts: a free port can be taken before the broker binds it
 GARBAGE_COLLECTOR = "-XX:+UseSerialGC"

@@ -15,8 +15,7 @@ from typing import Any
 from qod_magics.errors import KafkaError, SetupError, UsageProblem
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.scenario import Scenario
-from qod_magics.machine.child import Child
-from qod_magics.machine.directory import temporary
+from qod_magics.machine.child import Child, temporary
 
 #: A scenario, its JSON form, or the path of a JSON file.
 ScenarioForm = Scenario | Mapping[str, Any] | str | PathLike[str]

@@ -30,8 +30,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from qod_magics.data.fields import Fields, is_number
-from qod_magics.data.objects import read_json
+from qod_magics.data.fields import Fields, is_number, read_json
 from qod_magics.data.spec import Data, at_folder, data_columns, data_from_json
 from qod_magics.errors import ScenarioError, nearest
 from qod_magics.kafka.rates import PiecewiseLinear

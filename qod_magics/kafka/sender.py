@@ -16,8 +16,7 @@ from typing import IO, Any
 
 from confluent_kafka import KafkaException, Producer
 
-from qod_magics.data.load import load
-from qod_magics.data.rows import EncodedRows
+from qod_magics.data.rows import EncodedRows, load
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.cluster import QUIET
 from qod_magics.kafka.scenario import Feed, Scenario

@@ -16,7 +16,8 @@ from qod_magics.errors import SetupError
 
 
 def cache_dir() -> Path:
-    """Where downloads are kept: `$QOD_CACHE`, else `qod_magics` in the user's cache directory. May not exist yet.
+    """Return where downloads are kept: `$QOD_CACHE`, else `qod_magics` in the user's cache directory. May not exist
+    yet.
 
     Absolute, since the servers that read it work in directories of their own.
     """

@@ -1,20 +1,47 @@
-"""A supervised process: it ends with the kernel, even if the kernel is killed. See `watchdog` for how."""
+"""Processes and directories that end with the kernel, even if the kernel is killed: see `watchdog` for how.
+
+`at_exit` cleans up at an orderly exit, `Child` is a supervised process, `Directory` is removed with its owner.
+"""
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 from qod_magics.errors import SetupError
+
+
+def at_exit(end: Callable[[], object]) -> Callable[[], None]:
+    """Call `end` when the interpreter exits, and send all its output. Returns a function that cancels this.
+
+    Unlike with `atexit.register`, `end` runs before pyzmq stops the thread that large messages need: pyzmq registers
+    that stop when the first one is sent, maybe after now. A kernel that can't send a part of a message sends the next
+    message, which page and server take for the missing part.
+    """
+    with suppress(ImportError):  # no kernel without pyzmq
+        import zmq.utils.garbage  # noqa: F401  # registers the stop on import
+
+    def last() -> None:
+        try:
+            end()
+        finally:
+            with suppress(AttributeError, OSError, ValueError):  # no stdout, or nobody reads it
+                sys.stdout.flush()  # in a kernel: waits until earlier output has been sent
+
+    atexit.register(last)
+    return lambda: atexit.unregister(last)
+
 
 _WATCHDOG = Path(__file__).with_name("watchdog.py")
 #: Grace period for an orderly end after the kernel's, before a process is killed, seconds.
@@ -144,7 +171,7 @@ class Child:
             self._end_watchdog()
 
     def tail(self, lines: int = 20) -> str:
-        """The last lines of its log; empty where there is none."""
+        """Return the last lines of its log; empty where there is none."""
         try:
             with self.log_path.open("rb") as log:
                 log.seek(0, os.SEEK_END)
@@ -193,3 +220,45 @@ class Child:
 def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:
     merged = {**os.environ, **changes}
     return {name: value for name, value in merged.items() if value is not None}
+
+
+def temporary(prefix: str) -> Path:
+    """Return a new temporary directory. Raises SetupError: none can be made."""
+    try:
+        return Path(tempfile.mkdtemp(prefix=prefix))
+    except OSError as error:
+        raise SetupError(
+            f"No temporary directory can be made: {error.strerror or error}. Make room, or set TMPDIR to another place."
+        ) from error
+
+
+class Directory:
+    """A new temporary directory.
+
+    An idle janitor process guards it: if the kernel is killed, the janitor's watchdog removes the directory after the
+    task managers, which write their checkpoints there, have ended.
+
+    Raises:
+        SetupError: it can't be made; or the janitor can't be started, and it is removed.
+
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.path = temporary(prefix)
+        program = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(3600)"
+        try:
+            self._janitor = Child(
+                [sys.executable, "-I", "-S", "-c", program],
+                log_path=self.path / "janitor.log",
+                remove=[self.path],
+                grace_s=3.0 * GRACE_S,
+            )
+        except BaseException:
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise
+
+    def remove(self) -> None:
+        """Remove it with its contents."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(Exception):
+            self._janitor.release()

@@ -1,19 +1,168 @@
-"""The machine's cores and their assignment to task managers."""
+"""The machine's cores: how many a container's limits allow, which sessions claimed them, who gets which.
+
+A session holds a core by a Unix socket with the core's number in its name, in Linux's abstract namespace: there is one
+of a name, no file is left behind, and the system frees it when its holder dies.
+"""
 
 from __future__ import annotations
 
 import os
+import socket
+import sys
+import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from math import ceil
+from pathlib import Path, PurePosixPath
 
 from qod_magics.errors import UsageProblem
-from qod_magics.machine.core_claims import claimed
-from qod_magics.machine.quota import cpu_quota
+
+#: Bytes from which v1 means no limit: it has the largest number of pages then.
+UNLIMITED = 1 << 60
+
+
+def cpu_quota(root: Path = Path("/")) -> float | None:
+    """Return the CPU quota of this process's control groups, CPU seconds per second; None: unlimited.
+
+    The smallest quota of all its groups, by cgroup v2 (`cpu.max`) or v1 (`cpu.cfs_quota_us`). `root`: where /proc and
+    /sys are.
+    """
+    found = [quota for group in _groups(root, "cpu") if (quota := _of(group)) is not None]
+    return min(found, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """Memory that a control group may use, in bytes."""
+
+    bytes: int
+    free: int  #: of these
+
+
+def memory_limit(root: Path = Path("/")) -> MemoryLimit | None:
+    """The memory limit of this process's control groups of which the least is free; None: unlimited.
+
+    By cgroup v2 (`memory.max`) or v1 (`memory.limit_in_bytes`). `root`: where /proc and /sys are.
+    """
+    found = [limit for group in _groups(root, "memory") if (limit := _memory_of(group)) is not None]
+    return min(found, key=lambda limit: limit.free, default=None)
+
+
+def _groups(root: Path, controller: str) -> Iterator[Path]:
+    """The directories of this process's groups that a controller has, and of all their ancestors."""
+    mounted = root / "sys/fs/cgroup"
+    try:
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            tops = [mounted, mounted / "unified"]
+        elif controller in controllers.split(","):
+            tops = [mounted / controllers, mounted / controller]
+        else:
+            continue
+        parts = PurePosixPath(path).parts[1:]
+        for top in tops:  # in a container the path may be the host's, with only its top mounted
+            yield from (top.joinpath(*parts[:depth]) for depth in range(len(parts) + 1))
+
+
+def _of(group: Path) -> float | None:
+    try:
+        if (group / "cpu.max").is_file():
+            quota, period = (group / "cpu.max").read_text(encoding="utf-8").split()
+        else:
+            quota = (group / "cpu.cfs_quota_us").read_text(encoding="utf-8")
+            period = (group / "cpu.cfs_period_us").read_text(encoding="utf-8")
+        return int(quota) / int(period) if int(quota) > 0 and int(period) > 0 else None
+    except (OSError, ValueError):  # no quota, or "max"
+        return None
+
+
+def _memory_of(group: Path) -> MemoryLimit | None:
+    for limit, usage in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+        try:
+            allowed = int((group / limit).read_text(encoding="utf-8"))
+            used = int((group / usage).read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # no limit, or "max"
+            continue
+        return MemoryLimit(allowed, max(allowed - used, 0)) if allowed < UNLIMITED else None
+    return None
+
+
+LINUX = sys.platform == "linux"  #: elsewhere nothing is pinned, and every core is free
+#: Of the sockets; the number of the core follows.
+NAME = "\0qod_magics-core-"
+
+
+class CoreClaim:
+    """Holds these cores until `release`, or the end of this process.
+
+    Attributes:
+        cpus: the cores.
+        shared: those of them that were held already; this claim does not hold them.
+
+    """
+
+    def __init__(self, cpus: Collection[int]) -> None:
+        self.cpus = frozenset(cpus)
+        self._held = ExitStack()
+        self.shared = frozenset(cpu for cpu in self.cpus if not self._take(cpu))
+
+    def __repr__(self) -> str:
+        return f"claim of cores {sorted(self.cpus - self.shared)}"
+
+    def release(self) -> None:
+        """Give the cores back. Idempotent."""
+        self._held.close()
+
+    def _take(self, cpu: int) -> bool:
+        if not LINUX:
+            return True
+        holding = _socket()
+        try:
+            holding.bind(f"{NAME}{cpu}")
+        except OSError:
+            holding.close()
+            return False
+        self._held.enter_context(holding)
+        return True
+
+
+@contextmanager
+def choosing(timeout_s: float = 10.0) -> Iterator[None]:
+    """Between the choice of cores and their claim: one session of the machine at a time, else two that start at once
+    take the same. After `timeout_s` without its turn, a session goes on: a shared core is slow, and reported."""
+    deadline = time.monotonic() + timeout_s
+    with closing(_socket()) as turn:
+        while LINUX and time.monotonic() < deadline:
+            try:
+                turn.bind(f"{NAME}choice")
+                break
+            except OSError:
+                time.sleep(0.02)
+        yield
+
+
+def claimed(cpus: Iterable[int]) -> frozenset[int]:
+    """Return those of these cores that a session holds, of this process or another. Asking claims none of them."""
+    return frozenset(cpu for cpu in cpus if LINUX and _is_held(cpu))
+
+
+def _is_held(cpu: int) -> bool:
+    with _socket() as asking:
+        return asking.connect_ex(f"{NAME}{cpu}") == 0
+
+
+def _socket() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 
 
 def can_pin() -> bool:
-    """Whether this system can pin processes to cores. Linux can."""
+    """Return whether this system can pin processes to cores. Linux can."""
     return hasattr(os, "sched_setaffinity")
 
 
@@ -23,13 +172,13 @@ def every_core() -> list[int]:
 
 
 def usable_cores() -> list[int]:
-    """The cores covered by a container's quota, rounded up: with 1.5 CPUs, two."""
+    """Return the cores covered by a container's quota, rounded up: with 1.5 CPUs, two."""
     quota = cpu_quota()
     return every_core() if quota is None else every_core()[: max(ceil(quota), 1)]
 
 
 def is_limited() -> bool:
-    """Whether a quota allows fewer CPUs than there are cores.
+    """Return whether a quota allows fewer CPUs than there are cores.
 
     It limits CPU on whichever core: pinned to some, a process would share them with those of other containers that
     chose alike, while other cores are idle.
@@ -38,14 +187,14 @@ def is_limited() -> bool:
 
 
 def planned_cpus(cores: int) -> float:
-    """The CPU capacity of this number of cores, in cores: less than their number under a quota."""
+    """Return the CPU capacity of this number of cores, in cores: less than their number under a quota."""
     quota = cpu_quota()
     return float(cores) if quota is None else min(cores * quota / max(ceil(quota), 1), quota)
 
 
 def core_sets(count: int, cores: int | None) -> list[frozenset[int] | None]:
-    """The cores of each of `count` local task managers: disjoint while the machine has enough, else shared; those that
-    another session holds last."""
+    """Return the cores of each of `count` local task managers: disjoint while the machine has enough, else shared;
+    those that another session holds last."""
     every = _unclaimed_first()
     if cores is not None and cores < 1:
         raise UsageProblem(f"a task manager needs 1 core or more, not {cores}")
@@ -89,6 +238,6 @@ def free_cores(cores: int | None, taken: Collection[int]) -> frozenset[int] | No
 
 
 def _has(usable: Collection[int]) -> str:
-    """The number of cores, and how many of them a quota leaves, as a clause."""
+    """Return the number of cores, and how many of them a quota leaves, as a clause."""
     every = len(every_core())
     return f"this machine has {every}" + (f", and its quota allows {len(usable)}" if len(usable) < every else "")

@@ -187,7 +187,7 @@ def session_members(session: int) -> list[int]:
 
 
 def group_of(pid: int) -> int | None:
-    """The process group of a process; None once it has ended."""
+    """Return the process group of a process; None once it has ended."""
     try:
         return os.getpgid(pid)
     except OSError:
@@ -195,7 +195,7 @@ def group_of(pid: int) -> int | None:
 
 
 def every_process() -> list[int]:
-    """The processes of this machine: from /proc, or from `ps` where there is no /proc (macOS)."""
+    """Return the processes of this machine: from /proc, or from `ps` where there is no /proc (macOS)."""
     try:
         names = [name for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
@@ -208,7 +208,7 @@ def every_process() -> list[int]:
 
 
 def die_with_me(watchdog: int) -> Any:
-    """A hook for the command before it starts: have it killed when the watchdog dies (Linux)."""
+    """Return a hook for the command before it starts: have it killed when the watchdog dies (Linux)."""
     prctl = ctypes.CDLL(None).prctl
 
     def ask() -> None:

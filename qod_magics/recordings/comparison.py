@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from qod_magics.controller.record import Records
-from qod_magics.recordings.criterion import Criterion
-from qod_magics.recordings.names import queries
-from qod_magics.recordings.phases import DEFAULT_SETTLE_S, phases, seconds, settled
+from qod_magics.recordings.criteria import Criterion
+from qod_magics.recordings.phases import DEFAULT_SETTLE_S, phases, queries, seconds, settled
 
 ACCURACY_TARGET = 0.05  #: mean absolute difference of accuracy
 LAG_TARGET = 2.0  #: ratio of mean lags, either way
@@ -43,7 +42,7 @@ class Aligned:
 
 
 def aligned(records: Records) -> Aligned:
-    """The records from the first named phase to the end of the last; all records if none is named."""
+    """Return the records from the first named phase to the end of the last; all records if none is named."""
     named = [part for part in phases(records) if part.name]
     first, last = (named[0].first, named[-1].last) if named else (0, len(records) - 1)
     at = seconds(records)
@@ -114,7 +113,7 @@ def differing(one: Series, other: Series) -> list[float]:
 
 
 def moves(records: Records) -> tuple[str, ...]:
-    """The moves that began within phases, as "phase: instance from > to". Move events mark only their end."""
+    """Return the moves that began within phases, as "phase: instance from > to". Move events mark only their end."""
     parts = {index: part.name for part in phases(records) for index in range(part.first, part.last + 1)}
     named = any(parts.values())
     where: dict[str, str] = {}
@@ -129,7 +128,7 @@ def moves(records: Records) -> tuple[str, ...]:
 
 
 def format_comparison(found: Comparison) -> str:
-    """The figures, one per line, and whether the targets are met."""
+    """Return the figures, one per line, and whether the targets are met."""
     lines = [f"accuracy of {name}: {value:.3f} mean difference" for name, value in found.accuracy.items()]
     lines += [f"CPU of {name}: {value:.1f} % of a core mean difference" for name, value in found.cpu.items()]
     lines += [f"move, live: {move}" for move in found.moves[0]]
@@ -164,7 +163,7 @@ def _judged(found: Comparison) -> list[Criterion]:
 
 
 def _phase(move: str) -> str:
-    """The phase of a move."""
+    """Return the phase of a move."""
     return move.partition(": ")[0]
 
 

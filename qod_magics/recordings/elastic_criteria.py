@@ -8,10 +8,8 @@ from __future__ import annotations
 from qod_magics.core.accuracy import FULL_ACCURACY
 from qod_magics.core.actions import AddNode, ReleaseNode
 from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY
-from qod_magics.recordings.criterion import Criterion
-from qod_magics.recordings.judged import Judged, never_settled
-from qod_magics.recordings.names import events, queries
-from qod_magics.recordings.phases import Phase
+from qod_magics.recordings.criteria import Criterion, Judged, never_settled
+from qod_magics.recordings.phases import Phase, events, queries
 
 DOUBLED = "doubled"
 QUARTER = "quarter"
@@ -23,12 +21,12 @@ WITHIN_TARGET = 0.95
 
 
 def is_elastic(run: Judged) -> bool:
-    """Whether these criteria are for this run."""
+    """Return whether these criteria are for this run."""
     return any(phase.name == DOUBLED for phase in run.phases)
 
 
 def sheds_first(run: Judged) -> Criterion:
-    """The load exceeds the task manager: it is shed at once, before another one joins."""
+    """Judge whether load that exceeds the task manager is shed at once, before another one joins."""
     name = "a step of the load is shed at once"
     phase = _phase(run, DOUBLED)
     if phase is None:
@@ -45,7 +43,7 @@ def sheds_first(run: Judged) -> Criterion:
 
 
 def grows(run: Judged) -> Criterion:
-    """The policy starts another task manager, and accuracy is 1 again under the same load."""
+    """Judge whether the policy starts another task manager, and accuracy is 1 again under the same load."""
     name = "another task manager joins, and accuracy is whole again"
     phase = _phase(run, DOUBLED)
     if phase is None:
@@ -67,7 +65,7 @@ def grows(run: Judged) -> Criterion:
 
 
 def shrinks(run: Judged) -> Criterion:
-    """The load falls: one task manager is released, and the other carries all at accuracy 1."""
+    """Judge whether, once the load falls, one task manager is released and the other carries all at accuracy 1."""
     name = "a task manager leaves once one is enough, and accuracy stays whole"
     phase = _phase(run, QUARTER)
     if phase is None:
@@ -88,7 +86,7 @@ def shrinks(run: Judged) -> Criterion:
 
 
 def fuses(run: Judged) -> Criterion:
-    """Tasks that were parted, to share the load among task managers, are one query again on the one that stays."""
+    """Judge whether tasks that were separated to share the load are one query again on the task manager that stays."""
     name = "tasks that were parted are one query again"
     step, end = _phase(run, DOUBLED), _phase(run, QUARTER)
     if step is None or end is None:
@@ -134,7 +132,7 @@ def _asks(run: Judged, index: int, kind: type) -> bool:
 
 
 def _phase(run: Judged, name: str) -> Phase | None:
-    """The last phase of this name: a run may try a load that proves too low before."""
+    """Return the last phase of this name: a run may try a load that proves too low before."""
     return next((phase for phase in reversed(run.phases) if phase.name == name), None)
 
 

@@ -20,10 +20,9 @@ from qod_magics.core.optional import LATENCY_P50, MAX_LATENCY, MAX_PARALLELISM, 
 from qod_magics.core.plan import Edge, Plan, edge_name
 from qod_magics.core.runtime import MISFITS, Measured
 from qod_magics.core.snapshot import Instance, Task, TaskManager
-from qod_magics.recordings.criterion import ACCURACY_TOLERANCE
-from qod_magics.recordings.cycles import narrated
+from qod_magics.recordings.criteria import ACCURACY_TOLERANCE
+from qod_magics.recordings.cycles import IDLE, PAUSED, StageNote, narrated, paused_after, recorded_notes
 from qod_magics.recordings.phases import is_warming_up
-from qod_magics.recordings.stages import IDLE, PAUSED, StageNote, paused_after, recorded_notes
 
 OTHER = "other processes"
 
@@ -55,7 +54,8 @@ def frames(
     labels: Mapping[str, str] = NO_LABELS,
     paused: frozenset[str] = frozenset(),
 ) -> Iterator[Frame]:
-    """The frames of recorded cycles, whose entries are appended to `log`; `paused`: the stages that were so before."""
+    """Yield the frames of recorded cycles, whose entries are appended to `log`; `paused`: the stages that were so
+    before."""
     for record, entries in narrated(records, log):
         paused = paused_after(paused, record.events)
         yield frame(record, began, entries, labels, recorded_notes(record, paused))
@@ -68,8 +68,9 @@ def frame(
     labels: Mapping[str, str] = NO_LABELS,
     stages: Iterable[StageNote] = (),
 ) -> Frame:
-    """The frame of a cycle, `t` seconds after `began`; `log` are its entries in the decision log, `labels` say in words
-    by query what shedding does to its columns, which recordings don't, and `stages` are the notes of the policy's.
+    """Return the frame of a cycle, `t` seconds after `began`; `log` are its entries in the decision log, `labels` say
+    in words by query what shedding does to its columns, which recordings don't, and `stages` are the notes of the
+    policy's.
 
     Rates are rows/s, CPU is % of one core, accuracies are fractions of 1; lag, dropped, late, malformed, tombstones and
     implausible are rows; p50, p95, target and oldest are latencies in seconds. `fused` are the streams within a task,
@@ -111,7 +112,7 @@ def frame(
 
 
 def skipped(cycle: Cycle, began: datetime, log: Iterable[Entry]) -> Frame:
-    """What is shown of a cycle without a decision, `t` seconds after `began`: why there is none, and the entries of the
+    """Return the frame of a cycle without a decision, `t` seconds after `began`: why there is none, and entries of the
     decision log since the last frame."""
     return {
         "t": round((cycle.at - began).total_seconds(), 3),
@@ -182,7 +183,7 @@ def _task(
 
 
 def _state(task: Frame, instances: Sequence[Instance], plan: Plan) -> str:
-    """The state of a task: the first that applies, most important first."""
+    """Return the state of a task: the first that applies, most important first."""
     lives = {str(instance.extra.get("state")) for instance in instances}
     for life in ("given up", "backing off", "waiting", "moving", "starting"):
         if life in lives:

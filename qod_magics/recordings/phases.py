@@ -1,4 +1,4 @@
-"""Time in a recording: seconds since its start, its phases, and the settled part of a phase. Pure.
+"""Queries, sources, streams and events of records; seconds, phases and the settled part of each phase. Pure.
 
 A recording is a sequence of records, one per controller cycle. A scripted run annotates them with `phase`, the name of
 its current part.
@@ -6,10 +6,55 @@ its current part.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
 from qod_magics.controller.record import Record, Records
+from qod_magics.core.optional import LATENCY_P50, MAX_LATENCY, OLDEST
+from qod_magics.core.runtime import Event
+
+_LATENCIES = (MAX_LATENCY, LATENCY_P50, OLDEST)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A task without downstream tasks, and its restrictions."""
+
+    id: str
+    priority: int  #: higher wins
+    min_accuracy: float  #: 0..1
+    max_latency_s: float | None = None  #: target of the 95th percentile of its latency, seconds
+    p50_s: float | None = None  #: its median latency, seconds
+    oldest_s: float | None = None  #: age of the oldest row that is not in its result, seconds
+
+
+def queries(record: Record) -> dict[str, Query]:
+    """Return the queries of a record's snapshot, by id."""
+    return {
+        task.id: Query(task.id, task.priority, task.min_accuracy, *(field.of(task) for field in _LATENCIES))
+        for task in record.snapshot.tasks
+        if task.priority is not None and task.min_accuracy is not None
+    }
+
+
+def sources(record: Record) -> tuple[str, ...]:
+    """Return the tasks of a record's snapshot that read external input."""
+    return tuple(task.id for task in record.snapshot.tasks if not task.upstream)
+
+
+def streams(record: Record) -> tuple[str, ...]:
+    """Return the streams of a record's snapshot, as "from>to"."""
+    return tuple(f"{stream.source}>{stream.target}" for stream in record.snapshot.streams)
+
+
+def events(records: Records, *kinds: str) -> Iterator[tuple[int, Event]]:
+    """(index of the record, event) for the events of these kinds, of all kinds when none is named."""
+    for index, record in enumerate(records):
+        for event in record.events:
+            if not kinds or event.kind in kinds:
+                yield index, event
+
 
 DEFAULT_SETTLE_S = 20.0
 
@@ -28,12 +73,12 @@ class Phase:
 
 
 def seconds(records: Records) -> tuple[float, ...]:
-    """The instant of each record in seconds since the first one."""
+    """Return the instant of each record in seconds since the first one."""
     return tuple((record.at - records[0].at).total_seconds() for record in records)
 
 
 def phases(records: Records) -> tuple[Phase, ...]:
-    """The phases in order; one unnamed phase if the recording names none; () for an empty recording."""
+    """Return the phases in order; one unnamed phase if the recording names none; () for an empty recording."""
     at = seconds(records)
     found = []
     for name, group in groupby(range(len(records)), key=lambda index: records[index].phase):
@@ -43,7 +88,7 @@ def phases(records: Records) -> tuple[Phase, ...]:
 
 
 def is_warming_up(record: Record) -> bool:
-    """Whether an instance of the record's snapshot is warming up."""
+    """Return whether an instance of the record's snapshot is warming up."""
     return any(instance.warming_up for instance in record.snapshot.instances)
 
 
@@ -63,7 +108,7 @@ def settled(records: Records, phase: Phase, settle_s: float = DEFAULT_SETTLE_S) 
 
 
 def _other_minimums(before: Record, record: Record) -> bool:
-    """Whether a query of both records has another minimum accuracy in the second one."""
+    """Return whether a query of both records has another minimum accuracy in the second one."""
     ours, theirs = (
         {task.id: task.min_accuracy for task in each.snapshot.tasks if task.min_accuracy is not None}
         for each in (before, record)

@@ -1,19 +1,22 @@
-"""Reads a whole recording, and checks every line."""
+"""Reads a whole recording, or the newest cycles of a session, and checks every line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from qod_magics.controller.record import Record, Records
 from qod_magics.controller.record_json import instant, record_from_json
 from qod_magics.controller.recording import RecordingError, read
 from qod_magics.errors import QodError
+from qod_magics.recordings.cycles import paused_after
 
 
 def load(path: Path, since: datetime | None = None, say: Callable[[str], object] = lambda _: None) -> Records:
-    """The records of a recording, in order; of several sessions that recorded in one file, those of the last.
+    """Return the records of a recording, in order; of several sessions that recorded in one file, those of the last.
 
     Args:
         path: the recording.
@@ -53,12 +56,13 @@ def _when(at: datetime) -> str:
 
 
 def nothing_since(path: Path, since: datetime) -> RecordingError:
-    """The error of a recording without a cycle of a session that began then."""
+    """Return the error of a recording without a cycle of a session that began then."""
     return RecordingError(f"{path} has no cycle since {instant(since)}: wait for the first one")
 
 
 def is_since(at: datetime, since: datetime) -> bool:
-    """Whether a record is of then or later; recordings have milliseconds, and the zone unless they are of old."""
+    """Return whether a record is of then or later; recordings have milliseconds, and the zone unless they are of
+    old."""
     return at.tzinfo is not None and at >= since.replace(microsecond=since.microsecond // 1000 * 1000)
 
 
@@ -67,3 +71,39 @@ def _check_order(at: datetime, previous: datetime) -> None:
         raise ValueError(f"at is {at.isoformat()!r}: either all times name their zone, or none")
     if at < previous:
         raise ValueError(f"at is {instant(at)!r}, before the line above it: one recording holds one run")
+
+
+def newest_records(path: Path, since: datetime, most: int) -> tuple[Records, frozenset[str]]:
+    """Return the last `most` records of the session that began at `since`, or all if there are fewer, and the stages
+    that were paused before the first of them. Older records are not kept in memory.
+
+    Raises RecordingError that names file and line, also where there are none; OSError when the file can't be read.
+    """
+    lines: deque[tuple[int, Mapping[str, Any]]] = deque()
+    paused: frozenset[str] = frozenset()
+    for number, line in enumerate(read(path), 1):
+        if _is_before(line, since):
+            continue
+        lines.append((number, line))
+        if len(lines) > most:
+            oldest = lines.popleft()
+            if oldest[1].get("events"):
+                paused = paused_after(paused, _record(path, *oldest).events)
+    if not lines:
+        raise nothing_since(path, since)
+    return [_record(path, *each) for each in lines], paused
+
+
+def _is_before(line: Mapping[str, Any], since: datetime) -> bool:
+    try:
+        at = datetime.fromisoformat(line["at"])
+    except (KeyError, TypeError, ValueError):
+        return False  # refused where it is needed
+    return not is_since(at, since)
+
+
+def _record(path: Path, number: int, line: Mapping[str, Any]) -> Record:
+    try:
+        return record_from_json(line, number)
+    except (QodError, ValueError) as error:
+        raise RecordingError(f"{path}, cycle {number}: {error}") from None

@@ -12,13 +12,18 @@ from statistics import fmean
 
 from qod_magics.controller.record import Records
 from qod_magics.core.accuracy import FULL_ACCURACY
-from qod_magics.recordings.accuracy_errors import accuracy_errors
-from qod_magics.recordings.common_criteria import minimums_kept, plans_replayed, rows_accounted_for
-from qod_magics.recordings.criterion import ACCURACY_TOLERANCE, Criterion
+from qod_magics.recordings.criteria import (
+    ACCURACY_TOLERANCE,
+    Criterion,
+    Judged,
+    accuracy_errors,
+    minimums_kept,
+    never_settled,
+    plans_replayed,
+    rows_accounted_for,
+)
 from qod_magics.recordings.elastic_criteria import fuses, grows, in_time, is_elastic, sheds_first, shrinks, steady
-from qod_magics.recordings.judged import Judged, never_settled
-from qod_magics.recordings.names import Query, events, queries
-from qod_magics.recordings.phases import phases, seconds
+from qod_magics.recordings.phases import Query, events, phases, queries, seconds
 
 OVERLOAD = "overload"  #: name of the phase whose load exceeds the first task manager
 

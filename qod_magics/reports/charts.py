@@ -204,13 +204,13 @@ def overlay_chart(
 
 
 def svg(chart: alt.TopLevelMixin) -> str:
-    """The chart as SVG text."""
+    """Return the chart as SVG text."""
     text: str = vl_convert.vegalite_to_svg(_spec(chart), vl_version=VEGA_LITE)
     return text
 
 
 def png(chart: alt.TopLevelMixin, scale: float = 1.0) -> bytes:
-    """The chart as a PNG picture, `scale` pixels a px."""
+    """Return the chart as a PNG picture, `scale` pixels a px."""
     picture: bytes = vl_convert.vegalite_to_png(_spec(chart), vl_version=VEGA_LITE, scale=scale)
     return picture
 
@@ -221,8 +221,8 @@ def arrow(edge: str) -> str:
 
 
 def _spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
-    """The chart as Vega-Lite, with all of its rows: Altair's limit is 5,000, and an hour of recording has more. Not
-    validated once more: that takes longer than drawing, and Altair validates each part when it is made."""
+    """Return the chart as Vega-Lite, with all of its rows: Altair's limit is 5,000, and an hour of recording has more.
+    Not validated once more: that takes longer than drawing, and Altair validates each part when it is made."""
     with alt.data_transformers.enable("default", max_rows=None):
         spec: dict[str, Any] = chart.to_dict(validate=False)
     return spec
@@ -236,7 +236,7 @@ def _kinds(
     paint: Mapping[str, str],
     steps: Collection[str] = (),
 ) -> list[alt.Chart]:
-    """A line for each kind of value: dashes tell the kinds apart (and make the legend), colours the tasks."""
+    """Return a line for each kind of value: dashes tell the kinds apart (and make the legend), colours the tasks."""
     dash = alt.StrokeDash(
         "kind:N",
         title=None,
@@ -272,6 +272,6 @@ def _panel(timeline: Timeline, layers: Sequence[alt.Chart], title: str, height: 
 
 
 def _stack(timeline: Timeline, panels: Sequence[Panel]) -> alt.VConcatChart:
-    """The strip of phases and events, the panels, and the time axis."""
+    """Return the strip of phases and events, the panels, and the time axis."""
     strip = timeline.strip()
     return alt.vconcat(*([strip] if strip is not None else []), *panels, timeline.axis(), spacing=8, config=THEME)

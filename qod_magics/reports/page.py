@@ -23,7 +23,7 @@ from qod_magics.reports import charts, tables
 
 if TYPE_CHECKING:
     from qod_magics.recordings.comparison import Comparison
-    from qod_magics.recordings.criterion import Criterion
+    from qod_magics.recordings.criteria import Criterion
 
 STYLE = Path(__file__).with_name("page.css")
 
@@ -92,7 +92,7 @@ def write_report(
 
 
 def report(run: Records, off: Records | None, verdict: Iterable[Criterion], title: str = "Run report") -> str:
-    """The HTML text of the report."""
+    """Return the HTML text of the report."""
     if not run:
         raise ValueError("the recording has no lines: nothing to report")
     drawn = [figure for figure in FIGURES if figure.of is None or len(figure.of(run))]
@@ -112,7 +112,7 @@ def report(run: Records, off: Records | None, verdict: Iterable[Criterion], titl
 
 
 def comparison_report(live: Records, simulated: Records, found: Comparison, title: str) -> str:
-    """The HTML text of the comparison of a live run with a simulated one, which
+    """Return the HTML text of the comparison of a live run with a simulated one, which
     `qod_magics.recordings.comparison.compare` made."""
     one, other = aligned(live), aligned(simulated)
     start = one.at[0]
@@ -254,7 +254,7 @@ def _books(run: Records) -> str:
 
 
 def _table_section(title: str, text: str, table: pd.DataFrame, numeric: str) -> str:
-    """A titled table; columns whose first word is in `numeric` are aligned as numbers."""
+    """Return a titled table; columns whose first word is in `numeric` are aligned as numbers."""
     kinds = ["number" if column.split(" ")[0] in numeric.split(" ") else "text" for column in table.columns]
     head = "".join(
         f'<th scope="col" class="{kind}">{escape(column)}</th>'
@@ -277,7 +277,7 @@ def _cell(value: Any) -> str:
 
 
 def _inline(svg: str, number: int) -> str:
-    """The SVG for embedding in a page with others: its ids are made unique."""
+    """Return the SVG for embedding in a page with others: its ids are made unique."""
     start = svg.index("<svg")
     svg = re.sub(r'\bid="([^"]+)"', rf'id="figure{number}-\1"', svg[start:])
     svg = re.sub(r'url\((["\']?)#', rf"url(\1#figure{number}-", svg)

@@ -13,9 +13,8 @@ import pandas as pd
 from qod_magics.controller.record import Records
 from qod_magics.core.runtime import MISFITS, Count, Event
 from qod_magics.recordings.frame import OTHER
-from qod_magics.recordings.names import events as recorded_events
-from qod_magics.recordings.names import queries, sources, streams
-from qod_magics.recordings.phases import phases, seconds
+from qod_magics.recordings.phases import events as recorded_events
+from qod_magics.recordings.phases import phases, queries, seconds, sources, streams
 from qod_magics.recordings.verdict import overload_lag
 
 MEASURED, PLANNED, MINIMUM = "measured", "planned", "minimum"
@@ -47,14 +46,14 @@ ALARMING = frozenset(
 
 
 def tasks(records: Records) -> tuple[str, ...]:
-    """Every task of the run: sources first, then the others, each in order of first appearance."""
+    """Return every task of the run: sources first, then the others, each in order of first appearance."""
     found = dict.fromkeys(task.id for record in records for task in record.snapshot.tasks)
     roots = {source for record in records for source in sources(record)}
     return tuple(sorted(found, key=lambda task: task not in roots))
 
 
 def edges(records: Records) -> tuple[str, ...]:
-    """Every source and stream ("from>to") of the run that was measured: sources first, in order of the tasks."""
+    """Return every source and stream ("from>to") of the run that was measured: sources first, in order of the tasks."""
     measured = {
         name
         for record in records
@@ -216,7 +215,7 @@ def events(records: Records) -> pd.DataFrame:
 
 
 def event_label(event: Event) -> str:
-    """A short label for charts."""
+    """Return a short label for charts."""
     detail = event.detail
     named = ("instance", "task_manager", "query", "task", "id")
     what = str(next((detail[key] for key in named if detail.get(key)), ""))

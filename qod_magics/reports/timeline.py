@@ -37,7 +37,7 @@ class Timeline:
         return f"time axis of {self.end:.1f} {self.unit}"
 
     def scaled(self, frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
-        """The frame with its times (column `t`, or those named) in the unit of the axis."""
+        """Return the frame with its times (column `t`, or those named) in the unit of the axis."""
         return frame.assign(**{column: frame[column] * self.factor for column in columns or ("t",)})
 
     def x(self, field: str = "t") -> alt.X:
@@ -53,21 +53,21 @@ class Timeline:
         return chart
 
     def bands(self) -> list[alt.Chart]:
-        """Every other phase shaded; [] for a recording without phases."""
+        """Return every other phase shaded; [] for a recording without phases."""
         shaded = self._bands.iloc[::2]
         if shaded.empty:
             return []
         return [alt.Chart(shaded).mark_rect(color=BAND, opacity=0.05).encode(x=self.x("start"), x2="end:Q")]
 
     def rules(self) -> list[alt.Chart]:
-        """A vertical line at each event."""
+        """Return a vertical line at each event."""
         if self._events.empty:
             return []
         rule = alt.Chart(self._events.drop_duplicates("t")).mark_rule(color=MUTED, strokeDash=[2, 3], strokeWidth=0.8)
         return [rule.encode(x=self.x())]
 
     def strip(self) -> Panel | None:
-        """The names of the phases, with event labels below them; None when there are neither."""
+        """Return the names of the phases, with event labels below them; None when there are neither."""
         labels = self._labels()
         if self._bands.empty and labels.empty:
             return None
@@ -107,7 +107,7 @@ class Timeline:
         return pd.DataFrame({"t": middle, "row": 0, "text": text})
 
     def _labels(self) -> pd.DataFrame:
-        """The events, each with the strip row of its label and the label's side of the rule."""
+        """Return the events, each with the strip row of its label and the label's side of the rule."""
         per_unit = self.width / self.end
         spans, aligned = [], []
         for t, label in zip(self._events["t"], self._events["label"], strict=True):
@@ -121,7 +121,7 @@ class Timeline:
 
 
 def lanes(spans: Iterable[tuple[float, float]]) -> list[int]:
-    """The lowest lane for each (left, right) so that no two of a lane overlap, in the order given."""
+    """Return the lowest lane for each (left, right) so that no two of a lane overlap, in the order given."""
     taken: list[list[tuple[float, float]]] = []
     found = []
     for left, right in spans:

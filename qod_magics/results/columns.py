@@ -1,8 +1,9 @@
-"""The columns of a query's result, by what can be drawn of them. Pure."""
+"""The columns of a query's result by what can be drawn of them, and their values as text. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -56,12 +57,12 @@ class Interval:
 
 
 def columns_of(schema: Mapping[str, Any]) -> tuple[Column, ...]:
-    """The columns of a Spark schema in its JSON form, without `_weight`."""
+    """Return the columns of a Spark schema in its JSON form, without `_weight`."""
     return tuple(Column(f["name"], kind_of(f["type"])) for f in schema["fields"] if f["name"] != WEIGHT)
 
 
 def kind_of(type_: Any) -> Kind:
-    """The kind of a Spark type in its JSON form."""
+    """Return the kind of a Spark type in its JSON form."""
     if isinstance(type_, str):
         if type_ in _TIMES:
             return Kind.TIME
@@ -78,8 +79,8 @@ def kind_of(type_: Any) -> Kind:
 
 
 def moment(value: Any) -> datetime | None:
-    """A time as it reads on the clock of Spark's session, without its zone; of a window, its start. None if it is null
-    or no time."""
+    """Return a time as it reads on the clock of Spark's session, without its zone; of a window, its start. None if it
+    is null or no time."""
     if isinstance(value, dict):
         value = value.get("start")
     return _parsed(value) if isinstance(value, str) else None
@@ -99,17 +100,62 @@ def milliseconds(at: datetime) -> float:
 
 
 def measured(value: Any) -> Interval:
-    """A number, or an estimate with its interval. What is null, or not finite, is None."""
+    """Return a number, or an estimate with its interval. What is null, or not finite, is None."""
     if isinstance(value, dict):
         return Interval(*(_number(value.get(part)) for part in ("value", "low", "high")))
     return Interval(_number(value))
 
 
 def height(value: Any) -> float | None:
-    """The value of `measured` alone."""
+    """Return the value of `measured` alone."""
     return _number(value.get("value") if isinstance(value, dict) else value)
 
 
 def _number(value: Any) -> float | None:
     """Spark writes what is not finite as text."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+NOTHING = "-"
+LONGEST = 40  #: letters of a cell
+
+
+def cell(value: Any, kind: Kind) -> str:
+    """Return a value in words: of an estimate with its interval, "1,234 [1,100, 1,360]"."""
+    if value is None:
+        return NOTHING
+    if kind is Kind.ESTIMATE:
+        found = measured(value)
+        return f"{figure(found.value)} [{figure(found.low)}, {figure(found.high)}]"
+    if kind is Kind.NUMBER:
+        return figure(value) if measured(value).value is not None else str(value)
+    if kind is Kind.TIME:
+        return str(moment(value) or value)
+    if kind is Kind.WINDOW and isinstance(value, Mapping):
+        start, end = (moment(value.get(part)) for part in ("start", "end"))
+        if start is not None and end is not None:
+            return f"{start} to {end.time() if start.date() == end.date() else end}"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def figure(number: float | None) -> str:
+    """Return a number as people read it: whole ones in full, others with four digits or more."""
+    if number is None:
+        return NOTHING
+    if isinstance(number, int):
+        return f"{number:,}"
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
+
+
+def table(columns: Sequence[Column], rows: Sequence[Row]) -> str:
+    """Rows under the names of their columns, numbers to the right."""
+    cells = [[c.name for c in columns], *([cell(row.get(c.name), c.kind) for c in columns] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(
+        "  ".join(
+            text.rjust(width) if column.is_measure else text.ljust(width)
+            for text, width, column in zip(line, widths, columns, strict=True)
+        ).rstrip()
+        for line in cells
+    )

@@ -1,4 +1,8 @@
-"""What a layout draws of a result: points of lines, bars or rows of a table, each under an id of its own. Pure."""
+"""A result as it is shown: marks of lines and bars or rows of a table, as a page and as text. Pure.
+
+`drawing_of` chooses what is drawn, each mark or row under its own id; `page_of` and `text_of` add what shedding does to
+it.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from qod_magics.results.columns import Kind, Row, height, measured, milliseconds, moment
-from qod_magics.results.layout import Layout
-from qod_magics.results.newest import key_of
-from qod_magics.results.result import Result
-from qod_magics.results.text import cell
+from qod_magics.results.columns import Kind, Row, cell, height, measured, milliseconds, moment, table
+from qod_magics.results.layout import DEFAULT_ROWS, Layout, Wish
+from qod_magics.results.result import Result, key_of
 
 #: Lines or colours that can be told apart.
 MOST_GROUPS = 8
@@ -44,7 +46,8 @@ _Marks = Mapping[tuple[Any, str], _Mark]  #: by place and group
 
 
 def drawing_of(result: Result, layout: Layout, before: Iterable[str] = ()) -> Drawing:
-    """The drawing of a result. Lines and colours of `before`, the groups drawn last, stay as long as they have rows."""
+    """Return the drawing of a result. Lines and colours of `before`, the groups drawn last, stay as long as they have
+    rows."""
     rows = _latest(list(result.rows.values()), layout)
     if layout.form == "table":
         return _table(rows, result, layout)
@@ -66,7 +69,7 @@ def drawing_of(result: Result, layout: Layout, before: Iterable[str] = ()) -> Dr
 
 
 def _latest(rows: list[Row], layout: Layout) -> list[Row]:
-    """The rows of the newest window or time, if only these are drawn."""
+    """Return the rows of the newest window or time, if only these are drawn."""
     if layout.latest is None:
         return rows
     times = [moment(row.get(layout.latest)) for row in rows]
@@ -75,7 +78,8 @@ def _latest(rows: list[Row], layout: Layout) -> list[Row]:
 
 
 def _table(rows: list[Row], result: Result, layout: Layout) -> Drawing:
-    """The rows of the newest times, or where there are none those written last; rows that have keys in their order."""
+    """Return the rows of the newest times, or where there are none those written last; rows that have keys in their
+    order."""
     columns = result.columns
     time = next((column.name for column in columns if column.is_time), None)
 
@@ -101,7 +105,7 @@ def _table(rows: list[Row], result: Result, layout: Layout) -> Drawing:
 
 
 def _marks(rows: Iterable[Row], layout: Layout, kinds: Mapping[str, Kind]) -> _Marks:
-    """Of rows with the same place and group the one written last; those without a place are left out."""
+    """Return a mark for each place and group, of the row written last; rows without a place are left out."""
     assert layout.y is not None
     names: dict[str, str] = {}  #: of groups, by their values: there are far fewer than rows
     marks: dict[tuple[Any, str], _Mark] = {}
@@ -124,7 +128,7 @@ def _marks(rows: Iterable[Row], layout: Layout, kinds: Mapping[str, Kind]) -> _M
 
 
 def _newest(marks: _Marks, layout: Layout, kinds: Mapping[str, Kind]) -> tuple[list[_Mark], tuple[str, ...]]:
-    """The marks of the last places on the axis."""
+    """Return the marks of the last places on the axis."""
     places = sorted({mark.x for mark in marks.values()})
     shown = set(places[-layout.rows :])
     kind = kinds[layout.x or ""]
@@ -135,7 +139,7 @@ def _newest(marks: _Marks, layout: Layout, kinds: Mapping[str, Kind]) -> tuple[l
 
 
 def _largest(marks: _Marks, most: int) -> tuple[list[_Mark], tuple[str, ...]]:
-    """The marks at the places with the highest bars, these first."""
+    """Return the marks at the places with the highest bars, these first."""
     heights: dict[str, float] = {}
     for mark in marks.values():
         heights[mark.x] = max(heights.get(mark.x, 0.0), mark.size)
@@ -161,3 +165,57 @@ def _item(mark: _Mark, order: int, layout: Layout, kinds: Mapping[str, Kind]) ->
     name = mark.x if layout.form == "bar" else cell(mark.row.get(layout.x or ""), kinds[layout.x or ""])
     place = {"x": mark.x, "name": name, "group": mark.group, "order": order}
     return {**place, "value": found.value, "low": found.low, "high": found.high}
+
+
+Page = dict[str, Any]  #: what a view shows, as JSON
+
+
+def page_of(result: Result, layout: Layout, drawing: Drawing) -> Page:
+    """Return what a view shows of a result, as JSON.
+
+    `form` is "table", "line" or "bar"; `x`, `y` and `group` are titles; `scale` of x is "time", "number" or "name";
+    `groups` are the names of lines or colours, `columns` those of a table, with whether their cells stand to the right;
+    `items` are the marks or rows by id, and `facts` lines of text.
+    """
+    kinds = {column.name: column.kind for column in result.columns}
+    x = layout.x or ", ".join(layout.groups)
+    return {
+        "form": layout.form,
+        "x": f"start of {x}" if kinds.get(x) is Kind.WINDOW else x,
+        "y": layout.y,
+        "group": ", ".join(layout.groups) if layout.x is not None else "",
+        "scale": "name" if layout.form != "line" else "number" if kinds[x] is Kind.NUMBER else "time",
+        "groups": list(drawing.groups),
+        "columns": [[column.name, column.is_measure] for column in result.columns] if layout.form == "table" else [],
+        "items": dict(drawing.items),
+        "facts": facts(result, layout, drawing),
+    }
+
+
+def facts(result: Result, layout: Layout, drawing: Drawing) -> list[str]:
+    """Lines of text under a result: its accuracy, what shedding does to the columns on show, and what is left out."""
+    columns = [layout.y] if layout.y is not None else [column.name for column in result.columns]
+    effects = result.effects_of_shedding(columns)
+    notes = list(drawing.notes)
+    if layout.latest is not None and drawing.rows:
+        notes.insert(0, f"only the newest {layout.latest}: {_newest_time(result, layout, drawing)}")
+    if result.unread and result.keys is not None:
+        notes.append(f"{result.unread:,} older rows are not read")
+    if result.keys is None and any(column.kind in (Kind.WINDOW, Kind.ESTIMATE) for column in result.columns):
+        notes.append(
+            "each update of a group is a row of its own here: its plan does not tell by which columns it groups"
+        )
+    return [str(result.accuracy), *([effects] if effects else []), *([f"shown: {'; '.join(notes)}"] if notes else [])]
+
+
+def text_of(result: Result, wish: Wish) -> str:
+    """Return a result as text, always as a table."""
+    layout = Layout("table", rows=wish.rows or DEFAULT_ROWS["table"])
+    drawing = drawing_of(result, layout)
+    rows = table(result.columns, drawing.rows) if drawing.rows else "no rows yet"
+    return "\n".join([f"{result.query}, read at {result.at:%H:%M:%S} UTC", rows, *facts(result, layout, drawing)])
+
+
+def _newest_time(result: Result, layout: Layout, drawing: Drawing) -> str:
+    kind = next(column.kind for column in result.columns if column.name == layout.latest)
+    return cell(drawing.rows[-1].get(layout.latest or ""), kind)

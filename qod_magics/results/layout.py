@@ -46,8 +46,8 @@ ANY = Wish()
 
 
 def layout_of(columns: Sequence[Column], keys: Sequence[str] | None, wish: Wish = ANY) -> Layout:
-    """The layout of a result: a line over windows or times among its keys, or else bars by key; a table if it has no
-    keys, or nothing to measure.
+    """Return the layout of a result: a line over windows or times among its keys, or else bars by key; a table if it
+    has no keys, or nothing to measure.
 
     Args:
         columns: of the result.
@@ -107,7 +107,7 @@ def _form(named: dict[str, Column], keys: Sequence[str] | None, wish: Wish) -> F
 
 
 def _y(columns: Sequence[Column], keys: Sequence[str] | None, wish: Wish) -> str | None:
-    """The first estimate, or else the first number that is no key."""
+    """Return the first estimate, or else the first number that is no key."""
     if wish.y is not None:
         column = next(column for column in columns if column.name == wish.y)
         if not column.is_measure:

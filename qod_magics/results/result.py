@@ -1,13 +1,67 @@
-"""A query's result at one instant, with what is known of how right it is. Pure."""
+"""A query's result at one instant: its newest rows, and what is known of how right they are. Pure.
+
+A query in update mode writes a group again each time that it has changed; `Newest` keeps the newest row of each key.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from qod_magics.results.columns import Column, Kind, Row
+
+#: Rows kept, those written longest ago forgotten first.
+MOST_ROWS = 20_000
+
+
+class Newest:
+    """The newest row of each key, or the newest rows where each stands for itself.
+
+    Attributes:
+        keys: the columns by whose values a row replaces an earlier one; None: none does.
+        rows: the rows by an id, the one written last at the end.
+        forgotten: how many were left out for others.
+
+    """
+
+    def __init__(self, keys: Sequence[str] | None, most: int = MOST_ROWS) -> None:
+        self.keys = None if keys is None else tuple(keys)
+        self.rows: dict[str, Row] = {}
+        self.forgotten = 0
+        self._most = most
+        self._snapshot: Mapping[str, Row] | None = None
+        self._count = 0
+
+    def __repr__(self) -> str:
+        by = "each for itself" if self.keys is None else f"by {', '.join(self.keys) or 'nothing: there is one'}"
+        return f"{len(self.rows)} newest rows, {by}"
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Take up rows in the order in which they were written."""
+        for row in rows:
+            self._count += 1
+            id = str(self._count) if self.keys is None else key_of(row, self.keys)
+            self.rows.pop(id, None)  # it goes to the end
+            self.rows[id] = row
+            self._snapshot = None
+        while len(self.rows) > self._most:
+            del self.rows[next(iter(self.rows))]
+            self.forgotten += 1
+
+    def snapshot(self) -> Mapping[str, Row]:
+        """Return the rows now, which later ones leave as they are; the same object until there are others."""
+        if self._snapshot is None:
+            self._snapshot = MappingProxyType(dict(self.rows))
+        return self._snapshot
+
+
+def key_of(row: Row, keys: Sequence[str]) -> str:
+    """Return the values of these columns as text."""
+    return json.dumps([row.get(key) for key in keys], sort_keys=True, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +89,13 @@ class Result:
     at: datetime  #: when it was read
     accuracy: Accuracy = Accuracy()
     labels: Mapping[str, str] = field(default_factory=dict)  #: what shedding does to a column, in words, where known
-    missing: str | None = None  #: what becomes of whole rows under shedding
+    missing: str | None = None  #: what shedding does to whole rows, in words
     unread: int = 0  #: rows of the topic that were not read, or forgotten for others
     whole: bool = False  #: whether the rows are all of the newest batch, in the order of the query
     state: str = ""  #: why no rows are written for the moment, in words; not saved
 
-    def told(self, columns: Sequence[str]) -> str | None:
-        """What shedding does to these columns, and to whole rows, in words; None: not known."""
+    def effects_of_shedding(self, columns: Sequence[str]) -> str | None:
+        """Return what shedding does to these columns, and to whole rows, in words; None: not known."""
         by_words: dict[str, list[str]] = {}
         for column in columns:
             if column in self.labels:
@@ -67,7 +121,7 @@ def to_json(result: Result, rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def from_json(lines: Sequence[Mapping[str, Any]]) -> Result:
-    """What `to_json` wrote. Raises KeyError, TypeError or ValueError for anything else."""
+    """Return the result that `to_json` wrote. Raises KeyError, TypeError or ValueError for anything else."""
     head, *rows = lines
     return Result(
         str(head["query"]),

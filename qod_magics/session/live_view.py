@@ -14,9 +14,9 @@ from qod_magics.controller.record import record_of
 from qod_magics.controller.sensor import STOPPING
 from qod_magics.core.plan import edge_name
 from qod_magics.errors import QodError
+from qod_magics.recordings.cycles import policy_notes
 from qod_magics.recordings.frame import Frame, frame, frames, skipped
-from qod_magics.recordings.newest import newest_records
-from qod_magics.recordings.stages import policy_notes
+from qod_magics.recordings.reading import newest_records
 from qod_magics.session.displaying import Picture
 from qod_magics.session.status import labels_in_short
 from qod_widgets.controls import Commands, Panel

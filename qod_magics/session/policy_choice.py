@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from qod_magics.core.policy import Policy, StagedPolicy
 from qod_magics.errors import UsageProblem
 from qod_magics.policies import policy as policy_named
-from qod_magics.recordings.stages import policy_notes
+from qod_magics.recordings.cycles import policy_notes
 
 if TYPE_CHECKING:
     from qod_magics.controller import Controller, ControllerThread

@@ -11,8 +11,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from qod_magics.machine.core_claims import CoreClaim, choosing
-from qod_magics.machine.cores import check_cores, free_cores, is_limited
+from qod_magics.machine.cores import CoreClaim, check_cores, choosing, free_cores, is_limited
 from qod_magics.spark.queries.warm_up import warm_up
 from qod_magics.spark.runtime import SparkRuntime
 from qod_magics.spark.servers.connection import refuse_beside_classic

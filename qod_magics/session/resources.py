@@ -11,7 +11,7 @@ from qod_magics.errors import KafkaError
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.presence import Presence, sweep
-from qod_magics.machine.directory import Directory
+from qod_magics.machine.child import Directory
 from qod_magics.session.provisioning import Provisioner
 from qod_magics.session.settings import Settings
 from qod_magics.session.task_managers import TaskManagers

@@ -15,8 +15,7 @@ from qod_magics.errors import ApplicationError, TaskManagerError
 from qod_magics.kafka.tail import Record, Tail
 from qod_magics.results import layout
 from qod_magics.results.columns import Column, Kind, Row, columns_of
-from qod_magics.results.newest import Newest, NewestBatch
-from qod_magics.results.result import Accuracy, Result
+from qod_magics.results.result import Accuracy, Newest, NewestBatch, Result
 from qod_magics.session.status import DECLARED, idle_text, instances_with, printed_text
 from qod_magics.spark.plans.kafka_records import record_form
 from qod_magics.spark.plans.labels import WORDS

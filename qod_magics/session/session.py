@@ -21,7 +21,7 @@ from qod_magics.application.streams.stream import Malformed, Mode, Starting, Str
 from qod_magics.controller import Controller, ControllerThread, Recording
 from qod_magics.kafka.access import access, configure
 from qod_magics.kafka.injector import Injector, ScenarioForm
-from qod_magics.machine.at_exit import at_exit
+from qod_magics.machine.child import at_exit
 from qod_magics.machine.cores import can_pin, check_cores, is_limited
 from qod_magics.policies import latency_note, policy
 from qod_magics.results.layout import Wish

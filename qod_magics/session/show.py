@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qod_magics.errors import ApplicationError, QodError, UsageProblem
-from qod_magics.results.drawing import Drawing, drawing_of
+from qod_magics.results.drawing import Drawing, Page, drawing_of, page_of, text_of
 from qod_magics.results.layout import ANY, Layout, Wish, layout_of
-from qod_magics.results.page import Page, page_of, text_of
 from qod_magics.results.result import Result
 from qod_magics.session.displaying import Picture, in_kernel, mime_bundle
 from qod_magics.session.samples import read_sample, write_sample

@@ -24,7 +24,8 @@ def books(run: Watched) -> list[str]:
 
 
 def minimums_fit(run: Watched, at_s: float | None = None) -> bool:
-    """Whether the CPU suffices for every minimum accuracy in the final placement, at the end or at second `at_s`."""
+    """Return whether the CPU suffices for every minimum accuracy in the final placement, at the end or at second
+    `at_s`."""
     return run.truth.fits(run.where, run.truth.minimum(), run.looks[-1].at_s if at_s is None else at_s)
 
 
@@ -44,7 +45,7 @@ def tight(run: Watched) -> list[str]:
 
 
 def all_fits(run: Watched) -> bool:
-    """Whether the CPU suffices for full accuracy in the final placement."""
+    """Return whether the CPU suffices for full accuracy in the final placement."""
     return run.truth.fits(run.where, run.truth.full_accuracy(), run.looks[-1].at_s, margin=0.95)
 
 
@@ -92,7 +93,7 @@ def oscillating(run: Watched, cycles: int) -> list[str]:
 
 
 def moving(run: Watched, cycles: int) -> list[str]:
-    """Whether instances still move in the last cycles."""
+    """Return whether instances still move in the last cycles."""
     if len({tuple(sorted(look.where.items())) for look in run.looks[-cycles:]}) > 1:
         return [f"instances moved in the last {cycles} cycles"]
     return []
@@ -147,7 +148,7 @@ def comparable(run: Watched) -> Iterator[tuple[SimulatedTask, SimulatedTask]]:
 
 
 def alike(one: SimulatedTask, other: SimulatedTask) -> bool:
-    """Whether two tasks cost the same and read the same."""
+    """Return whether two tasks cost the same and read the same."""
     return all(
         getattr(one, name) == getattr(other, name)
         for name in ("upstream", "parallelism", "work_us", "read_us", "fixed", "overhead", "selectivity", "mode")
@@ -155,7 +156,7 @@ def alike(one: SimulatedTask, other: SimulatedTask) -> bool:
 
 
 def managers(run: Watched, task: SimulatedTask) -> list[str]:
-    """The task managers of a task's instances, sorted."""
+    """Return the task managers of a task's instances, sorted."""
     return sorted(run.where[f"{task.id}.{n + 1}"] for n in range(task.parallelism))
 
 
@@ -175,7 +176,7 @@ def inverted(run: Watched, cycles: int) -> list[str]:
 
 
 def above(query: SimulatedTask, accuracy: float) -> float:
-    """The share of the range between its minimum and 1 that an accuracy covers."""
+    """Return the share of the range between its minimum and 1 that an accuracy covers."""
     minimum = query.min_accuracy or 0.0
     return (accuracy - minimum) / max(1.0 - minimum, 1e-9)
 
@@ -223,13 +224,13 @@ def not_growing(run: Watched, cycles: int) -> list[str]:
 
 
 def nested(simulation: Simulation) -> bool:
-    """Whether a task joins inputs of which one is a join itself."""
+    """Return whether a task joins inputs of which one is a join itself."""
     joins = {task.id for task in simulation.tasks if len(task.upstream) > 1}
     return any(task.id in joins and not joins.isdisjoint(task.upstream) for task in simulation.tasks)
 
 
 def overloaded(simulation: Simulation) -> bool:
-    """Whether the final rates need more CPU than the cluster has, so that no placement can process all rows."""
+    """Return whether the final rates need more CPU than the cluster has, so that no placement can process all rows."""
     truth = Truth(simulation)
     need = truth.need(truth.full_accuracy(), simulation.scenario.duration_s)
     others = sum(task.overhead * task.parallelism for task in simulation.tasks)

@@ -49,11 +49,11 @@ class Watched:
         return (last.kept[task] - first.kept[task]) / due
 
     def desired(self, task: str, cycles: int) -> list[float]:
-        """The planned accuracies of a task in the last `cycles`."""
+        """Return the planned accuracies of a task in the last `cycles`."""
         return [cycle.plan.desired[task] for cycle in self.cycles[-cycles:] if cycle.plan is not None]
 
     def moves(self, instance: str) -> list[str]:
-        """The task managers that an instance was on, in order."""
+        """Return the task managers that an instance was on, in order."""
         found: list[str] = []
         for look in self.looks:
             if instance in look.where and (not found or found[-1] != look.where[instance]):

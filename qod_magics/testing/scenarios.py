@@ -115,7 +115,8 @@ def simulations(
     slowdown: float = 2.0,
     report_s: float = PERIOD_S,
 ) -> Simulation:
-    """A simulation whose topics follow `curve`, of (second, share of the highest rate); `load` is the load at share 1.
+    """Return a simulation whose topics follow `curve`, of (second, share of the highest rate); `load` is the load at
+    share 1.
 
     `late`: seconds at which task managers after the first may join. `fitting`: the minimums fit the cluster as a whole,
     though not necessarily any placement. `slowdown`: factor on row costs just after a start.
@@ -161,7 +162,7 @@ def twins(draw: Draw) -> list[dict[str, Any]]:
 
 @st.composite
 def faulty(draw: Draw, sound: st.SearchStrategy[Simulation]) -> Simulation:
-    """A simulation with one to three faults from second 40 to 60; at least one task manager survives."""
+    """Return a simulation with one to three faults from second 40 to 60; at least one task manager survives."""
     simulation = draw(sound)
     machines = [machine.id for machine in simulation.machines]
     instances = [f"{task.id}.{n + 1}" for task in simulation.tasks for n in range(task.parallelism)]

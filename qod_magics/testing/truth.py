@@ -55,7 +55,7 @@ class Truth:
         return self.upwards({task.id: task.min_accuracy or 0.0 for task in self.queries})
 
     def upwards(self, queries: Accuracies) -> dict[str, float]:
-        """The accuracy that every task needs to give the queries these accuracies."""
+        """Return the accuracy that every task needs to give the queries these accuracies."""
         found = dict(queries)
         for task in reversed(self.simulation.tasks):
             for name in task.upstream:
@@ -73,7 +73,8 @@ class Truth:
         return found
 
     def fits(self, where: Mapping[str, str], accuracy: Accuracies, at_s: float, margin: float = MARGIN) -> bool:
-        """Whether the placement `where` (task manager by instance) has the CPU for these accuracies, with a margin."""
+        """Return whether the placement `where` (task manager by instance) has the CPU for these accuracies, with a
+        margin."""
         need = self.need(accuracy, at_s)
         if any(need[task.id] / task.parallelism > margin for task in self.simulation.tasks):
             return False
@@ -93,7 +94,7 @@ class Truth:
         return found
 
     def some_placement_fits(self, accuracy: Accuracies, at_s: float, margin: float = MARGIN) -> bool:
-        """Whether any placement has the CPU for these accuracies."""
+        """Return whether any placement has the CPU for these accuracies."""
         names = [f"{task.id}.{n + 1}" for task in self.simulation.tasks for n in range(task.parallelism)]
         machines = [machine.id for machine in self.simulation.machines]
         return any(

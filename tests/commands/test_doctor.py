@@ -11,7 +11,7 @@ from qod_magics.errors import SetupError
 from qod_magics.jvm import class_data
 from qod_magics.jvm.jars import JarSet, broker_set, connector_set
 from qod_magics.jvm.java import answer
-from qod_magics.machine.quota import MemoryLimit
+from qod_magics.machine.cores import MemoryLimit
 
 
 def fill(jars: JarSet) -> None:

@@ -12,7 +12,7 @@ import pytest
 from qod_magics.__main__ import main as run
 from qod_magics.commands.simulate import summary
 from qod_magics.policies import DEFAULT_POLICY
-from qod_magics.recordings.criterion import format_verdict
+from qod_magics.recordings.criteria import format_verdict
 from qod_magics.recordings.reading import load
 from qod_magics.recordings.verdict import verdict
 from qod_magics.simulator import Simulation, simulate

@@ -12,7 +12,7 @@ import pytest
 
 from qod_magics.data import generate_trips, read_trips
 from qod_magics.data.files import first_rows, read_jsonl
-from qod_magics.data.load import load
+from qod_magics.data.rows import load
 from qod_magics.data.schema import TRIP_COLUMNS
 from qod_magics.data.spec import data_from_json
 from qod_magics.errors import ScenarioError

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.data.load import load
-from qod_magics.data.rows import Clockface, encode_objects, encode_table, mean_bytes
+from qod_magics.data.rows import Clockface, encode_objects, encode_table, load, mean_bytes
 from qod_magics.data.spec import GENERATORS, data_from_json
 from qod_magics.errors import ScenarioError
 

@@ -6,12 +6,12 @@ import uuid
 
 import pytest
 
-from qod_magics.machine import core_claims
+from qod_magics.machine import cores
 
 
 @pytest.fixture(autouse=True)
 def claims(monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of sockets that no session of this machine has."""
     own = f"qod-test-{uuid.uuid4().hex}-"
-    monkeypatch.setattr(core_claims, "NAME", f"\0{own}")
+    monkeypatch.setattr(cores, "NAME", f"\0{own}")
     return own

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 import pytest
 
 from qod_magics.machine import cores
-from qod_magics.machine.core_claims import CoreClaim, choosing, claimed
+from qod_magics.machine.cores import CoreClaim, choosing, claimed
 
 HOLDER = """
 import sys, time
-from qod_magics.machine import core_claims
-core_claims.NAME = "\\0" + sys.argv[1]
-held = core_claims.CoreClaim([int(cpu) for cpu in sys.argv[2:]])
+from qod_magics.machine import cores
+cores.NAME = "\\0" + sys.argv[1]
+held = cores.CoreClaim([int(cpu) for cpu in sys.argv[2:]])
 print("holds", flush=True)
 time.sleep(600)
 """
@@ -61,15 +61,15 @@ def test_what_two_sessions_share_is_known(holder: subprocess.Popen[str]) -> None
 
 STARTING = """
 import sys, time
-from qod_magics.machine import core_claims, cores
-core_claims.NAME = "\\0" + sys.argv[1]
+from qod_magics.machine import cores
+cores.NAME = "\\0" + sys.argv[1]
 cores.every_core, cores.cpu_quota = lambda: [0, 1, 2, 5], lambda: None
 print("ready", flush=True)
 sys.stdin.readline()
-with core_claims.choosing():
+with cores.choosing():
     (chosen,) = cores.core_sets(1, 1)
     time.sleep(0.2)
-    held = core_claims.CoreClaim(chosen)
+    held = cores.CoreClaim(chosen)
 print(sorted(held.cpus), sorted(held.shared), flush=True)
 sys.stdin.readline()
 """

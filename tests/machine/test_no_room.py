@@ -16,8 +16,8 @@ from qod_magics.kafka import broker
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.injector import Injector
 from qod_magics.kafka.scenario import Scenario
-from qod_magics.machine.core_claims import LINUX, CoreClaim, claimed
-from qod_magics.machine.directory import Directory
+from qod_magics.machine.child import Directory
+from qod_magics.machine.cores import LINUX, CoreClaim, claimed
 from qod_magics.spark.servers.server import LocalServer, ServerOptions
 
 SCENARIO = {"duration_s": 1, "topics": [{"topic": "t", "data": {"generator": "taxi-trips"}, "rate": 1.0}]}

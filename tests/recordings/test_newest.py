@@ -10,8 +10,8 @@ import pytest
 
 from qod_magics.controller.record_json import record_from_json
 from qod_magics.controller.recording import RecordingError
-from qod_magics.recordings import newest as module
-from qod_magics.recordings.newest import newest_records
+from qod_magics.recordings import reading as module
+from qod_magics.recordings.reading import newest_records
 from tests.recordings.taxi_drives import START, taxi_drives
 
 

@@ -1,3 +1,5 @@
+"""Queries, sources and events of records; phases and their settled parts."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -9,7 +11,15 @@ from qod_magics.controller.record import Record
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Event, Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Task
-from qod_magics.recordings.phases import is_warming_up, phases, seconds, settled
+from qod_magics.recordings.phases import is_warming_up, phases, queries, seconds, settled, sources, streams
+from tests.recordings.taxi_drives import records, taxi_drives
+
+
+def test_what_a_record_names() -> None:
+    (record, *_) = records(taxi_drives()[:1])
+    assert list(queries(record)) == ["TDSnk1", "TDSnk2"]
+    assert sources(record) == ("TDSrc1", "TDSrc2")
+    assert streams(record) == ("TDSrc1>TDSnk1", "TDSrc1>TDSnk2", "TDSrc2>TDSnk1", "TDSrc2>TDSnk2")
 
 
 def line(at_s: int, phase: str | None = None, *kinds: str, warming: bool = False, repeated: bool = False) -> Record:

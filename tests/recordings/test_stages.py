@@ -14,10 +14,9 @@ from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
 from qod_magics.policies.stack.stage import Lever
-from qod_magics.recordings.common_criteria import plans_replayed
+from qod_magics.recordings.criteria import Judged, plans_replayed
+from qod_magics.recordings.cycles import IDLE, PAUSED, SHED, StageNote, policy_notes
 from qod_magics.recordings.frame import frames
-from qod_magics.recordings.judged import Judged
-from qod_magics.recordings.stages import IDLE, PAUSED, SHED, StageNote, policy_notes
 from qod_magics.simulator import Simulation, simulate
 from tests.recordings.taxi_drives import records, taxi_drives
 

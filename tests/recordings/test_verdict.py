@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.recordings.criterion import Criterion, format_verdict
+from qod_magics.recordings.criteria import Criterion, format_verdict
 from qod_magics.recordings.verdict import overload_lag, verdict
 from tests.recordings.taxi_drives import records, taxi_drives
 

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from qod_magics.recordings.criterion import Criterion
+from qod_magics.recordings.criteria import Criterion
 from qod_magics.recordings.verdict import verdict
 from qod_magics.reports.page import report, write_report
 from tests.recordings.taxi_drives import records, taxi_drives

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from qod_magics.results.columns import Column, Kind, Row
-from qod_magics.results.newest import Newest
-from qod_magics.results.result import Accuracy, Result
+from qod_magics.results.result import Accuracy, Newest, Result
 
 BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
 WINDOW = Column("w", Kind.WINDOW)

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.results.newest import Newest, NewestBatch
+from qod_magics.results.result import Newest, NewestBatch
 
 WINDOWS = [{"start": "a", "end": "b"}, {"start": "b", "end": "c"}]
 ROW = st.fixed_dictionaries(

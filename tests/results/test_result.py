@@ -1,12 +1,69 @@
-"""What is said of a result, and its JSON."""
+"""Results: the newest row of each key, and their JSON form."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
-from qod_magics.results.result import Accuracy, from_json, to_json
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qod_magics.results.result import Accuracy, Newest, from_json, to_json
 from tests.results.rows import PER_ZONE, per_zone, result
+
+WINDOWS = [{"start": "a", "end": "b"}, {"start": "b", "end": "c"}]
+ROW = st.fixed_dictionaries(
+    {"n": st.integers(0, 1000)},
+    optional={
+        "w": st.sampled_from(WINDOWS),
+        "zone": st.integers(0, 3),
+    },
+)
+ROWS = st.lists(ROW, max_size=40)
+
+
+def last_of_each(rows: list[dict[str, Any]], keys: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Each row after which none has the same key, in their order."""
+    of = [tuple(str(row.get(key)) for key in keys) for row in rows]
+    return [row for position, row in enumerate(rows) if of[position] not in of[position + 1 :]]
+
+
+@given(rows=ROWS, keys=st.sampled_from([("w", "zone"), ("zone",), ()]), cut=st.integers(0, 40))
+def test_of_each_key_the_row_written_last_stays(rows: list[dict[str, Any]], keys: tuple[str, ...], cut: int) -> None:
+    newest = Newest(keys)
+    newest.add(rows[:cut])
+    newest.add(rows[cut:])
+    assert list(newest.rows.values()) == last_of_each(rows, keys)
+    assert newest.forgotten == 0
+
+
+@given(rows=ROWS, most=st.integers(1, 10))
+def test_rows_that_stand_for_themselves_stay_until_there_are_too_many(rows: list[dict[str, Any]], most: int) -> None:
+    newest = Newest(None, most)
+    newest.add(rows)
+    assert list(newest.rows.values()) == rows[-most:]
+    assert newest.forgotten == max(len(rows) - most, 0)
+
+
+@given(rows=ROWS, most=st.integers(1, 3))
+def test_the_keys_written_longest_ago_are_forgotten_first(rows: list[dict[str, Any]], most: int) -> None:
+    newest = Newest(("zone",), most)
+    newest.add(rows)
+    assert list(newest.rows.values()) == last_of_each(rows, ("zone",))[-most:]
+
+
+def test_a_snapshot_is_the_same_until_there_are_other_rows() -> None:
+    newest = Newest(("zone",))
+    newest.add([{"zone": 1, "n": 1}])
+    before = newest.snapshot()
+    newest.add([])
+    assert newest.snapshot() is before
+    newest.add([{"zone": 1, "n": 2}])
+    assert newest.snapshot() is not before
+    assert list(before.values()) == [{"zone": 1, "n": 1}]
+    assert dict(newest.snapshot()) == newest.rows
+
 
 LABELS = {"w": "exact", "zone": "exact", "trips": "estimated, with an interval"}
 
@@ -19,12 +76,15 @@ def test_the_accuracy_in_words() -> None:
 
 def test_columns_that_are_drawn_have_their_labels() -> None:
     found = result(PER_ZONE, ("w", "zone"), [], labels=LABELS, missing="groups of which no row is kept are missing")
-    assert found.told(["trips"]) == "trips estimated, with an interval; groups of which no row is kept are missing"
-    assert replace(found, missing=None).told(["w", "zone", "fares", "trips"]) == (
+    assert (
+        found.effects_of_shedding(["trips"])
+        == "trips estimated, with an interval; groups of which no row is kept are missing"
+    )
+    assert replace(found, missing=None).effects_of_shedding(["w", "zone", "fares", "trips"]) == (
         "w, zone exact; trips estimated, with an interval"
     )
-    assert found.told(["fares"]) is None
-    assert found.told([]) is None
+    assert found.effects_of_shedding(["fares"]) is None
+    assert found.effects_of_shedding([]) is None
 
 
 def test_it_comes_back_from_json_as_it_was() -> None:

@@ -36,8 +36,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from qod_magics.core.job_graph import JobConstraint, JobEdge, JobGraph, JobSequence, RuntimeGraph
 from qod_magics.core.nanoseconds import MS, US, S
 from qod_magics.core.wording import show
-from qod_magics.data.fields import Fields, is_number
-from qod_magics.data.objects import read_json, read_object
+from qod_magics.data.fields import Fields, is_number, read_json, read_object
 from qod_magics.errors import ScenarioError
 from qod_magics.simulator.buffers.output import Network
 

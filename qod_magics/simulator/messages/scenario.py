@@ -28,8 +28,7 @@ from typing import Any, get_args
 
 from qod_magics.core.dispatch import Dispatcher
 from qod_magics.core.nanoseconds import US, S
-from qod_magics.data.fields import Fields
-from qod_magics.data.objects import read_json, read_object
+from qod_magics.data.fields import Fields, read_json, read_object
 from qod_magics.errors import ScenarioError
 from qod_magics.simulator.messages.dataflow import Dataflow, Exchange, Job, Source, Stage
 from qod_magics.simulator.messages.engine import Engine, Overheads

@@ -39,8 +39,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from qod_magics.data.fields import Fields
-from qod_magics.data.objects import read_json
+from qod_magics.data.fields import Fields, read_json
 from qod_magics.errors import ScenarioError, nearest
 from qod_magics.kafka.scenario import Scenario
 from qod_magics.policies import DEFAULT_POLICY, is_policy, policy_names

@@ -30,8 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from qod_magics.core.nanoseconds import MS, S
-from qod_magics.data.fields import Fields, is_number
-from qod_magics.data.objects import read_json
+from qod_magics.data.fields import Fields, is_number, read_json
 
 ENGINE = "segments"  #: of a scenario's field `engine`
 

@@ -18,7 +18,7 @@ from qod_magics.jvm.jars import connector_advice
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
-from qod_magics.machine.directory import temporary
+from qod_magics.machine.child import temporary
 from qod_magics.spark.plans.dial import DialBoard
 from qod_magics.spark.plans.pipeline import Feed, Job
 from qod_magics.spark.queries.instance import Instance

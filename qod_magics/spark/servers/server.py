@@ -23,9 +23,8 @@ from qod_magics.jvm.jars import SPARK_SUPPORTED, connector_jars
 from qod_magics.jvm.java import Java, find_java
 from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
 from qod_magics.jvm.ports import HOST, free_ports
-from qod_magics.machine.child import Child
-from qod_magics.machine.core_claims import CoreClaim
-from qod_magics.machine.directory import temporary
+from qod_magics.machine.child import Child, temporary
+from qod_magics.machine.cores import CoreClaim
 from qod_magics.spark.servers.loopback import loopback_jar, with_jar
 
 _LOGGING = """\

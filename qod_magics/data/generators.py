@@ -1,8 +1,9 @@
-"""Seeded yellow taxi trips: the columns of the TLC's files, with realistic distributions.
+"""Generated rows: yellow taxi trips, and 3-D points for a k-nearest-neighbours classifier. Seeded.
 
-Dependencies: the hour sets the traffic; zones are skewed as in the city, and near ones attract more; the distance
-is a noisy taxicab distance; longer trips are faster; the fare follows the TLC's meter (flat to and from JFK);
-surcharges follow the TLC's rules; tips follow the payment. All sums add up to the cent.
+Trips have the columns of the TLC's files, with realistic distributions and dependencies: the hour sets the traffic;
+zones are skewed as in the city, and near ones attract more; the distance is a noisy taxicab distance; longer trips are
+faster; the fare follows the TLC's meter (flat to and from JFK); surcharges follow the TLC's rules; tips follow the
+payment. All sums add up to the cent. Points come from Gaussian clusters, with labels and a reference set.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from qod_magics.data.schema import COORDINATE_COLUMNS, TRIP_COLUMNS, trip_schema
+from qod_magics.data.schema import COORDINATE_COLUMNS, POINT_COLUMNS, POINT_TYPES, TRIP_COLUMNS, ddl, trip_schema
 from qod_magics.data.zones import (
     JFK,
     KM_PER_LATITUDE,
@@ -119,7 +120,7 @@ def _attracted(rng: np.random.Generator, centres: Floats, shares: Floats, origin
 
 
 def _around(rng: np.random.Generator, centres: Floats) -> Floats:
-    """A place within a few hundred metres of each centre, degrees."""
+    """Return a place within a few hundred metres of each centre, degrees."""
     west, south, east, north = NEW_YORK
     places = centres + rng.normal(0.0, 0.0028, centres.shape)
     return np.asarray(np.round(np.clip(places, (west, south), (east, north)), 6), np.float64)
@@ -185,7 +186,7 @@ def _rate_codes(rng: np.random.Generator, ways: _Ways, in_manhattan: tuple[Mask,
 
 
 def _fares(rng: np.random.Generator, ways: _Ways, rate_code: Ints) -> Floats:
-    """The meter: 3 dollars, and 0.70 for each fifth of a mile or, in slow traffic, each minute; flat to JFK."""
+    """Return the meter: 3 dollars, and 0.70 for each fifth of a mile or, in slow traffic, each minute; flat to JFK."""
     speed = ways.miles / ways.seconds * 3600
     slow = np.clip((14 - speed) / 14, 0.0, 1.0)
     units = 5 * ways.miles * (1 - slow) + ways.seconds / 60 * slow
@@ -219,3 +220,45 @@ def _tips(rng: np.random.Generator, payment: Ints, before_tip: Floats) -> Floats
 
 def _int32(values: Ints) -> pa.Array:
     return pa.array(values.astype(np.int32))
+
+
+BOX = 100.0  #: cluster centres lie in a cube of this side
+FIRST_POINT = np.datetime64("2024-05-06T00:00:00", "us")
+
+
+def generate_points(rows: int, seed: int, clusters: int = 8, columns: Sequence[str] | None = None) -> pa.Table:
+    """`rows` points to classify: id (0, 1 ...), ts (one per millisecond), x, y, z; labels are withheld.
+
+    The same points for the same rows, seed and clusters. Raises ScenarioError for an unknown column.
+    """
+    chosen = POINT_COLUMNS if columns is None else tuple(columns)
+    ddl(POINT_TYPES, chosen)  # raises for unknown ones
+    places, _ = _draw(rows, seed, clusters, 1)
+    made = {
+        "id": pa.array(np.arange(rows), pa.int32()),
+        "ts": pa.array(FIRST_POINT + np.arange(rows).astype("timedelta64[ms]")),
+        **dict(zip("xyz", np.ascontiguousarray(places.T), strict=True)),
+    }
+    return pa.table({column: made[column] for column in chosen})
+
+
+def point_labels(rows: int, seed: int, clusters: int = 8) -> NDArray[np.int64]:
+    """Return the hidden labels, 0 to clusters - 1, of `generate_points` with the same arguments; by id."""
+    return _draw(rows, seed, clusters, 1)[1]
+
+
+def reference_points(rows: int, seed: int, clusters: int = 8) -> pa.Table:
+    """Return the classifier's reference set: `rows` other points of the same clusters, as x, y, z, label."""
+    places, labels = _draw(rows, seed, clusters, 2)
+    return pa.table({**dict(zip("xyz", np.ascontiguousarray(places.T), strict=True)), "label": labels.astype(np.int32)})
+
+
+def _draw(rows: int, seed: int, clusters: int, stream: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Points (rows x 3, three digits) and their clusters. Clusters depend on the seed alone, draws on `stream` too."""
+    shape = np.random.default_rng([seed, clusters, 0])
+    centres = shape.uniform(0.0, BOX, (clusters, 3))
+    spreads = shape.uniform(3.0, 9.0, clusters)
+    weights = shape.dirichlet(np.full(clusters, 4.0))
+    rng = np.random.default_rng([seed, clusters, stream])
+    labels = rng.choice(clusters, rows, p=weights)
+    return np.round(centres[labels] + rng.normal(size=(rows, 3)) * spreads[labels, None], 3), labels

@@ -1,4 +1,4 @@
-"""Measured accuracies beside those planned for the same time."""
+"""Criteria that every recorded run is judged by."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from qod_magics.recordings.accuracy_errors import _planned, _window, accuracy_errors
+from qod_magics.recordings.criteria import _planned, _window, accuracy_errors
 from tests.recordings.taxi_drives import records, taxi_drives
 
 

@@ -1,4 +1,4 @@
-"""JSON files and JSON objects: what is read into a dataclass, and what is refused in one line."""
+"""Objects from JSON, with errors that name the field."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.data.objects import read_json, read_object
+from qod_magics.data.fields import read_json, read_object
 from qod_magics.errors import ScenarioError
 
 

@@ -1,0 +1,254 @@
+"""The criteria that every recorded run is judged by: replayed plans, minimum accuracies, exact row counts. Pure.
+
+`Judged` is a recorded run with what its criteria share. `plan_difference` compares a recorded plan with a replayed one,
+`accuracy_errors` measured accuracies with planned ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qod_magics.controller.record import Record, Records
+from qod_magics.core.freshness import window_of
+from qod_magics.core.plan_json import plan_to_json
+from qod_magics.core.policy import Policy, StagedPolicy
+from qod_magics.policies import PAPER_POLICY
+from qod_magics.policies import policy as policy_named
+from qod_magics.recordings.cycles import paused_after
+from qod_magics.recordings.phases import Phase, phases, queries, seconds, settled, sources, streams
+
+ACCURACY_TOLERANCE = 0.02  #: fraction of 1: sampling noise of one cycle
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """A criterion and its outcome."""
+
+    name: str
+    passed: bool
+    detail: str  #: the numbers, in one line
+
+
+def format_verdict(criteria: Iterable[Criterion]) -> str:
+    """One line per criterion: "PASS name: detail" or "FAIL name: detail"."""
+    return "\n".join(f"{'PASS' if c.passed else 'FAIL'} {c.name}: {c.detail}" for c in criteria)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A recording with the derived data that the criteria share."""
+
+    records: Records
+    at: tuple[float, ...]
+    phases: tuple[Phase, ...]
+    settled: Mapping[Phase, tuple[int, ...]]
+
+    @property
+    def settled_records(self) -> Iterator[tuple[Phase, int, Record]]:
+        """Each settled record with its phase and its index."""
+        for phase, indices in self.settled.items():
+            for index in indices:
+                yield phase, index, self.records[index]
+
+    @property
+    def unsettled(self) -> tuple[Phase, ...]:
+        """The phases without a settled record. Of several with one name, attempts at a load, the last one counts."""
+        last = {phase.name: phase for phase in self.phases}
+        return tuple(phase for phase, indices in self.settled.items() if not indices and last[phase.name] is phase)
+
+    def where(self, phase: Phase, index: int) -> str:
+        """Return where a record is, in words: "at 12 s in calm"."""
+        return f"at {self.at[index]:.0f} s{_in(phase)}"
+
+    @classmethod
+    def of(cls, records: Records, settle_s: float) -> Judged:
+        """`settle_s`: seconds after a phase's start or a disturbance by which the cluster must have settled."""
+        every = phases(records)
+        parts = tuple(phase for phase in every if phase.name) or every  # before its first phase a run starts up
+        return cls(records, seconds(records), parts, {p: settled(records, p, settle_s) for p in parts})
+
+
+def _in(phase: Phase) -> str:
+    return f" in {phase.name}" if phase.name else ""
+
+
+def never_settled(parts: Sequence[Phase]) -> str:
+    """Return a sentence that names the phases without a settled cycle, or nothing."""
+    if not parts:
+        return ""
+    return f"; no settled cycle in {', '.join(part.name or 'the run' for part in parts)}"
+
+
+def plan_difference(expected: Mapping[str, Any], recorded: Mapping[str, Any]) -> tuple[float, str]:
+    """Return the largest numeric difference and its key; infinite where the plans differ in more than a number.
+
+    Additional keys of the recording are not the policy's and are ignored.
+    """
+    worst = (0.0, "")
+    for key, value in expected.items():
+        if key not in recorded:
+            return float("inf"), key
+        other = recorded[key]
+        if key == "non_drop":
+            value, other = _by_edge(value), _by_edge(other)
+        difference = _difference(value, other)
+        if difference > worst[0]:
+            worst = (difference, key)
+    return worst
+
+
+def _by_edge(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    return {f"{row['from'] or ''}>{row['to']}": row["d"] for row in rows}
+
+
+def _difference(one: Any, other: Any) -> float:
+    if isinstance(one, bool) or isinstance(other, bool):
+        return 0.0 if one is other else float("inf")
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return abs(one - other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping) and one.keys() == other.keys():
+        return max((_difference(one[key], other[key]) for key in one), default=0.0)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        return max((_difference(a, b) for a, b in zip(one, other, strict=True)), default=0.0)
+    return 0.0 if one == other else float("inf")
+
+
+def accuracy_errors(records: Records, *, by_rates: bool = False) -> list[tuple[int, str, float]]:
+    """(index of the record, source, absolute error): measured against planned accuracies.
+
+    Measured is the share of the rows read that was kept; with `by_rates`, and where that is not recorded, the current
+    accuracy of Stream Economics (Eqs. 3.4 and 3.5), rows/s kept / rows/s that arrive, which is higher while a backlog
+    is drained. It is measured over the `window` of the instances (seconds since the epoch) and compared with the mean,
+    over that window, of the plans in force, each from when its dials were set; in a recording without windows, with the
+    last applied plan.
+    """
+    errors: list[tuple[int, str, float]] = []
+    in_force: list[tuple[float, Mapping[str, float]]] = []  #: (since, desired accuracies), in order
+    for index, record in enumerate(records):
+        if record.repeated:
+            continue
+        for source in sources(record):
+            planned = _planned(source, in_force, _window(record, source))
+            kept = None if by_rates else record.measured.accuracy.get(source)
+            measured = record.current_accuracy.get(source) if kept is None else kept
+            if measured is not None and planned is not None:
+                errors.append((index, source, abs(measured - planned)))
+        if record.applied:
+            in_force.append((record.at.timestamp() + record.applied_s, record.plan.desired))
+    return errors
+
+
+def _window(record: Record, task: str) -> tuple[float, float] | None:
+    """Return the window that the instances of a task were measured over, seconds since the epoch; None if not
+    recorded."""
+    windows = [window_of(instance) for instance in record.snapshot.instances if instance.task == task]
+    known = [window for window in windows if window is not None]
+    if not known or len(known) < len(windows):
+        return None
+    return min(begin for begin, _ in known), max(end for _, end in known)
+
+
+def _planned(
+    task: str, in_force: Sequence[tuple[float, Mapping[str, float]]], window: tuple[float, float] | None
+) -> float | None:
+    """Return the accuracy planned for a task over a window, None where no plan for it was in force throughout."""
+    if window is None or window[1] <= window[0]:
+        return in_force[-1][1].get(task) if in_force else None
+    start, end = window
+    total = seconds_covered = 0.0
+    for position, (since, desired) in enumerate(in_force):
+        until = in_force[position + 1][0] if position + 1 < len(in_force) else float("inf")
+        shared = min(until, end) - max(since, start)
+        if shared > 0 and task in desired:
+            total += shared * desired[task]
+            seconds_covered += shared
+    return total / seconds_covered if seconds_covered > 0.99 * (end - start) else None
+
+
+PLAN_TOLERANCE = 1e-9
+
+
+def plans_replayed(run: Judged, policy: str | None) -> Criterion:
+    """Replay: the recorded plan is what the policy gives for the recorded snapshot."""
+    name = "every plan is what the policy gives for its snapshot"
+    states: dict[str, Any] = {}
+    paused: frozenset[str] = frozenset()
+    worst, wrong, replayed, first = 0.0, 0, 0, ""
+    for index, record in enumerate(run.records):
+        paused = paused_after(paused, record.events)
+        made_by = policy or record.policy or PAPER_POLICY
+        if policy is None and any(event.kind == "policy" for event in record.events):  # it began without a state
+            states.pop(made_by, None)
+        if record.repeated:
+            continue
+        replayed += 1
+        plan, states[made_by] = _pausing(policy_named(made_by), paused).decide(record.snapshot, states.get(made_by))
+        current = record.current_accuracy  # not part of the decision
+        difference, key = plan_difference(plan_to_json(plan, current), plan_to_json(record.plan, current))
+        if difference > PLAN_TOLERANCE:
+            wrong += 1
+            first = first or f", first at {run.at[index]:.0f} s in {key}"
+        worst = max(worst, difference)
+    shown = "not the same decision" if worst == float("inf") else f"largest difference {worst:.1e}"
+    shown = "no difference" if worst == 0 else shown
+    return Criterion(
+        name, wrong == 0, f"{replayed - wrong} of {replayed} plans of {' and '.join(states)}, {shown}{first}"
+    )
+
+
+def _pausing(policy: Policy, stages: Collection[str]) -> Policy:
+    """The policy with those of its stages paused that are among these."""
+    if isinstance(policy, StagedPolicy):
+        for stage in policy.stage_names:
+            policy = policy.pausing(stage, stage in stages)
+    return policy
+
+
+def minimums_kept(run: Judged) -> Criterion:
+    """Return the restriction of every query: at least its minimum accuracy."""
+    name = "every query keeps its minimum accuracy once settled"
+    margins = [
+        (accuracy - query.min_accuracy, accuracy, query, run.where(phase, index))
+        for phase, index, record in run.settled_records
+        for name, query in queries(record).items()
+        if (accuracy := record.measured.accuracy.get(name)) is not None
+    ]
+    gaps = never_settled(run.unsettled)
+    if not margins:
+        return Criterion(name, False, f"no measured accuracy in a settled cycle{gaps}")
+    margin, accuracy, query, where = min(margins, key=lambda found: found[0])
+    detail = f"worst {query.id} {accuracy:.3f} of at least {query.min_accuracy:.3f} {where}; {len(margins)} values"
+    return Criterion(name, margin >= -ACCURACY_TOLERANCE and not gaps, detail + gaps)
+
+
+def rows_accounted_for(run: Judged) -> Criterion:
+    """Every row is accounted for: arrived = processed + dropped + waiting + unreported, exactly."""
+    name = "every row is accounted for"
+    lost, checked, rows = False, 0, 0
+    named: set[str] = set()
+    for index, record in enumerate(run.records):
+        lost = lost or any(event.kind == "task-manager-lost" for event in record.events)
+        for edge, count in record.measured.counts.items():
+            checked += 1
+            named.add(edge)
+            missing = count.arrived - count.processed - count.dropped - count.waiting - count.unreported
+            where = f"{edge} at {run.at[index]:.0f} s"
+            if missing:
+                return Criterion(name, False, f"{where}: {count.arrived:,} rows arrived, {missing:,} not accounted for")
+            if min(count.processed, count.dropped, count.waiting, count.unreported) < 0:
+                return Criterion(name, False, f"{where}: a negative count")
+            if count.unreported and not lost:
+                why = "though no task manager was lost: deleted before they were read, or offsets that hold no row"
+                return Criterion(name, False, f"{where}: {count.unreported:,} rows unreported, {why}")
+    last = run.records[-1]
+    if not named and not sources(last):
+        return Criterion(name, False, "no stream ran")
+    absent = [edge for edge in (*sources(last), *streams(last)) if edge not in named]
+    if absent:
+        return Criterion(name, False, f"no counts of {', '.join(absent)}")
+    counts = next(found for record in reversed(run.records) if (found := record.measured.counts))
+    rows = sum(counts[source].arrived for source in sources(last) if source in counts)
+    detail = f"{checked:,} balances exact, over {len(named)} sources and streams; {rows:,} rows arrived at the sources"
+    return Criterion(name, True, detail)
