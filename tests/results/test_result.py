@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.results.result import Accuracy, Newest, from_json, to_json
+from qod_magics.results.result import Accuracy, Newest, NewestBatch, from_json, to_json
 from tests.results.rows import PER_ZONE, per_zone, result
 
 WINDOWS = [{"start": "a", "end": "b"}, {"start": "b", "end": "c"}]
@@ -94,3 +94,21 @@ def test_it_comes_back_from_json_as_it_was() -> None:
         again = from_json([json.loads(json.dumps(line)) for line in to_json(found, rows)])
         assert list(again.rows.values()) == rows
         assert replace(again, rows=found.rows) == found
+
+
+def test_of_a_whole_result_the_rows_of_the_newest_batch_stay_in_their_order() -> None:
+    newest = NewestBatch(("zone",))
+    newest.add([("10 a", 7, {"zone": 2}), ("10 a", 5, {"zone": 1}), ("10 a", 9, {"zone": 3})])
+    assert list(newest.snapshot().values()) == [{"zone": 1}, {"zone": 2}, {"zone": 3}]
+    before = newest.snapshot()
+    newest.add([("10 b", 2, {"zone": 1}), ("10 b", 3, {"zone": 2}), ("10 b", 3, {"zone": 2})])  # run again
+    assert list(newest.snapshot().values()) == [{"zone": 1}, {"zone": 2}]
+    newest.add([("20 b", 0, {"zone": 9})])
+    assert list(newest.snapshot().values()) == [{"zone": 9}]
+    newest.add([("15 b", 0, {"zone": 8})])  # a clock was set back
+    assert list(newest.rows.values()) == [{"zone": 8}]
+    assert len(before) == 3
+    assert newest.snapshot() is newest.snapshot()
+    unkeyed = NewestBatch(None)
+    unkeyed.add([("10 a", 1, {"n": 1}), ("10 a", 1, {"n": 1})])
+    assert len(unkeyed.rows) == 2
