@@ -17,9 +17,8 @@ from benchmarks.evaluation.hashing import STEPS, start_chain
 from benchmarks.evaluation.loads import Stage, booked, play
 from benchmarks.evaluation.readings import homes
 from qod_magics.controller.record import Record, Records
-from qod_magics.core.placement import Unplaced
 from qod_magics.core.policy import Policy, placer_of
-from qod_magics.core.runtime import Event
+from qod_magics.core.runtime import Event, Unplaced
 from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.kafka.topics import create_topics
 from qod_magics.policies.d_storm import DStorm

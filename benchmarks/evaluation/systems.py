@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.evaluation import day
 from benchmarks.evaluation.auto import compared
 from qod_magics.controller import Cycle
-from qod_magics.core.actions import Move
+from qod_magics.core.plan import Move
 from qod_magics.core.policy import Policy
 from qod_magics.policies import policy
 from qod_magics.policies.d_storm import DStorm, Parameters

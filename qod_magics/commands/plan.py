@@ -10,7 +10,7 @@ from io import TextIOWrapper
 from time import perf_counter
 from typing import Any, TextIO
 
-from qod_magics.core.accuracy import current_accuracy
+from qod_magics.core.load import current_accuracy
 from qod_magics.core.plan_json import plan_to_json
 from qod_magics.core.policy import Policy
 from qod_magics.core.snapshot_json import snapshot_from_json

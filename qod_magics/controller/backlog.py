@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 from operator import gt
 
+from qod_magics.core.columns import Keyed, column
 from qod_magics.core.dag import Dag
-from qod_magics.core.keyed import Keyed
 from qod_magics.core.optional import BACKLOG
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.table import column
 
 #: ordinary backlog between two reads, in periods of input: not drained
 ALLOWANCE_PERIODS = 0.2

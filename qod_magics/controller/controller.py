@@ -23,7 +23,7 @@ from qod_magics.controller.reaction import CHECKS, Rates
 from qod_magics.controller.recording import Recording
 from qod_magics.controller.sensor import Sensor
 from qod_magics.controller.worker import ThreadWorker, Worker
-from qod_magics.core.accuracy import current_accuracy
+from qod_magics.core.load import current_accuracy
 from qod_magics.core.plan import Edge, Plan, edge_name
 from qod_magics.core.policy import LearningPolicy, Policy, placer_of, reasons_of
 from qod_magics.core.runtime import Dials, Measured, Observation, PlacingRuntime, Runtime

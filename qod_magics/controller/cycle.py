@@ -8,9 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from qod_magics.controller.entry import Entry
-from qod_magics.core.actions import Refusal
-from qod_magics.core.plan import Edge, Plan
-from qod_magics.core.reasons import Reasons
+from qod_magics.core.plan import Edge, Plan, Refusal
+from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Dials, Event, Measured
 from qod_magics.core.snapshot import Snapshot, nothing
 
@@ -25,7 +24,7 @@ class Decision:
     dials: Dials  #: the settings that carry out the plan
     policy: str  #: the name of the policy
     policy_ms: float  #: time to decide, milliseconds
-    current_accuracy: Mapping[str, float]  #: by task, as measured (`core.accuracy`)
+    current_accuracy: Mapping[str, float]  #: by task, as measured (`core.load`)
     reasons: Reasons  #: the policy's, for the plan
     refused: tuple[Refusal, ...] = ()  #: actions of the plan that are not carried out
     by_hand: Collection[Edge] = frozenset()  #: the shedders that are held by hand

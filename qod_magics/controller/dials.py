@@ -6,8 +6,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from qod_magics.controller.backlog import Backlog, Limits, backlogs
+from qod_magics.core.columns import Keyed, Keys, differing, in_order
 from qod_magics.core.dag import Dag
-from qod_magics.core.keyed import Keyed, Keys, differing, in_order
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Dials, Measured
 from qod_magics.core.snapshot import Snapshot

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 
 from qod_magics.controller.cycle import Cycle, Decision
 from qod_magics.controller.entry import Entry
-from qod_magics.core.actions import Action, Fuse, Move, ReleaseNode, Scale, Stop, Unfuse
-from qod_magics.core.dag import queries_of
+from qod_magics.core.dag import queries_of, restrictions
 from qod_magics.core.fusion import fused_streams
-from qod_magics.core.plan import edge_name
+from qod_magics.core.plan import Action, Fuse, Move, ReleaseNode, Scale, Stop, Unfuse, edge_name
 from qod_magics.core.snapshot import Instance, Task
-from qod_magics.core.topology import restrictions
 from qod_magics.core.wording import counted, listed
 
 #: kinds of entries that explain the state of an instance or task manager

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from qod_magics.controller.backlog import Backlog, Limits
-from qod_magics.core.accuracy import FULL_ACCURACY
+from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Measured
 

@@ -16,7 +16,7 @@ from qod_magics.controller.narration import Said, narrate, narrate_event
 from qod_magics.controller.record import Record, record_of
 from qod_magics.controller.record_json import RESERVED, record_to_json
 from qod_magics.controller.recording import Recording
-from qod_magics.core.actions import Action, Refusal
+from qod_magics.core.plan import Action, Refusal
 from qod_magics.core.runtime import Event, refused
 from qod_magics.errors import QodError, UsageProblem
 

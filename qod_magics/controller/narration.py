@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 from qod_magics.controller.cycle import Cycle, Decision
 from qod_magics.controller.entry import Entry
-from qod_magics.core.actions import Action, AddNode, Fuse, Move, ReleaseNode, Scale, Unfuse
+from qod_magics.core.columns import Keyed, Keys, differing, in_order
 from qod_magics.core.dag import Dag
-from qod_magics.core.keyed import Keyed, Keys, differing, in_order
-from qod_magics.core.reasons import Reasons
+from qod_magics.core.plan import Action, AddNode, Fuse, Move, ReleaseNode, Scale, Unfuse
+from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot import Instance
 from qod_magics.core.wording import counted

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import assert_never
 
-from qod_magics.core.actions import (
+from qod_magics.core.columns import in_order
+from qod_magics.core.dag import Dag
+from qod_magics.core.fusion import fused_into
+from qod_magics.core.plan import (
     Action,
     AddNode,
     Fuse,
     Move,
+    Plan,
     Refusal,
     ReleaseNode,
     Scale,
@@ -17,10 +21,6 @@ from qod_magics.core.actions import (
     Stop,
     Unfuse,
 )
-from qod_magics.core.dag import Dag
-from qod_magics.core.fusion import fused_into
-from qod_magics.core.keyed import in_order
-from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.errors import QodError, nearest
 

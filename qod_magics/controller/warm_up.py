@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from qod_magics.core.actions import Scale
+from qod_magics.core.columns import Table, column
 from qod_magics.core.dag import minimums
-from qod_magics.core.plan import Plan
+from qod_magics.core.plan import Plan, Scale
 from qod_magics.core.runtime import Event, Observation
 from qod_magics.core.snapshot import Instance, Snapshot
-from qod_magics.core.table import Table, column
 from qod_magics.core.wording import counted
 
 #: events that name an instance that restarts where it is

@@ -84,7 +84,7 @@ class Manager(Protocol):
         """Where it runs."""
 
     def interests(self) -> tuple[Iterable[Task], Iterable[Channel]]:
-        """The tasks and channels that it needs to be measured."""
+        """Return the tasks and channels that it needs to be measured."""
 
     def receive(self, report: Report, now: int) -> None:
         """Take in a report at its arrival."""
@@ -109,7 +109,7 @@ class ChannelPolicy(Protocol):
         """Size of all buffers at the start."""
 
     def managers(self, graph: RuntimeGraph, constraints: Sequence[JobConstraint]) -> Sequence[Manager]:
-        """The managers, placed; none: nothing is changed while the job runs.
+        """Return the managers, placed; none: nothing is changed while the job runs.
 
         Raises:
             UsageProblem: a constraint that the job graph cannot have.

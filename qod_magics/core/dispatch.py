@@ -56,12 +56,13 @@ class Message:
 
 
 def channel_of(message: Message) -> int:
-    """The channel by which a message reaches its operator: the sending operator, or that of a client's stream."""
+    """Return the channel by which a message reaches its operator: the sending operator, or that of a client's
+    stream."""
     return message.sender if message.sender != CLIENT else stream_channel(message.source)
 
 
 def stream_channel(source: int) -> int:
-    """The channel of a client's stream: a number below CLIENT, so that it is no operator's."""
+    """Return the channel of a client's stream: a number below CLIENT, so that it is no operator's."""
     return CLIENT - 1 - source
 
 
@@ -136,7 +137,8 @@ class Dispatcher(Protocol):
         ...
 
     def made(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
-        """A message was made at a machine, or by a client (CLIENT): send it by `Forward`, now or after replies."""
+        """Return a message was made at a machine, or by a client (CLIENT): send it by `Forward`, now or after
+        replies."""
         ...
 
     def arrived(self, now: int, at: int, message: Message) -> Iterable[Instruction]:

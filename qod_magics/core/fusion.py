@@ -1,8 +1,12 @@
-"""The streams within a task: those that were fused, at which it can be parted."""
+"""Neighbouring tasks that could be one query, and the streams within fused tasks. Pure."""
 
 from __future__ import annotations
 
-from qod_magics.core.snapshot import Snapshot, Task
+from collections.abc import Collection, Mapping
+from typing import TypeAlias
+
+from qod_magics.core.optional import FUSABLE, RESTS, STATEFUL, is_running
+from qod_magics.core.snapshot import Instance, Snapshot, Task
 from qod_magics.core.wording import show
 from qod_magics.errors import SnapshotError
 
@@ -13,7 +17,7 @@ INSEPARABLE = "inseparable"
 
 
 def fused_streams(task: Task) -> tuple[tuple[str, str], ...]:
-    """The streams within a task, (from, to), inputs first. Raises a one-line SnapshotError for anything else."""
+    """Return the streams within a task, (from, to), inputs first. Raises a one-line SnapshotError for anything else."""
     return _streams(task, FUSED)
 
 
@@ -33,3 +37,57 @@ def _streams(task: Task, key: str) -> tuple[tuple[str, str], ...]:
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) and ">" in name for name in names):
         raise SnapshotError(f'tasks.{key}: {show(names)} is no list of streams; give names like "from>to"')
     return tuple((source, target) for source, _, target in (name.partition(">") for name in names))
+
+
+#: A stream between two tasks, (from, to).
+Pair: TypeAlias = tuple[str, str]
+
+#: CPU of one core: an instance uses no more.
+CORE = 100.0
+
+
+def neighbours(snapshot: Snapshot) -> tuple[Pair, ...]:
+    """The streams whose ends may be one query: by their declarations, with at most one that keeps state, each instance
+    with its counterpart on one task manager, in the same mode, and all of them running."""
+    tasks = {task.id: task for task in snapshot.tasks}
+    found = [task for task in snapshot.tasks if FUSABLE.of(task) and len(task.upstream) == 1]
+    if not found:
+        return ()
+    of = _in_order(snapshot)
+    return tuple(
+        (task.upstream[0], task.id)
+        for task in found
+        if not (STATEFUL.of(task) and STATEFUL.of(tasks[task.upstream[0]]))
+        and _side_by_side(of.get(task.upstream[0], []), of.get(task.id, []))
+    )
+
+
+def within_a_core(pairs: Collection[Pair], snapshot: Snapshot, needs: Mapping[str, float]) -> tuple[Pair, ...]:
+    """Of these `neighbours`, those whose query would need no more CPU than the core that an instance can use: a larger
+    one would part again at once. `needs`: by instance, CPU in % of one core."""
+    if not pairs:
+        return ()
+    of = _in_order(snapshot)
+    return tuple(
+        (source, target)
+        for source, target in pairs
+        if all(needs[one.id] + needs[other.id] <= CORE for one, other in zip(of[source], of[target], strict=True))
+    )
+
+
+def _side_by_side(first: list[Instance], second: list[Instance]) -> bool:
+    """Return whether each instance runs beside its counterpart."""
+    return 0 < len(first) == len(second) and all(
+        one.task_manager == other.task_manager
+        and one.extra.get("mode") == other.extra.get("mode")
+        and not any(each.warming_up or not is_running(each) or RESTS.of(each) is not None for each in (one, other))
+        for one, other in zip(first, second, strict=True)
+    )
+
+
+def _in_order(snapshot: Snapshot) -> dict[str, list[Instance]]:
+    """By task, its instances in the order of their numbers."""
+    of: dict[str, list[Instance]] = {}
+    for instance in sorted(snapshot.instances, key=lambda each: (len(each.id), each.id)):
+        of.setdefault(instance.task, []).append(instance)
+    return of

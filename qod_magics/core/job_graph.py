@@ -86,18 +86,18 @@ class JobGraph:
         return {(edge.sender, edge.receiver): edge for edge in self.edges}
 
     def edge(self, sender: str, receiver: str) -> JobEdge:
-        """The edge between two vertices. Raises UsageProblem if there is none."""
+        """Return the edge between two vertices. Raises UsageProblem if there is none."""
         found = self._by_ends.get((sender, receiver))
         if found is None:
             raise UsageProblem(f"no edge leads from {show(sender)} to {show(receiver)}: name consecutive job vertices")
         return found
 
     def is_source(self, vertex: str) -> bool:
-        """Whether no edge leads to the vertex."""
+        """Return whether no edge leads to the vertex."""
         return all(edge.receiver != vertex for edge in self.edges)
 
     def is_sink(self, vertex: str) -> bool:
-        """Whether no edge leaves the vertex."""
+        """Return whether no edge leaves the vertex."""
         return all(edge.sender != vertex for edge in self.edges)
 
 
@@ -128,7 +128,7 @@ class RuntimeGraph:
         return {v: tuple(Task(v, i) for i in range(len(self.workers[v]))) for v in self.job.vertices}
 
     def tasks(self, vertex: str) -> tuple[Task, ...]:
-        """The tasks of a job vertex."""
+        """Return the tasks of a job vertex."""
         return self._tasks[vertex]
 
     def worker(self, task: Task) -> str:
@@ -136,30 +136,30 @@ class RuntimeGraph:
         return self.workers[task.vertex][task.number]
 
     def receivers(self, task: Task, vertex: str) -> tuple[Task, ...]:
-        """The tasks of `vertex` that a channel leads to from `task`."""
+        """Return the tasks of `vertex` that a channel leads to from `task`."""
         tasks = self._tasks[vertex]
         return tasks if self.job.edge(task.vertex, vertex).pattern == "all-to-all" else (tasks[task.number],)
 
     def senders(self, task: Task, vertex: str) -> tuple[Task, ...]:
-        """The tasks of `vertex` that a channel leads from to `task`."""
+        """Return the tasks of `vertex` that a channel leads from to `task`."""
         tasks = self._tasks[vertex]
         return tasks if self.job.edge(vertex, task.vertex).pattern == "all-to-all" else (tasks[task.number],)
 
     def channels(self, sender: str, receiver: str) -> int:
-        """The number of channels of a job edge."""
+        """Return the number of channels of a job edge."""
         edge, count = self.job.edge(sender, receiver), len(self.workers[sender])
         return count * len(self.workers[receiver]) if edge.pattern == "all-to-all" else count
 
     def incoming(self, task: Task) -> int:
-        """The number of channels that lead to a task, of all job edges."""
+        """Return the number of channels that lead to a task, of all job edges."""
         return sum(len(self.senders(task, e.sender)) for e in self.job.edges if e.receiver == task.vertex)
 
     def outgoing(self, task: Task) -> int:
-        """The number of channels that leave a task, of all job edges."""
+        """Return the number of channels that leave a task, of all job edges."""
         return sum(len(self.receivers(task, e.receiver)) for e in self.job.edges if e.sender == task.vertex)
 
     def all_channels(self) -> Iterator[Channel]:
-        """Every channel."""
+        """Yield every channel."""
         for edge in self.job.edges:
             for sender in self._tasks[edge.sender]:
                 for receiver in self.receivers(sender, edge.receiver):
@@ -198,7 +198,7 @@ class JobSequence:
         return cls(tuple(path), not _EDGE.fullmatch(elements[0]), not was_edge)
 
     def is_element(self, position: int) -> bool:
-        """Whether the vertex at a position of the path is an element, and not only an end of an edge."""
+        """Return whether the vertex at a position of the path is an element, and not only an end of an edge."""
         if position == 0 and not self.begins_with_task:
             return False
         return self.ends_with_task or position != len(self.path) - 1

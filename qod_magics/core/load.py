@@ -1,17 +1,73 @@
-"""The measured load as arrays: instances by position, CPU of tasks, CPU available on task managers."""
+"""Which instances run where, the measured load as arrays, and the current accuracy of tasks. Pure."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import compress
 from math import fsum
+from typing import Any
 
-from qod_magics.core.hosting import Hosting
+from qod_magics.core.columns import Keyed, column
+from qod_magics.core.dag import Dag, Topology
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.table import column
-from qod_magics.core.topology import Topology
+
+
+@dataclass(frozen=True)
+class Hosting:
+    """Instances, tasks and task managers by their positions in the snapshot. Built in O(n log n) for n instances."""
+
+    topology: Topology  #: of the tasks
+    declared: list[Sequence[Any]]  #: the columns that determine it
+    task_of: list[int]  #: by instance: its task
+    manager_of: list[int]  #: by instance: its task manager
+    first: list[int]  #: by task: its first instance
+    others: list[int]  #: the instances that are not the first of their task
+    width: list[int]  #: by task: how many instances
+    by_id: list[int]  #: the instances in the order of their ids, which settles ties
+    hosted: list[list[int]]  #: by task manager: its instances, in the order of their ids
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, topology: Topology, last: Hosting | None = None) -> Hosting:
+        """That of a valid snapshot; `last` itself if it is the same. `topology` is that of the snapshot's tasks."""
+        names = column(snapshot.task_managers, "id")
+        ids, tasks, managers = (column(snapshot.instances, name) for name in ("id", "task", "task_manager"))
+        found = [names, ids, tasks, managers]
+        if last is not None and last.topology is topology and last.declared == found:
+            return last
+        task_of = list(map(topology.position.__getitem__, tasks))
+        manager_of = list(map({name: m for m, name in enumerate(names)}.__getitem__, managers))
+        width = [0] * len(topology.position)
+        first = [0] * len(width)
+        others = []
+        for i, t in enumerate(task_of):
+            if width[t]:
+                others.append(i)
+            else:
+                first[t] = i
+            width[t] += 1
+        by_id = sorted(range(len(ids)), key=ids.__getitem__)
+        hosted: list[list[int]] = [[] for _ in names]
+        for i in by_id:
+            hosted[manager_of[i]].append(i)
+        return cls(topology, found, task_of, manager_of, first, others, width, by_id, hosted)
+
+    @cached_property
+    def by_priority(self) -> Mapping[int, Mapping[int, list[int]]]:
+        """p(t) -> task manager -> the tasks of its instances with it, in the order of the instances' ids."""
+        return self.grouped(self.by_id)
+
+    def grouped(self, instances: Sequence[int]) -> Mapping[int, Mapping[int, list[int]]]:
+        """The same for these instances alone, in their order."""
+        groups: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        task_of, manager_of, priority = self.task_of, self.manager_of, self.topology.priority
+        for i in instances:
+            t = task_of[i]
+            groups[priority[t]][manager_of[i]].append(t)
+        return groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +84,7 @@ class Load:
 
     @classmethod
     def of(cls, snapshot: Snapshot, hosting: Hosting) -> Load:
-        """The load of a valid snapshot; `hosting` is that of its instances."""
+        """Return the load of a valid snapshot; `hosting` is that of its instances."""
         in_rates, loads = column(snapshot.instances, "in_rate"), column(snapshot.instances, "cpu")
         least_in_rate = [in_rates[i] for i in hosting.first]
         cpu = [loads[i] for i in hosting.first]
@@ -52,13 +108,13 @@ class Load:
 
 
 def load_of(snapshot: Snapshot, topology: Topology, hosting: Hosting | None = None) -> Load:
-    """The load of a valid snapshot, computed once per snapshot; do not change it. `topology` is that of its tasks,
-    `hosting` that of its instances where it is known."""
+    """Return the load of a valid snapshot, computed once per snapshot; do not change it. `topology` is that of its
+    tasks, `hosting` that of its instances where it is known."""
     return snapshot.derived("load", lambda: Load.of(snapshot, hosting or Hosting.of(snapshot, topology)))
 
 
 def warming_up(snapshot: Snapshot) -> Mapping[str, list[str]]:
-    """The instances that warm up, by task manager."""
+    """Return the instances that warm up, by task manager."""
     found: dict[str, list[str]] = {}
     if True not in column(snapshot.instances, "warming_up"):
         return found
@@ -74,8 +130,45 @@ def whole_cpu(cores: float) -> float:
 
 
 def total(loads: list[float]) -> float:
-    """The sum, correctly rounded, or infinity on overflow."""
+    """Return the sum, correctly rounded, or infinity on overflow."""
     try:
         return fsum(loads)
     except OverflowError:
         return float("inf")
+
+
+FULL_ACCURACY = 0.999  #: measured accuracy that counts as 1
+
+
+def current_accuracy(snapshot: Snapshot) -> Mapping[str, float]:
+    """curAc(t) by task of a valid snapshot: the share of its input that it reads, times the lowest curAc upstream."""
+    dag = Dag.of(snapshot)
+    return Keyed(dag.tasks, current_accuracies(snapshot, dag.topology))
+
+
+def current_accuracies(snapshot: Snapshot, topology: Topology) -> Sequence[float]:
+    """The same by task position, computed once per snapshot; do not change it. `topology` is that of its tasks.
+
+    Stream Economics, model items 2 and 3, Eqs. 3.4 and 3.5: the instance with the lowest input rate counts for a task.
+    """
+    return snapshot.derived("current accuracy", lambda: _measured(snapshot, topology))
+
+
+def _measured(snapshot: Snapshot, topology: Topology) -> list[float]:
+    load = load_of(snapshot, topology)
+    least_in_rate, width = load.least_in_rate, load.width
+    arriving = [rate or 0.0 for rate in column(snapshot.tasks, "external_rate")]
+    targets = map(topology.position.__getitem__, column(snapshot.streams, "target"))
+    for target, rate in zip(targets, column(snapshot.streams, "out_rate"), strict=True):
+        arriving[target] += rate
+    upstream = topology.upstream
+    due = [rate / n for rate, n in zip(arriving, width, strict=True)]  # rows/s each instance would read if it kept up
+    current = [least / rate if least < rate else 1.0 for least, rate in zip(least_in_rate, due, strict=True)]
+    for t in topology.order:
+        if upstream[t]:
+            above = 1.0
+            for source in upstream[t]:
+                if current[source] < above:
+                    above = current[source]
+            current[t] *= above
+    return current

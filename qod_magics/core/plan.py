@@ -1,20 +1,103 @@
-"""A policy's plan."""
+"""A policy's plan: accuracies, and what it does to a cluster besides shedding. Pure.
+
+Actions are instructions to the runtime, each with its reason. A runtime lists the kinds it carries out
+(`Runtime.supports`); the others are refused, with an event. Two actions that differ only in their reason are equal.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
-from qod_magics.core.actions import Action, Move, Stop
 from qod_magics.core.optional import BACKLOG
 from qod_magics.core.snapshot import Snapshot, nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Stop an instance at the end of its batch and start it on another task manager, from the same offsets."""
+
+    instance: str
+    to: str  #: a task manager
+    why: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop an instance where it runs."""
+
+    instance: str
+    why: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Run a task as this many instances: more are started, or the last ones stop, and its partitions are dealt anew."""
+
+    task: str
+    parallelism: int
+    to: tuple[str, ...] = ()  #: task managers of the instances added, in their order; (): where the policy places them
+    why: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AddNode:
+    """Start a task manager."""
+
+    kind: str  #: one of those that the cluster can start
+    why: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseNode:
+    """Move the instances of a task manager to the others, then end it."""
+
+    id: str
+    why: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SetBatch:
+    """Start a task's micro-batches this far apart."""
+
+    task: str
+    seconds: float
+    why: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Fuse:
+    """Run both ends of a stream as one query, without Kafka between them."""
+
+    edge: tuple[str, str]  #: (from, to)
+    why: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Unfuse:
+    """Run both ends of a stream as separate queries."""
+
+    edge: tuple[str, str]  #: (from, to)
+    why: str = field(default="", compare=False)
+
+
+Action: TypeAlias = Move | Stop | Scale | AddNode | ReleaseNode | SetBatch | Fuse | Unfuse
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An action that is not carried out."""
+
+    action: Action
+    why: str  #: one clause
+
 
 Edge = tuple[str | None, str]  #: (from, to); from is None for the outside world
 
 
 def edge_name(edge: Edge) -> str:
-    """The name of its shedder: that of a source, or "from>to"."""
+    """Return the name of its shedder: that of a source, or "from>to"."""
     source, target = edge
     return target if source is None else f"{source}>{target}"
 
@@ -48,7 +131,7 @@ ALL_OF_IT_S = 1e9
 
 
 def keeping_all(snapshot: Snapshot, actions: tuple[Action, ...] = (), extra: Mapping[str, Any] | None = None) -> Plan:
-    """A plan of a policy that sheds nothing: accuracy 1 everywhere, no backlog thinned, and these actions."""
+    """Return a plan of a policy that sheds nothing: accuracy 1 everywhere, no backlog thinned, and these actions."""
     desired = {task.id: 1.0 for task in snapshot.tasks}
     edges = [(source, task.id) for task in snapshot.tasks for source in task.upstream or (None,)]
     whole = {BACKLOG.name: [ALL_OF_IT_S, ALL_OF_IT_S], **(extra or {})}

@@ -12,18 +12,19 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Any, Literal
 
-from qod_magics.core.actions import (
+from qod_magics.core.plan import (
     Action,
     AddNode,
+    Edge,
     Fuse,
     Move,
+    Plan,
     ReleaseNode,
     Scale,
     SetBatch,
     Stop,
     Unfuse,
 )
-from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.snapshot import NOTHING
 from qod_magics.core.wording import show
 from qod_magics.errors import SnapshotError
@@ -47,7 +48,7 @@ _OPTIONAL = ("to",)
 
 
 def plan_to_json(plan: Plan, current_accuracy: Mapping[str, float]) -> dict[str, Any]:
-    """The JSON form, `non_drop` as a list of {"from", "to", "d"}; `current_accuracy` by task, as measured."""
+    """Return the JSON form, `non_drop` as a list of {"from", "to", "d"}; `current_accuracy` by task, as measured."""
     ending = [action for action in plan.actions if isinstance(action, Move | Stop)]
     others = [action for action in plan.actions if not isinstance(action, Move | Stop)]
     return {
@@ -63,7 +64,7 @@ def plan_to_json(plan: Plan, current_accuracy: Mapping[str, float]) -> dict[str,
 
 
 def plan_from_json(obj: Any) -> Plan:
-    """The plan that a decoded JSON object describes; unknown keys go to `extra`.
+    """Return the plan that a decoded JSON object describes; unknown keys go to `extra`.
 
     Raises SnapshotError with one line that names the field, its value and what to do.
     """
@@ -87,7 +88,7 @@ def plan_from_json(obj: Any) -> Plan:
 
 
 def _moves_and_stops(fail: Any, place: Any) -> list[Action]:
-    """The instances in `fail`, then those in `place` alone: older recordings hold such moves."""
+    """Return the instances in `fail`, then those in `place` alone: older recordings hold such moves."""
     targets = {
         instance: _name(f"plan.place.{instance}", manager) for instance, manager in _object("plan.place", place).items()
     }

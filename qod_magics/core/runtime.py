@@ -1,16 +1,58 @@
-"""The protocol between the controller and a cluster: live Spark or simulator. The controller can't tell them apart."""
+"""The protocol between the controller and a cluster: live Spark or simulator. The controller can't tell them apart.
+
+A runtime asks a policy where instances without a task manager go (`Placer`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from operator import add
 from typing import Any, Protocol, runtime_checkable
 
-from qod_magics.core.actions import Action, Refusal
-from qod_magics.core.placement import Placer
-from qod_magics.core.plan import Edge, Plan
-from qod_magics.core.snapshot import Snapshot, nothing
+from qod_magics.core.optional import STANDBY
+from qod_magics.core.plan import Action, Edge, Plan, Refusal
+from qod_magics.core.snapshot import Instance, Snapshot, TaskManager, nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """An instance that needs a task manager."""
+
+    instance: str
+    task: str
+    estimate: float | None  #: its last CPU, % of one core
+    forbidden: frozenset[str]  #: task managers that it must not go to
+
+
+#: The unplaced, the task managers and the instances that run -> task manager by instance.
+Placer = Callable[[Sequence[Unplaced], Sequence[TaskManager], Sequence[Instance]], Mapping[str, str]]
+
+
+def takes_instances(manager: TaskManager) -> bool:
+    """Return whether instances may be placed there: it does not stand by.
+
+    Raises a one-line SnapshotError if `standby` is no number >= 0.
+    """
+    return not STANDBY.of(manager)
+
+
+def fewest_first(
+    unplaced: Sequence[Unplaced], managers: Sequence[TaskManager], running: Sequence[Instance]
+) -> Mapping[str, str]:
+    """Return a Placer for policies without one: each goes where the fewest instances run per core."""
+    hosted = {manager.id: 0 for manager in managers}
+    for instance in running:
+        if instance.task_manager in hosted:
+            hosted[instance.task_manager] += 1
+    placed = {}
+    for one in unplaced:
+        open_to_it = [manager for manager in managers if manager.id not in one.forbidden]
+        if open_to_it:
+            chosen = min(open_to_it, key=lambda manager: hosted[manager.id] / manager.cores).id
+            placed[one.instance] = chosen
+            hosted[chosen] += 1
+    return placed
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +66,7 @@ class Event:
     detail: Mapping[str, Any] = field(default_factory=nothing)  #: JSON values: instance, from, to, took_s, why ...
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form, as in a recording."""
+        """Return the JSON form, as in a recording."""
         return {"kind": self.kind, **self.detail}
 
 
@@ -46,7 +88,7 @@ class Count:
     implausible: int = 0  #: of those processed: rows with a time outside of the years 1 to 9999
 
     def __add__(self, other: Count) -> Count:
-        """The sum, as over two topics."""
+        """Return the sum, as over two topics."""
         return Count(*map(add, astuple(self), astuple(other)))
 
 
@@ -65,7 +107,7 @@ class Measured:
     extra: Mapping[str, Any] = field(default_factory=nothing)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form, as in a recording."""
+        """Return the JSON form, as in a recording."""
         return {
             "lag": dict(self.lag),
             "input_rate": dict(self.input_rate),

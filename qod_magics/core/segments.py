@@ -56,7 +56,7 @@ class ReplicationPolicy(Protocol):
     name: str  #: what `--policy` selects
 
     def decide(self, observation: Observation, state: Any) -> tuple[Round, Any]:
-        """The next layout, and the state for the next round; the first state is None.
+        """Return the next layout, and the state for the next round; the first state is None.
 
         The engine refuses (RuntimeError) to drop the last copy of a segment that queries may ask for.
         """

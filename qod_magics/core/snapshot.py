@@ -96,7 +96,7 @@ class Snapshot:
         return {}
 
     def derived(self, key: str, make: Callable[[], _Value]) -> _Value:
-        """A value computed from this snapshot alone, cached under `key`."""
+        """Return a value computed from this snapshot alone, cached under `key`."""
         found = self._derived
         if key not in found:
             found[key] = make()

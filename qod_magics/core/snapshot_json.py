@@ -16,7 +16,7 @@ _Row = TypeVar("_Row")
 
 
 def snapshot_from_json(obj: Any) -> Snapshot:
-    """The snapshot that a decoded JSON object describes, completely checked.
+    """Return the snapshot that a decoded JSON object describes, completely checked.
 
     Raises SnapshotError with one line that names the field (`tasks[2].min_accuracy`), its value and what to do.
     """
@@ -35,7 +35,7 @@ def snapshot_from_json(obj: Any) -> Snapshot:
 
 
 def snapshot_to_json(snapshot: Snapshot) -> dict[str, Any]:
-    """The JSON form of a snapshot: plain dicts and lists, ready for `json.dumps`."""
+    """Return the JSON form of a snapshot: plain dicts and lists, ready for `json.dumps`."""
     return {
         "task_managers": [
             {"id": manager.id, "cores": manager.cores, "cpu": manager.cpu, **manager.extra}

@@ -7,8 +7,8 @@ from itertools import compress
 from math import isfinite
 from typing import Any, Protocol
 
+from qod_magics.core.columns import column
 from qod_magics.core.snapshot import Snapshot, Task
-from qod_magics.core.table import column
 from qod_magics.core.wording import hint, show
 from qod_magics.errors import SnapshotError
 
@@ -51,7 +51,7 @@ _DECLARED = {
 
 
 def _is_same(snapshot: Snapshot, passed: Snapshot) -> bool:
-    """Whether the two differ in measured fields only."""
+    """Return whether the two differ in measured fields only."""
     pairs = (
         (column(getattr(snapshot, table), name), column(getattr(passed, table), name))
         for table, names in _DECLARED.items()
@@ -71,7 +71,7 @@ def _check_ids(table: str, rows: Sequence[_Named]) -> None:
 
 
 def _are_measures(values: Sequence[float]) -> bool:
-    """Whether all are finite numbers >= 0: a fast check before the one that words errors. False, too, if the sum
+    """Return whether all are finite numbers >= 0: a fast check before the one that words errors. False, too, if the sum
     overflows."""
     return isfinite(sum(values)) and min(values, default=0.0) >= 0
 

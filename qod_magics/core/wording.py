@@ -24,7 +24,7 @@ def show(value: Any) -> str:
 
 
 def hint(word: str, known: Iterable[str]) -> str:
-    """The nearest of the known names, as `nearest` words it, if that is short enough to help."""
+    """Return the nearest of the known names, as `nearest` words it, if that is short enough to help."""
     text = _printable(nearest(word, known))
     return text if len(text) <= LONGEST_HINT else ""
 
@@ -36,7 +36,7 @@ def listed(names: Sequence[str], separator: str = ", ") -> str:
 
 
 def counted(number: object, noun: str) -> str:
-    """A number of things: "1 instance", "3 instances"."""
+    """Return a number of things: "1 instance", "3 instances"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qod_magics.controller.record import Record, Records
-from qod_magics.core.freshness import window_of
+from qod_magics.core.optional import window_of
 from qod_magics.core.plan_json import plan_to_json
 from qod_magics.core.policy import Policy, StagedPolicy
 from qod_magics.policies import PAPER_POLICY

@@ -14,11 +14,10 @@ from qod_magics.controller.entry import Entry
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.narration import Said, narrate, narrate_event
 from qod_magics.controller.record import Record, Records
-from qod_magics.core.accuracy import FULL_ACCURACY
+from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.core.optional import stage_notes
 from qod_magics.core.plan import Plan
-from qod_magics.core.policy import Policy, StagedPolicy, reasons_of
-from qod_magics.core.reasons import Reasons, Unexplained
+from qod_magics.core.policy import Policy, Reasons, StagedPolicy, Unexplained, reasons_of
 from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.wording import listed

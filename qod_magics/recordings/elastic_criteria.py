@@ -5,9 +5,9 @@ Such a recording has the phases "calm", "doubled" (more than one task manager ca
 
 from __future__ import annotations
 
-from qod_magics.core.accuracy import FULL_ACCURACY
-from qod_magics.core.actions import AddNode, ReleaseNode
+from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY
+from qod_magics.core.plan import AddNode, ReleaseNode
 from qod_magics.recordings.criteria import Criterion, Judged, never_settled
 from qod_magics.recordings.phases import Phase, events, queries
 

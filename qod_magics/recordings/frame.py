@@ -12,11 +12,10 @@ from qod_magics.controller.entry import Entry
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.record import Record, Records
 from qod_magics.controller.record_json import instant
-from qod_magics.core.accuracy import FULL_ACCURACY
-from qod_magics.core.freshness import Freshness
 from qod_magics.core.fusion import fused_streams
-from qod_magics.core.node_states import node_states
-from qod_magics.core.optional import LATENCY_P50, MAX_LATENCY, MAX_PARALLELISM, OLDEST
+from qod_magics.core.load import FULL_ACCURACY
+from qod_magics.core.nodes import node_states
+from qod_magics.core.optional import LATENCY_P50, MAX_LATENCY, MAX_PARALLELISM, OLDEST, Freshness
 from qod_magics.core.plan import Edge, Plan, edge_name
 from qod_magics.core.runtime import MISFITS, Measured
 from qod_magics.core.snapshot import Instance, Task, TaskManager

@@ -11,7 +11,7 @@ from itertools import combinations
 from statistics import fmean
 
 from qod_magics.controller.record import Records
-from qod_magics.core.accuracy import FULL_ACCURACY
+from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.recordings.criteria import (
     ACCURACY_TOLERANCE,
     Criterion,

@@ -9,10 +9,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Protocol, TypeVar
 
-from qod_magics.core.actions import Refusal, ReleaseNode
-from qod_magics.core.node_states import NodeState
+from qod_magics.core.nodes import NodeState, Spare
+from qod_magics.core.plan import Refusal, ReleaseNode
 from qod_magics.core.runtime import refused
-from qod_magics.core.spares import Spare
 from qod_magics.errors import TaskManagerError
 from qod_magics.session.budget import LOCAL
 from qod_magics.session.pool import Await, Close, Instruction, Join, Node, Pool, StandBy, Start

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from qod_magics.core.node_states import NodeState
-from qod_magics.core.spares import Spare
+from qod_magics.core.nodes import NodeState, Spare
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.session.budget import CONNECT, LOCAL, Budget
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.streams.sink import ForEachBatch, KafkaTopic, Memory, Parquet
-from qod_magics.core.accuracy import FULL_ACCURACY
+from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.errors import ApplicationError, TaskManagerError
 from qod_magics.kafka.tail import Record, Tail
 from qod_magics.results import layout

@@ -9,11 +9,9 @@ from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from functools import partial
 
-from qod_magics.core.actions import Action, AddNode, Fuse, Move, Refusal, ReleaseNode, Scale, Unfuse
 from qod_magics.core.optional import PACE
-from qod_magics.core.placement import Placer, fewest_first
-from qod_magics.core.plan import Plan
-from qod_magics.core.runtime import Dials, Observation, refused
+from qod_magics.core.plan import Action, AddNode, Fuse, Move, Plan, Refusal, ReleaseNode, Scale, Unfuse
+from qod_magics.core.runtime import Dials, Observation, Placer, fewest_first, refused
 from qod_magics.errors import KafkaError, TaskManagerError, nearest
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import delete_topics

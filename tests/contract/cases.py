@@ -6,11 +6,10 @@ from math import sqrt
 
 import pytest
 
-from qod_magics.core.actions import AddNode, Fuse, Move, ReleaseNode, Scale, Unfuse
+from qod_magics.core.nodes import spares
 from qod_magics.core.optional import MAX_PARALLELISM
-from qod_magics.core.plan import Plan
+from qod_magics.core.plan import AddNode, Fuse, Move, Plan, ReleaseNode, Scale, Unfuse
 from qod_magics.core.runtime import Count, Dials, Observation
-from qod_magics.core.spares import spares
 from qod_magics.errors import QodError
 from tests.contract.harness import (
     LEFT,

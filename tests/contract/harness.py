@@ -10,8 +10,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from qod_magics.core.actions import Action, Move
-from qod_magics.core.plan import Edge, Plan
+from qod_magics.core.plan import Action, Edge, Move, Plan
 from qod_magics.core.runtime import Count, Dials, Event, Observation, Runtime
 from qod_magics.core.snapshot import Instance
 from qod_magics.core.validation import check_snapshot

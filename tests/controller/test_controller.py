@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from qod_magics.controller import Controller, InlineWorker, ManualClock, Recording, read
-from qod_magics.core.accuracy import current_accuracy
-from qod_magics.core.actions import AddNode, Move, Scale, Stop
-from qod_magics.core.plan import Plan
+from qod_magics.core.load import current_accuracy
+from qod_magics.core.plan import AddNode, Move, Plan, Scale, Stop
 from qod_magics.core.plan_json import plan_to_json
 from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json

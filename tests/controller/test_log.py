@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from qod_magics.controller import DecisionLog
-from qod_magics.core.actions import Move, ReleaseNode, Scale
 from qod_magics.core.optional import OPEN, TRUST
+from qod_magics.core.plan import Move, ReleaseNode, Scale
 from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot import Instance, Stream, Task
 from qod_magics.errors import UsageProblem

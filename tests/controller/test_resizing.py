@@ -10,8 +10,7 @@ import pytest
 
 from qod_magics.__main__ import main as run
 from qod_magics.controller import Cycle
-from qod_magics.core.actions import Action, AddNode, ReleaseNode, Scale
-from qod_magics.core.plan import Plan, keeping_all
+from qod_magics.core.plan import Action, AddNode, Plan, ReleaseNode, Scale, keeping_all
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies import policy, policy_names
 from qod_magics.simulator import SimulatedCluster, Simulation, simulate

@@ -6,8 +6,7 @@ import pytest
 
 from qod_magics.controller import warm_up
 from qod_magics.controller.warm_up import REACHED, WarmUp
-from qod_magics.core.actions import Move, Scale
-from qod_magics.core.plan import Plan
+from qod_magics.core.plan import Move, Plan, Scale
 from qod_magics.core.runtime import Event
 from tests.controller.scripted import chain, place, seen
 

@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from qod_magics.controller import ManualClock
-from qod_magics.core.actions import Action
-from qod_magics.core.plan import Plan
+from qod_magics.core.plan import Action, Plan
 from qod_magics.core.runtime import Dials, Measured, Observation
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 

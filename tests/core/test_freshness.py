@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.freshness import Freshness, is_moving, window_of
+from qod_magics.core.optional import Freshness, is_moving, window_of
 from qod_magics.core.snapshot import Instance
 from qod_magics.errors import SnapshotError
 

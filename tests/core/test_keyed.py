@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.keyed import Keyed, Keys, differing, in_order
+from qod_magics.core.columns import Keyed, Keys, differing, in_order
 
 VALUES = st.dictionaries(st.text(), st.integers(0, 3), max_size=6)
 

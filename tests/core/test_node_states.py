@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.core.node_states import NodeState, node_states, node_states_to_json
+from qod_magics.core.nodes import NodeState, node_states, node_states_to_json
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
 from qod_magics.errors import SnapshotError

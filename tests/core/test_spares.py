@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from qod_magics.core.nodes import Spare, is_elastic, spares, spares_to_json
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.spares import Spare, is_elastic, spares, spares_to_json
 from qod_magics.errors import SnapshotError
 
 

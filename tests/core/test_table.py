@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qod_magics.core.columns import Table, column
 from qod_magics.core.snapshot import NOTHING, Stream
-from qod_magics.core.table import Table, column
 
 STREAMS = st.lists(st.builds(Stream, st.text(), st.text(), st.floats(0.0, 1e9)), max_size=5).map(tuple)
 

@@ -9,8 +9,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from qod_magics.application.streams.stream import Mode
-from qod_magics.core.actions import Action, Fuse, Unfuse
-from qod_magics.core.plan import Plan
+from qod_magics.core.plan import Action, Fuse, Plan, Unfuse
 from qod_magics.core.runtime import Count, Dials
 from qod_magics.errors import QodError
 from qod_magics.session.session import Session

@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.actions import Action, AddNode, Move, ReleaseNode
-from qod_magics.core.node_states import NodeState, node_states
+from qod_magics.core.nodes import NodeState, node_states, spares
 from qod_magics.core.optional import BACKLOG
-from qod_magics.core.plan import Plan, keeping_all
+from qod_magics.core.plan import Action, AddNode, Move, Plan, ReleaseNode, keeping_all
 from qod_magics.core.runtime import Dials
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.spares import spares
 from qod_magics.errors import TaskManagerError
 from qod_magics.session.session import Session
 from tests.live.conftest import eventually, kafka_of, new_topic

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyspark.sql import functions as F
 
-from qod_magics.core.actions import Scale
 from qod_magics.core.optional import MAX_PARALLELISM, STATEFUL
-from qod_magics.core.plan import Plan
+from qod_magics.core.plan import Plan, Scale
 from qod_magics.core.runtime import Dials
 from qod_magics.errors import QodError
 from qod_magics.kafka.offsets import end_offsets

@@ -14,11 +14,9 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.actions import AddNode, Fuse, Move, ReleaseNode, Scale, Unfuse
-from qod_magics.core.node_states import NodeState, node_states
-from qod_magics.core.plan import Plan
+from qod_magics.core.nodes import NodeState, node_states, spares
+from qod_magics.core.plan import AddNode, Fuse, Move, Plan, ReleaseNode, Scale, Unfuse
 from qod_magics.core.runtime import Dials
-from qod_magics.core.spares import spares
 from qod_magics.errors import TaskManagerError
 from qod_magics.session.budget import CONNECT, LOCAL, Budget
 from qod_magics.session.nodes import SessionNodes

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from qod_magics.core.node_states import NodeState
-from qod_magics.core.spares import Spare
+from qod_magics.core.nodes import NodeState, Spare
 from qod_magics.errors import TaskManagerError
 from qod_magics.session.budget import CONNECT, LOCAL, Budget
 from qod_magics.session.pool import FIRST_WAIT_S, LONGEST_WAIT_S, Await, Close, Instruction, Join, Pool, StandBy, Start

@@ -13,8 +13,7 @@ from qod_magics.application.application import Application
 from qod_magics.application.tasks.task import TaskSpec, tasks
 from qod_magics.controller import Controller, ManualClock, Recording
 from qod_magics.controller.cycle import Cycle
-from qod_magics.core.actions import Action
-from qod_magics.core.plan import Plan
+from qod_magics.core.plan import Action, Plan
 from qod_magics.core.runtime import Dials, Measured, Observation
 from qod_magics.core.snapshot import Instance as Observed
 from qod_magics.core.snapshot import Snapshot, Stream, Task, TaskManager

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.node_states import NodeState
+from qod_magics.core.nodes import NodeState
 from qod_magics.errors import QodError, SetupError, TaskManagerError, UsageProblem
 from qod_magics.machine.cores import planned_cpus
 from qod_magics.session.budget import CONNECT, LOCAL, Budget

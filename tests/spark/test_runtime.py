@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from qod_magics.application.tasks.task import tasks
-from qod_magics.core.actions import Move
-from qod_magics.core.plan import Plan
+from qod_magics.core.plan import Move, Plan
 from qod_magics.core.runtime import Dials
 from qod_magics.errors import KafkaError, TaskManagerError
 from qod_magics.spark.cluster.books import Account

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
 
+from qod_magics.core.columns import column
 from qod_magics.core.dag import Dag
 from qod_magics.core.load import load_of
+from qod_magics.core.nodes import spares
 from qod_magics.core.optional import (
     BYTES,
     FIXED_CPU,
@@ -21,10 +23,8 @@ from qod_magics.core.optional import (
     PRICE,
     Field,
 )
-from qod_magics.core.placement import takes_instances
+from qod_magics.core.runtime import takes_instances
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
-from qod_magics.core.spares import spares
-from qod_magics.core.table import column
 from qod_magics.policies.d_storm.packing import share
 from qod_magics.policies.d_storm.problem import (
     DEFAULTS,

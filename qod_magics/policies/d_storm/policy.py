@@ -7,15 +7,13 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
-from qod_magics.core.actions import Action, AddNode, Fuse, Move, ReleaseNode, Unfuse
-from qod_magics.core.fusion import separable_streams
-from qod_magics.core.neighbours import CORE, neighbours, within_a_core
+from qod_magics.core.fusion import CORE, neighbours, separable_streams, within_a_core
+from qod_magics.core.nodes import spares
 from qod_magics.core.optional import PAUSED
-from qod_magics.core.placement import Unplaced, takes_instances
-from qod_magics.core.plan import Plan, keeping_all
-from qod_magics.core.reasons import Reasons
+from qod_magics.core.plan import Action, AddNode, Fuse, Move, Plan, ReleaseNode, Unfuse, keeping_all
+from qod_magics.core.policy import Reasons
+from qod_magics.core.runtime import Unplaced, takes_instances
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
-from qod_magics.core.spares import spares
 from qod_magics.policies.d_storm.observation import (
     Monitor,
     Observation,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from qod_magics.core.actions import Move
-from qod_magics.core.plan import Plan
-from qod_magics.core.reasons import SheddingNothing
+from qod_magics.core.plan import Move, Plan
+from qod_magics.core.policy import SheddingNothing
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.wording import listed
 from qod_magics.policies.d_storm.observation import State, Window, falls_behind, observed, usages
@@ -26,7 +25,7 @@ def trigger(state: State, window: Window, parameters: Parameters) -> str:
 
 
 class DStormReasons(SheddingNothing):
-    """The `core.reasons.Reasons` of a plan of D-Storm or a baseline, for the snapshot that it was decided on."""
+    """The `core.policy.Reasons` of a plan of D-Storm or a baseline, for the snapshot that it was decided on."""
 
     def __init__(self, snapshot: Snapshot, plan: Plan, policy: str) -> None:
         super().__init__(policy)
@@ -37,33 +36,33 @@ class DStormReasons(SheddingNothing):
         return f"reasons of a plan for {len(self.snapshot.tasks)} tasks"
 
     def task(self, id: str) -> Sequence[str]:
-        """See `core.reasons.Reasons`: what of it moves."""
+        """See `core.policy.Reasons`: what of it moves."""
         mine = {instance.id for instance in self.snapshot.instances if instance.task == id}
         moving = [f"{move.instance} to {move.to}" for move in self.plan.moves if move.instance in mine]
         return [*self.shedding([id]).values(), *([f"to be moved: {listed(moving)}"] if moving else [])]
 
     def supply(self, id: str) -> str:
-        """See `core.reasons.Reasons`: the packing's dimensions, CPU and where known memory."""
+        """See `core.policy.Reasons`: the packing's dimensions, CPU and where known memory."""
         node, load = self._nodes[id], self._loads.get(id, Demand(id, 0.0))
         words = f"{id} has {node.cpu:.1f} % of a core for its tasks, which need {load.cpu:.1f} % at the workload"
         return words if node.memory == float("inf") else f"{words}, and {load.memory:.0f} of {node.memory:.0f} MB"
 
     def task_manager(self, id: str) -> Sequence[str]:
-        """See `core.reasons.Reasons`: what goes there, and how full it is."""
+        """See `core.policy.Reasons`: what goes there, and how full it is."""
         coming = [a.instance for a in self.plan.actions if isinstance(a, Move) and a.to == id]
         usage = self._usage.get(id)
         found = [] if usage is None else [f"it is {usage:.0%} full by the resource that it has least of"]
         return [*found, *([f"told to go there: {listed(coming)}"] if coming else [])]
 
     def starved(self, id: str) -> str:
-        """See `core.reasons.Reasons`."""
+        """See `core.policy.Reasons`."""
         return (
             f"{self.supply(id)}; no packing of all instances was found, so the placement stays: add a task manager, "
             "or a task manager with more cores or memory"
         )
 
     def numbers(self, id: str) -> Mapping[str, float]:
-        """See `core.reasons.Reasons`: CPU of a task manager, % of one core, and its usage, a fraction of 1."""
+        """See `core.policy.Reasons`: CPU of a task manager, % of one core, and its usage, a fraction of 1."""
         load = self._loads.get(id, Demand(id, 0.0))
         return {"available": self._nodes[id].cpu, "needed": load.cpu, "usage": self._usage.get(id, 0.0)}
 

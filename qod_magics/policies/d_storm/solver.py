@@ -18,9 +18,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from qod_magics.core.actions import Move
 from qod_magics.core.load import whole_cpu
-from qod_magics.core.placement import Unplaced, takes_instances
+from qod_magics.core.plan import Move
+from qod_magics.core.runtime import Unplaced, takes_instances
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
 from qod_magics.policies.d_storm.observation import Observation, observed
 from qod_magics.policies.d_storm.packing import SLACK, Packing, pack

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Literal
 
-from qod_magics.core.actions import Action, Move
-from qod_magics.core.placement import Unplaced, takes_instances
-from qod_magics.core.plan import Plan, keeping_all
-from qod_magics.core.reasons import Reasons
+from qod_magics.core.plan import Action, Move, Plan, keeping_all
+from qod_magics.core.policy import Reasons
+from qod_magics.core.runtime import Unplaced, takes_instances
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
 from qod_magics.policies.d_storm.observation import observed
 from qod_magics.policies.d_storm.packing import SLACK

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from qod_magics.core.actions import Action
+from qod_magics.core.plan import Action
 from qod_magics.core.snapshot import nothing
 from qod_magics.policies.henge.utility import Parameters, Utility, did_harm, has_plateaued
 

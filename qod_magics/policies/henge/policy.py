@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from qod_magics.core.actions import Scale
-from qod_magics.core.freshness import is_moving
-from qod_magics.core.plan import Plan, keeping_all
-from qod_magics.core.reasons import Reasons, SheddingNothing
+from qod_magics.core.optional import is_moving
+from qod_magics.core.plan import Plan, Scale, keeping_all
+from qod_magics.core.policy import Reasons, SheddingNothing
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.wording import listed, show
@@ -167,7 +166,7 @@ def _has(utility: Utility) -> str:
 
 
 class HengeReasons(SheddingNothing):
-    """The `core.reasons.Reasons` of a plan of Henge."""
+    """The `core.policy.Reasons` of a plan of Henge."""
 
     def __init__(self, turn: Turn, parameters: Parameters, policy: str) -> None:
         super().__init__(policy)
@@ -178,17 +177,17 @@ class HengeReasons(SheddingNothing):
         return f"reasons of Henge for {len(self.turn.jobs)} jobs"
 
     def task(self, id: str) -> Sequence[str]:
-        """See `core.reasons.Reasons`: the job, its utility and what it was measured by; the task's busy fraction."""
+        """See `core.policy.Reasons`: the job, its utility and what it was measured by; the task's busy fraction."""
         job = next(name for name, tasks in self.turn.parts.items() if id in tasks)
         return [self._job(job), self._operator(job, id), self._search(), *self._skipped(job)]
 
     def task_manager(self, id: str) -> Sequence[str]:
-        """See `core.reasons.Reasons`: utility of the cluster, state and step."""
+        """See `core.policy.Reasons`: utility of the cluster, state and step."""
         congested = ["half of the task managers or more are congested"] if self.turn.congested else []
         return [self._search(), *congested]
 
     def numbers(self, id: str) -> Mapping[str, float]:
-        """See `core.reasons.Reasons`: utility W, its maximum W*, and their ratio in %."""
+        """See `core.policy.Reasons`: utility W, its maximum W*, and their ratio in %."""
         each = self.turn.utilities.values()
         return {
             "utility": sum(job.current for job in each),

@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from qod_magics.core.actions import Fuse, Move, Unfuse
-from qod_magics.core.freshness import is_running
-from qod_magics.core.fusion import separable_streams
-from qod_magics.core.neighbours import CORE, Pair, within_a_core
-from qod_magics.core.optional import PRICE, RESTS
-from qod_magics.core.placement import takes_instances
+from qod_magics.core.fusion import CORE, Pair, separable_streams, within_a_core
+from qod_magics.core.optional import PRICE, RESTS, is_running
+from qod_magics.core.plan import Fuse, Move, Unfuse
+from qod_magics.core.runtime import takes_instances
 from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.policies.d_storm.solver import Known, consolidation
 from qod_magics.policies.stack.stage import Demand, Lever, Proposal, View

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from qod_magics.core.actions import AddNode, ReleaseNode, Scale
-from qod_magics.core.neighbours import CORE
+from qod_magics.core.fusion import CORE
+from qod_magics.core.nodes import Spare, is_elastic, spares
 from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY, MAX_PARALLELISM, PRICE, STATEFUL
-from qod_magics.core.placement import takes_instances
+from qod_magics.core.plan import AddNode, ReleaseNode, Scale
+from qod_magics.core.runtime import takes_instances
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.spares import Spare, is_elastic, spares
 from qod_magics.core.wording import listed
 from qod_magics.policies.stack.stage import Demand, Lever, Proposal, View
 from qod_magics.policies.stack.under_way import subject

@@ -6,15 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from qod_magics.core.actions import Action, AddNode, Fuse, Move
-from qod_magics.core.neighbours import Pair, neighbours
+from qod_magics.core.fusion import Pair, neighbours
+from qod_magics.core.nodes import is_elastic
 from qod_magics.core.optional import PAUSED, STAGES, stage_notes
-from qod_magics.core.placement import Unplaced
-from qod_magics.core.plan import Plan
-from qod_magics.core.reasons import Reasons
-from qod_magics.core.runtime import Measured
+from qod_magics.core.plan import Action, AddNode, Fuse, Move, Plan
+from qod_magics.core.policy import Reasons
+from qod_magics.core.runtime import Measured, Unplaced
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
-from qod_magics.core.spares import is_elastic
 from qod_magics.core.wording import listed
 from qod_magics.errors import UsageProblem, nearest
 from qod_magics.policies.henge.guard import Reverted, Verdict, Waits
@@ -24,7 +22,7 @@ from qod_magics.policies.stream_economics.policy import LearningStreamEconomics
 
 
 class StackReasons:
-    """See `core.reasons.Reasons`."""
+    """See `core.policy.Reasons`."""
 
     def __init__(self, shedding: Reasons, plan: Plan) -> None:
         self._shedding = shedding
@@ -34,27 +32,27 @@ class StackReasons:
         return f"{self._shedding!r}, with {len(self._notes)} notes of stages"
 
     def shedding(self, tasks: Sequence[str]) -> Mapping[str, str]:
-        """See `core.reasons.Reasons`."""
+        """See `core.policy.Reasons`."""
         return self._shedding.shedding(tasks)
 
     def task(self, id: str) -> Sequence[str]:
-        """See `core.reasons.Reasons`; each stage with something to say is named."""
+        """See `core.policy.Reasons`; each stage with something to say is named."""
         return [*self._shedding.task(id), *self._stages()]
 
     def supply(self, id: str) -> str:
-        """See `core.reasons.Reasons`."""
+        """See `core.policy.Reasons`."""
         return self._shedding.supply(id)
 
     def task_manager(self, id: str) -> Sequence[str]:
-        """See `core.reasons.Reasons`."""
+        """See `core.policy.Reasons`."""
         return [*self._shedding.task_manager(id), *self._stages()]
 
     def starved(self, id: str) -> str:
-        """See `core.reasons.Reasons`."""
+        """See `core.policy.Reasons`."""
         return self._shedding.starved(id)
 
     def numbers(self, id: str) -> Mapping[str, float]:
-        """See `core.reasons.Reasons`."""
+        """See `core.policy.Reasons`."""
         return self._shedding.numbers(id)
 
     def _stages(self) -> list[str]:

@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from qod_magics.core.actions import Action, AddNode, Fuse, Move, ReleaseNode, Scale, SetBatch, Stop, Unfuse
+from qod_magics.core.columns import column
 from qod_magics.core.dag import Dag
-from qod_magics.core.freshness import has_failed
+from qod_magics.core.fusion import CORE, Pair
 from qod_magics.core.load import load_of
-from qod_magics.core.neighbours import CORE, Pair
-from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY, OLDEST, TRUST
-from qod_magics.core.placement import takes_instances
-from qod_magics.core.plan import Plan
+from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY, OLDEST, TRUST, has_failed
+from qod_magics.core.plan import Action, AddNode, Fuse, Move, Plan, ReleaseNode, Scale, SetBatch, Stop, Unfuse
+from qod_magics.core.runtime import takes_instances
 from qod_magics.core.snapshot import Snapshot, Task
-from qod_magics.core.table import column
 from qod_magics.policies.stream_economics.model.measures import known_requirements
 
 

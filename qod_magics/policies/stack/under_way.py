@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from qod_magics.core.actions import Action, AddNode, Fuse, Move, ReleaseNode, Scale, Stop, Unfuse
-from qod_magics.core.freshness import is_moving
 from qod_magics.core.fusion import fused_into
-from qod_magics.core.optional import MAX_LATENCY
-from qod_magics.core.placement import takes_instances
+from qod_magics.core.optional import MAX_LATENCY, is_moving
+from qod_magics.core.plan import Action, AddNode, Fuse, Move, ReleaseNode, Scale, Stop, Unfuse
+from qod_magics.core.runtime import takes_instances
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.henge.guard import GuardState, Proposal, Verdict, guard
 from qod_magics.policies.henge.jobs import maximum_utility

@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from qod_magics.core.actions import Action, ReleaseNode
-from qod_magics.core.placement import takes_instances
-from qod_magics.core.plan import Plan, keeping_all
-from qod_magics.core.reasons import Reasons, SheddingNothing
+from qod_magics.core.plan import Action, Plan, ReleaseNode, keeping_all
+from qod_magics.core.policy import Reasons, SheddingNothing
+from qod_magics.core.runtime import takes_instances
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.wording import show
 from qod_magics.errors import SnapshotError
@@ -124,7 +123,7 @@ class Elastic:
 
 
 class StelaReasons(SheddingNothing):
-    """The `core.reasons.Reasons` of a plan of Stela.
+    """The `core.policy.Reasons` of a plan of Stela.
 
     The actions of the plan carry those that they were chosen for, by mean rates; here are those of the snapshot alone.
     """
@@ -138,20 +137,20 @@ class StelaReasons(SheddingNothing):
         return f"reasons of a plan for {len(self.snapshot.tasks)} tasks"
 
     def task(self, id: str) -> Sequence[str]:
-        """See `core.reasons.Reasons`: its ETP, and whether it is congested."""
+        """See `core.policy.Reasons`: its ETP, and whether it is congested."""
         job = self._job
         flow = f"input {round(job.input(id))} rows/s, {round(job.processed[id])} of them read"
         state = "congested" if id in self._congested else "not congested"
         return [f"ETP {float(self._etp[id]):.0%} of {round(job.throughput)} rows/s", f"{state}: {flow}"]
 
     def task_manager(self, id: str) -> Sequence[str]:
-        """See `core.reasons.Reasons`: its ETPSum and its place among the others, the lowest of which goes first."""
+        """See `core.policy.Reasons`: its ETPSum and its place among the others, the lowest of which goes first."""
         sums = self._sums
         lower = sum(1 for other in sums.values() if other < sums[id])
         return [f"ETPSum {float(sums[id]):.2f}, lower on {lower} of {len(sums) - 1} others"]
 
     def numbers(self, id: str) -> Mapping[str, float]:
-        """See `core.reasons.Reasons`: ETPSum of a task manager."""
+        """See `core.policy.Reasons`: ETPSum of a task manager."""
         return {"etp_sum": float(self._sums[id])}
 
     @cached_property

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, Protocol
 
-from qod_magics.core.actions import Action, Move, ReleaseNode, Scale
+from qod_magics.core.plan import Action, Move, ReleaseNode, Scale
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.stela.etp import congested, etps
 from qod_magics.policies.stela.job import DEFAULT, Graph, Job, Options, Rate

@@ -5,7 +5,7 @@ The cycle is `policy.StreamEconomics.decide`; each other module holds one of its
 
 from __future__ import annotations
 
-from qod_magics.core.topology import restrictions
+from qod_magics.core.dag import restrictions
 from qod_magics.policies.stream_economics.model.propagation import actual_accuracy
 from qod_magics.policies.stream_economics.placing.scheduler import (
     UNKNOWN_ESTIMATE,

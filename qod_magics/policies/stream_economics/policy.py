@@ -6,17 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from qod_magics.core.actions import Action, Move, Stop
-from qod_magics.core.hosting import Hosting
-from qod_magics.core.keyed import Keyed, Keys
-from qod_magics.core.load import load_of
-from qod_magics.core.placement import Unplaced
-from qod_magics.core.plan import Plan
-from qod_magics.core.reasons import Reasons
-from qod_magics.core.runtime import Measured
+from qod_magics.core.columns import Keyed, Keys, column
+from qod_magics.core.dag import Declared, Topology, declared
+from qod_magics.core.load import Hosting, load_of
+from qod_magics.core.plan import Action, Move, Plan, Stop
+from qod_magics.core.policy import Reasons
+from qod_magics.core.runtime import Measured, Unplaced
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
-from qod_magics.core.table import column
-from qod_magics.core.topology import Declared, Topology, declared
 from qod_magics.policies.stream_economics.evidence.evidence import NO_EVIDENCE, Evidence
 from qod_magics.policies.stream_economics.learning.learning import learn
 from qod_magics.policies.stream_economics.model.measures import known_requirements, minimums, paper_requirements

@@ -8,11 +8,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from qod_magics.controller.clock import ManualClock
-from qod_magics.core.actions import Action, AddNode, Fuse, Move, Refusal, ReleaseNode, Scale, Unfuse
-from qod_magics.core.placement import Placer, fewest_first
-from qod_magics.core.plan import Edge, Plan
-from qod_magics.core.runtime import Dials, Observation, refused
-from qod_magics.core.spares import spares_to_json
+from qod_magics.core.nodes import spares_to_json
+from qod_magics.core.plan import Action, AddNode, Edge, Fuse, Move, Plan, Refusal, ReleaseNode, Scale, Unfuse
+from qod_magics.core.runtime import Dials, Observation, Placer, fewest_first, refused
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.simulator.rates.agenda import Agenda, Events
 from qod_magics.simulator.rates.engine import Engine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from qod_magics.core.actions import Fuse, Refusal, Unfuse
+from qod_magics.core.plan import Fuse, Refusal, Unfuse
 from qod_magics.core.runtime import refused
 from qod_magics.core.wording import listed
 from qod_magics.errors import TaskManagerError, nearest

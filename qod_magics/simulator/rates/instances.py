@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qod_magics.core.placement import Placer, Unplaced
+from qod_magics.core.runtime import Placer, Unplaced
 from qod_magics.core.snapshot import Instance, TaskManager
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.simulator.rates.agenda import Agenda, Events

@@ -10,12 +10,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from qod_magics.core.columns import Keyed, Keys, Table
 from qod_magics.core.fusion import FUSED
-from qod_magics.core.keyed import Keyed, Keys
 from qod_magics.core.optional import FUSABLE, MAX_LATENCY, MAX_PARALLELISM, MEMORY, PRICE, STATEFUL, UTILITY, Field
 from qod_magics.core.runtime import Count, Event, Measured, Observation
 from qod_magics.core.snapshot import NOTHING, Instance, Snapshot, Stream, Task, TaskManager
-from qod_magics.core.table import Table
 from qod_magics.simulator.rates.engine import Engine
 from qod_magics.simulator.rates.reports import Reports, Timed, Timing
 from qod_magics.simulator.rates.simulation import SimulatedTask, Simulation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from qod_magics.core.actions import Scale
+from qod_magics.core.plan import Scale
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.simulator.rates.agenda import Agenda, Events
 from qod_magics.simulator.rates.engine import NOWHERE, Engine

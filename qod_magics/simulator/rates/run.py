@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 
 from qod_magics.controller import Controller, Cycle, InlineWorker, ManualClock, Recording
-from qod_magics.core.placement import Unplaced
 from qod_magics.core.plan import Plan
-from qod_magics.core.policy import LearningPolicy, Policy, placer_of, reasons_of
-from qod_magics.core.reasons import Reasons
-from qod_magics.core.runtime import Dials, Measured
+from qod_magics.core.policy import LearningPolicy, Policy, Reasons, placer_of, reasons_of
+from qod_magics.core.runtime import Dials, Measured, Unplaced
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
 from qod_magics.policies import policy as policy_named
 from qod_magics.simulator.rates.cluster import SimulatedCluster

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from qod_magics.core.keyed import Keyed, Keys
+from qod_magics.core.columns import Keyed, Keys
 from qod_magics.core.plan import Edge
 from qod_magics.simulator.rates.components import joined
 from qod_magics.simulator.rates.simulation import MICRO_BATCH, SimulatedTask

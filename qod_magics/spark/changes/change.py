@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from qod_magics.core.actions import Action, Refusal
+from qod_magics.core.plan import Action, Refusal
 from qod_magics.core.runtime import refused
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.spark.cluster.cluster import Cluster

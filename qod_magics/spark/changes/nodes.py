@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from qod_magics.core.actions import Action, AddNode, Refusal, ReleaseNode
-from qod_magics.core.node_states import NodeState, node_states_to_json
+from qod_magics.core.nodes import NodeState, Spare, node_states_to_json, spares_to_json
+from qod_magics.core.plan import Action, AddNode, Refusal, ReleaseNode
 from qod_magics.core.runtime import Observation, refused
-from qod_magics.core.spares import Spare, spares_to_json
 from qod_magics.errors import QodError
 from qod_magics.spark.cluster.cluster import Cluster
 
@@ -68,6 +67,6 @@ class NodeActions:
 
 
 def with_nodes(seen: Observation, nodes: Nodes) -> Observation:
-    """The observation with what can be added, joins, stands by or leaves (`core.spares`, `core.node_states`)."""
+    """The observation with what can be added, joins, stands by or leaves (`core.nodes`, `core.nodes`)."""
     known = {**spares_to_json(nodes.spares()), **node_states_to_json(nodes.states())}
     return replace(seen, snapshot=replace(seen.snapshot, extra={**seen.snapshot.extra, **known}))

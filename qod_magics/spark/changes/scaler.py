@@ -19,7 +19,7 @@ from functools import partial
 
 from qod_magics.application import graph
 from qod_magics.application.tasks.task import TaskSpec
-from qod_magics.core.actions import Scale
+from qod_magics.core.plan import Scale
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.kafka.topics import grow_topics
 from qod_magics.spark.changes.change import begin_change, check_running, in_one_line, nothing_to_do

@@ -10,8 +10,7 @@ from typing import Any
 
 from qod_magics.core import snapshot as core
 from qod_magics.core.optional import BATCH_RATE, EVICTION, TRIGGER
-from qod_magics.core.placement import Placer, Unplaced
-from qod_magics.core.runtime import Event
+from qod_magics.core.runtime import Event, Placer, Unplaced
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.incomplete import Incomplete, late_text

@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qod_magics.core.freshness import Freshness
-from qod_magics.core.optional import LATENCY_P95
+from qod_magics.core.optional import LATENCY_P95, Freshness
 from qod_magics.core.runtime import Count, Event, Measured, Observation
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.spark.queries.meter import MeterReading

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from qod_magics.core.actions import AddNode, Move, ReleaseNode
-from qod_magics.core.plan import Plan
+from qod_magics.core.nodes import Spare, spares_to_json
+from qod_magics.core.plan import AddNode, Move, Plan, ReleaseNode
 from qod_magics.core.policy import Policy
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
-from qod_magics.core.spares import Spare, spares_to_json
 from qod_magics.core.validation import check_snapshot
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.actions import Move
 from qod_magics.core.optional import BYTES, STANDBY
+from qod_magics.core.plan import Move
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.d_storm.observation import observed
 from qod_magics.policies.d_storm.solver import Known, consolidation

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from qod_magics.controller import Cycle
-from qod_magics.core.actions import Fuse, Unfuse
 from qod_magics.core.fusion import FUSED
 from qod_magics.core.optional import PAUSED
+from qod_magics.core.plan import Fuse, Unfuse
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.d_storm.policy import DStorm, possible, to_fuse, to_separate
 from qod_magics.policies.d_storm.problem import Parameters

@@ -8,10 +8,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.actions import Move
 from qod_magics.core.optional import STANDBY
-from qod_magics.core.placement import Unplaced
+from qod_magics.core.plan import Move
 from qod_magics.core.policy import PlacingPolicy
+from qod_magics.core.runtime import Unplaced
 from qod_magics.core.snapshot import Instance, TaskManager
 from qod_magics.policies import policy
 from qod_magics.policies.d_storm.problem import Demand

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 
 from qod_magics.controller.plan_check import check_plan, refusals
-from qod_magics.core.actions import AddNode, Move, ReleaseNode
+from qod_magics.core.nodes import Spare
 from qod_magics.core.optional import INSTANCE_MEMORY, LATENCY_P50, MAX_LATENCY, MEMORY, PRICE, STANDBY
-from qod_magics.core.plan import Plan, keeping_all
+from qod_magics.core.plan import AddNode, Move, Plan, ReleaseNode, keeping_all
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.spares import Spare
 from qod_magics.policies import policy
 from qod_magics.policies.d_storm.policy import DStorm
 from tests.policies.d_storm.clusters import Cluster, Run

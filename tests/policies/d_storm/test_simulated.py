@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.actions import Move, ReleaseNode
+from qod_magics.core.plan import Move, ReleaseNode
 from qod_magics.simulator import Simulation
 from qod_magics.testing.runs import Watched, watch
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.actions import Fuse, Move, SetBatch, Unfuse
+from qod_magics.core.plan import Fuse, Move, SetBatch, Unfuse
 from qod_magics.policies.henge.guard import Allowed, GuardState, Proposal, Reverted, Waits, guard
 from qod_magics.policies.henge.utility import Parameters, Utility
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 
 from qod_magics.controller.plan_check import check_plan
-from qod_magics.core.actions import Scale
 from qod_magics.core.optional import (
     BUSY,
     LATENCY_P95,
@@ -21,7 +20,7 @@ from qod_magics.core.optional import (
     STANDBY,
     UTILITY,
 )
-from qod_magics.core.plan import Plan, keeping_all
+from qod_magics.core.plan import Plan, Scale, keeping_all
 from qod_magics.core.policy import ExplainingPolicy, LearningPolicy
 from qod_magics.core.runtime import Count, Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager

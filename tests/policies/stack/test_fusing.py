@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.actions import Fuse, Move, Unfuse
-from qod_magics.core.fusion import FUSED, INSEPARABLE, fused_streams
-from qod_magics.core.neighbours import neighbours, within_a_core
-from qod_magics.core.plan import keeping_all
+from qod_magics.core.fusion import FUSED, INSEPARABLE, fused_streams, neighbours, within_a_core
+from qod_magics.core.plan import Fuse, Move, Unfuse, keeping_all
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from qod_magics.core.actions import AddNode, Move, Scale
-from qod_magics.core.plan import keeping_all
+from qod_magics.core.plan import AddNode, Move, Scale, keeping_all
 from qod_magics.policies.henge.guard import Allowed, Reverted, Waits
 from qod_magics.policies.stack import Stack
 from qod_magics.policies.stack.stage import Demand, Lever, Proposal, View

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.controller import read
-from qod_magics.core.actions import AddNode, Move, ReleaseNode, Scale
+from qod_magics.core.plan import AddNode, Move, ReleaseNode, Scale
 from qod_magics.core.plan_json import plan_from_json
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.errors import UsageProblem

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.actions import AddNode, Move, ReleaseNode, Scale
-from qod_magics.core.plan import keeping_all
+from qod_magics.core.nodes import Spare, spares_to_json
+from qod_magics.core.plan import AddNode, Move, ReleaseNode, Scale, keeping_all
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
-from qod_magics.core.spares import Spare, spares_to_json
 from qod_magics.policies import policy
 from qod_magics.policies.stack.place import Place, emptying_moves, helpful_moves
 from qod_magics.policies.stack.scale import ScaleOutAndIn, cheapest, enough, narrower_task, released, wider_task

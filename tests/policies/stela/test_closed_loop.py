@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.core.actions import Move, Scale
+from qod_magics.core.plan import Move, Scale
 from qod_magics.simulator import Simulation
 from qod_magics.testing.runs import watch
 

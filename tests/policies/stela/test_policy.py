@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.controller.plan_check import check_plan, refusals
-from qod_magics.core.actions import AddNode, Move, ReleaseNode, Scale
 from qod_magics.core.optional import MAX_PARALLELISM, STANDBY, STATEFUL
-from qod_magics.core.plan import keeping_all
+from qod_magics.core.plan import AddNode, Move, ReleaseNode, Scale, keeping_all
 from qod_magics.core.plan_json import plan_from_json, plan_to_json
 from qod_magics.core.policy import ExplainingPolicy
 from qod_magics.core.snapshot import Snapshot

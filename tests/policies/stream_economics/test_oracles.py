@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.accuracy import current_accuracy
+from qod_magics.core.load import current_accuracy
 from qod_magics.core.plan_json import plan_to_json
 from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.policies import policy

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from qod_magics.core.dag import Topology
 from qod_magics.core.snapshot import Snapshot, Stream, Task
-from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics import actual_accuracy
 from qod_magics.policies.stream_economics.model.propagation import non_drop, propagate
 

@@ -8,7 +8,7 @@ import pytest
 
 from qod_magics.core.optional import FIXED_CPU, OPEN, READ_COST, RESTS, SELECTIVITY, TRUST, WORK_COST
 from qod_magics.core.plan import Plan
-from qod_magics.core.reasons import Reasons
+from qod_magics.core.policy import Reasons
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.policies.stream_economics.variants import reactive
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.accuracy import current_accuracy
+from qod_magics.core.columns import Table, column
+from qod_magics.core.load import current_accuracy
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
-from qod_magics.core.table import Table, column
 from qod_magics.policies.stream_economics import StreamEconomics, actual_accuracy, restrictions
 from qod_magics.policies.stream_economics.model import reach
 from tests.policies import reference

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.core.actions import Move
-from qod_magics.core.plan import Plan
+from qod_magics.core.plan import Move, Plan
 from qod_magics.core.runtime import Count, Dials
 from qod_magics.errors import TaskManagerError
 from qod_magics.simulator import SimulatedCluster

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.actions import AddNode, ReleaseNode
+from qod_magics.core.nodes import Spare, spares
 from qod_magics.core.optional import MEMORY, PRICE
+from qod_magics.core.plan import AddNode, ReleaseNode
 from qod_magics.core.runtime import Count
-from qod_magics.core.spares import Spare, spares
 from qod_magics.errors import ScenarioError
 from qod_magics.simulator import Simulation
 from tests.simulator.rates.scenarios import Lab, scenario

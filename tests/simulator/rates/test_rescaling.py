@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.actions import Action, AddNode, Move, ReleaseNode, Scale
 from qod_magics.core.optional import MAX_PARALLELISM, STATEFUL
-from qod_magics.core.plan import Plan
+from qod_magics.core.plan import Action, AddNode, Move, Plan, ReleaseNode, Scale
 from qod_magics.core.runtime import Count, Dials
 from qod_magics.simulator import SimulatedCluster, Simulation
 from qod_magics.simulator.rates.engine import unbalanced

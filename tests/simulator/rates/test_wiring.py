@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qod_magics.core.keyed import Keyed, Keys
+from qod_magics.core.columns import Keyed, Keys
 from qod_magics.simulator import Simulation
 from qod_magics.simulator.rates.wiring import Column, Wiring
 from tests.simulator.rates.scenarios import LEFT, RIGHT, SOURCE, scenario

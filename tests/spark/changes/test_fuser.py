@@ -17,8 +17,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 from qod_magics.application.streams.sink import Parquet
 from qod_magics.application.tasks.fusing import fused
 from qod_magics.application.tasks.task import tasks
-from qod_magics.core.actions import Fuse, Unfuse
 from qod_magics.core.fusion import FUSED, INSEPARABLE
+from qod_magics.core.plan import Fuse, Unfuse
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.changes import draining, hold
 from qod_magics.spark.changes.deployer import Deployer

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from qod_magics.application.tasks.task import tasks
-from qod_magics.core.actions import Scale
+from qod_magics.core.plan import Scale
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.changes import draining, hold
 from qod_magics.spark.changes import scaler as module

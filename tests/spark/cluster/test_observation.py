@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.accuracy import current_accuracy
+from qod_magics.core.load import current_accuracy
 from qod_magics.core.runtime import Count, Observation
 from qod_magics.core.snapshot import TaskManager
 from qod_magics.core.validation import check_snapshot

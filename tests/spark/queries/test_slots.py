@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.core import snapshot as core
-from qod_magics.core.placement import Unplaced, fewest_first
+from qod_magics.core.runtime import Unplaced, fewest_first
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.plans.pipeline import Feed, PlanFacts
 from qod_magics.spark.queries.instance import Instance, State

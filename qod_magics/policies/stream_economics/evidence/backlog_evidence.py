@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from qod_magics.core.freshness import is_moving, is_running
+from qod_magics.core.columns import column
+from qod_magics.core.dag import Topology
 from qod_magics.core.load import Load
-from qod_magics.core.optional import BACKLOG, OPEN, PACE, PACED, REACT, RESTS, TRUST
+from qod_magics.core.optional import BACKLOG, OPEN, PACE, PACED, REACT, RESTS, TRUST, is_moving, is_running
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.table import column
-from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics.evidence.evidence import Evidence
 from qod_magics.policies.stream_economics.evidence.trust import REST_S, WAITING_S, rest_s, trusted
 from qod_magics.policies.stream_economics.model.requirements import Requirements

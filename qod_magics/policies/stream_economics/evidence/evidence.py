@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from qod_magics.core.dag import Topology
 from qod_magics.core.load import Load
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics.model.requirements import Requirements
 from qod_magics.policies.stream_economics.model.situation import Situation
 

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from qod_magics.core.freshness import has_failed, window_of
+from qod_magics.core.columns import column
+from qod_magics.core.dag import Topology
 from qod_magics.core.load import load_of
 from qod_magics.core.optional import (
     BATCH_RATE,
@@ -29,11 +30,11 @@ from qod_magics.core.optional import (
     PACED,
     TRIGGER,
     TRUST,
+    has_failed,
+    window_of,
 )
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot, TaskManager
-from qod_magics.core.table import column
-from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics.evidence.waiting import Collected, backlogs
 from qod_magics.policies.stream_economics.model.accuracy import FULL_CORE
 from qod_magics.policies.stream_economics.model.measures import known_requirements

@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 
-from qod_magics.core.freshness import Freshness, Window, is_given_up, window_of
 from qod_magics.core.fusion import FUSED
 from qod_magics.core.optional import (
     BATCH_RATE,
@@ -25,6 +24,10 @@ from qod_magics.core.optional import (
     SELECTIVITY,
     TRIGGER,
     WORK_COST,
+    Freshness,
+    Window,
+    is_given_up,
+    window_of,
 )
 from qod_magics.core.runtime import Count, Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
+from qod_magics.core.columns import column
+from qod_magics.core.dag import Topology
 from qod_magics.core.load import load_of
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.table import column
-from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics.model.requirements import Requirements, learned, proportional
 
 

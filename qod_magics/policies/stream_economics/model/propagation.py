@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from qod_magics.core.keyed import Keyed, Keys
+from qod_magics.core.columns import Keyed, Keys, column
+from qod_magics.core.dag import Topology
 from qod_magics.core.plan import Edge
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.table import column
-from qod_magics.core.topology import Topology
 
 
 def propagate(desired: list[float], topology: Topology) -> None:

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Collection, MutableSequence
 from typing import Any
 
-from qod_magics.core.topology import Topology
+from qod_magics.core.dag import Topology
 from qod_magics.policies.stream_economics.model.reach import Reach, reached
 
 KEPT = 2048  #: large sets up to this size are kept unpacked; beyond, that would take too much memory

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from qod_magics.core.topology import Topology
+from qod_magics.core.dag import Topology
 
 SMALL = 48  #: sets up to this size are tuples
 

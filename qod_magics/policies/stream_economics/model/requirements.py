@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qod_magics.core.accuracy import current_accuracies
-from qod_magics.core.load import Load
+from qod_magics.core.dag import Topology
+from qod_magics.core.load import Load, current_accuracies
 from qod_magics.core.optional import (
     CONCURRENCY,
     ELASTIC_CPU,
@@ -17,7 +17,6 @@ from qod_magics.core.optional import (
     WORK_COST,
 )
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics.model.accuracy import FULL_CORE, required_cpu
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from qod_magics.core.hosting import Hosting
-from qod_magics.core.load import Load
+from qod_magics.core.dag import Topology
+from qod_magics.core.load import Hosting, Load
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics.model.reach import Reach
 from qod_magics.policies.stream_economics.model.requirements import Requirements
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from qod_magics.core.load import total, whole_cpu
-from qod_magics.core.placement import takes_instances
+from qod_magics.core.runtime import takes_instances
 from qod_magics.policies.stream_economics.model.situation import Minimums, Situation
 from qod_magics.policies.stream_economics.placing.eviction import tolerance
 from qod_magics.policies.stream_economics.placing.moves import Movable, ensure_minimums

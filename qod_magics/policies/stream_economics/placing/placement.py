@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from qod_magics.core.placement import Unplaced
+from qod_magics.core.runtime import Unplaced
 from qod_magics.core.snapshot import Instance, TaskManager
 from qod_magics.policies.stream_economics.placing.scheduler import (
     UNKNOWN_ESTIMATE,

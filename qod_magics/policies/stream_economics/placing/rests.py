@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from qod_magics.core.freshness import window_of
-from qod_magics.core.optional import RESTS
+from qod_magics.core.optional import RESTS, window_of
 from qod_magics.core.snapshot import Snapshot
 
 REST_S = 60.0

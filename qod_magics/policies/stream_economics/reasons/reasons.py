@@ -6,14 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 
-from qod_magics.core.dag import Dag, above, queries_of
-from qod_magics.core.keyed import in_order
+from qod_magics.core.columns import column, in_order
+from qod_magics.core.dag import Dag, above, queries_of, restrictions
 from qod_magics.core.load import load_of, warming_up
 from qod_magics.core.optional import OPEN, TRUST
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot, TaskManager
-from qod_magics.core.table import column
-from qod_magics.core.topology import restrictions
 from qod_magics.core.wording import counted, listed
 from qod_magics.policies.stream_economics.model.accuracy import FULL_CORE
 from qod_magics.policies.stream_economics.model.measures import known_requirements
@@ -21,7 +19,7 @@ from qod_magics.policies.stream_economics.reasons.needs import Need, needs, shor
 
 
 class StreamEconomicsReasons:
-    """The `core.reasons.Reasons` of a Stream Economics plan for a snapshot: the one that it was decided on."""
+    """The `core.policy.Reasons` of a Stream Economics plan for a snapshot: the one that it was decided on."""
 
     def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
         self.snapshot = snapshot
@@ -31,7 +29,7 @@ class StreamEconomicsReasons:
         return f"reasons of a plan for {len(self.snapshot.tasks)} tasks"
 
     def shedding(self, tasks: Sequence[str]) -> Mapping[str, str]:
-        """See `core.reasons.Reasons`: the task managers that limit a task, each with its CPU and needs; without any,
+        """See `core.policy.Reasons`: the task managers that limit a task, each with its CPU and needs; without any,
         the tasks whose instances can't use more."""
         dag = Dag.of(self.snapshot)
         position = dag.topology.position
@@ -47,7 +45,7 @@ class StreamEconomicsReasons:
         return found
 
     def task(self, id: str) -> Sequence[str]:
-        """See `core.reasons.Reasons`."""
+        """See `core.policy.Reasons`."""
         snapshot, plan = self.snapshot, self.plan
         asked = restrictions(snapshot)
         related = {name for query in queries_of(snapshot, id) for name in above(snapshot, query.id)}
@@ -67,11 +65,11 @@ class StreamEconomicsReasons:
         return [*parts, narrow] if narrow else parts
 
     def supply(self, id: str) -> str:
-        """See `core.reasons.Reasons`."""
+        """See `core.policy.Reasons`."""
         return supply(id, self._needs[id])
 
     def task_manager(self, id: str) -> Sequence[str]:
-        """See `core.reasons.Reasons`: whether a warm-up there excludes it from sharing, whether it runs open, or how
+        """See `core.policy.Reasons`: whether a warm-up there excludes it from sharing, whether it runs open, or how
         far its cost estimates are trusted."""
         if id in self._warming:
             excluded = ["until that is over, it takes no part in sharing and nothing is moved away from it"]
@@ -79,11 +77,11 @@ class StreamEconomicsReasons:
         return self._trust(id)
 
     def starved(self, id: str) -> str:
-        """See `core.reasons.Reasons`."""
+        """See `core.policy.Reasons`."""
         return f"{shortage(id, self._needs[id])}, and there is nowhere to move a task to: add a task manager"
 
     def numbers(self, id: str) -> Mapping[str, float]:
-        """See `core.reasons.Reasons`: CPU of a task manager, % of one core."""
+        """See `core.policy.Reasons`: CPU of a task manager, % of one core."""
         need = self._needs[id]
         return {"available": need.available, "at_minimum": need.at_minimum, "at_full": need.at_full}
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence, Set
 from heapq import heapify, heappop, heappush
 from math import inf
 
+from qod_magics.core.dag import Topology
 from qod_magics.core.load import Load
-from qod_magics.core.topology import Topology
 from qod_magics.policies.stream_economics.model.reach import reached
 from qod_magics.policies.stream_economics.model.requirements import Requirements
 from qod_magics.policies.stream_economics.model.situation import Situation

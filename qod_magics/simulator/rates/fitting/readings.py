@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from qod_magics.controller.record import Record, Records
-from qod_magics.core.freshness import Freshness, window_of
+from qod_magics.core.optional import Freshness, window_of
 from qod_magics.core.snapshot import Instance
 
 RESTARTS = frozenset({"move", "query-restarted"})
