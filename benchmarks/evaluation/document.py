@@ -74,10 +74,10 @@ def text(found: Mapping[str, Figures], where: Path) -> str:
 
 _HEAD = """# Evaluation
 
-What has been measured, where it falls short, and how to repeat it. The program that measures writes this page. Figures
-are medians over the runs, with their range; where a measure has several subjects (recipes, loads, policies), it is the
-range of these. *Goals*: how many measures of the part reach their goal. The paper (*Stream Economics*) used four
-machines; here one machine of two virtual cores runs everything, so loads are multiples of what a core carries.
+The program that measures writes this page. Figures are medians over the runs, with their range; where a measure has
+several subjects (recipes, loads, policies), it is the range of these. *Goals*: how many measures of the part reach
+their goal. *Scale*: share of the full length. The paper (*Stream Economics*) used four machines; here one machine of
+two virtual cores runs everything, so loads are multiples of what a core carries.
 
 ## Summary
 
@@ -110,7 +110,7 @@ def _summary(part: str, kept: Figures, rows: Sequence[Row], where: Path) -> str:
     judged = [group for group in groups if any(row.limit for row in group)]
     held = sum(not any(row.short for row in group) for group in judged)
     goals = f"{held} of {len(judged)}" if judged else ""
-    return f"| [{section.title}]({where}/{part}.csv) | {section.what} | {said} | {goals} | {_when(kept['runs'])} |"
+    return f"| [{section.title}]({where}/{part}.csv) | {section.what} | {said} | {goals} | {_when(kept)} |"
 
 
 def _values(rows: Sequence[Row]) -> str:
@@ -126,10 +126,11 @@ def _hours(found: Mapping[str, Figures]) -> float:
     return sum(max(run["took_s"] for run in runs) for runs in ran) / 3600
 
 
-def _when(runs: Sequence[Figures]) -> str:
-    """Number, first and last day, and commits of the runs."""
+def _when(kept: Figures) -> str:
+    """Number, first and last day, and commits of the runs, and their scale unless they are of full length."""
+    runs, scale = kept["runs"], "" if kept["scale"] == 1 else f"; scale {kept['scale']:g}"
     days = list(dict.fromkeys(run["at"][:10] for run in (runs[0], runs[-1])))
-    return f"{len(runs)}, {' to '.join(days)}, {', '.join(dict.fromkeys(run['commit'] for run in runs))}"
+    return f"{len(runs)}, {' to '.join(days)}, {', '.join(dict.fromkeys(run['commit'] for run in runs))}{scale}"
 
 
 def _shortfalls(rows: Mapping[str, Sequence[Row]]) -> Iterator[str]:

@@ -22,5 +22,5 @@ def test_the_law_of_growth_is_that_of_the_medians() -> None:
     rows = SECTIONS["scenario5"].rows([{"by_tasks": by_tasks, "as_source": {"cycle_ms": [40.0, 50.0, 60.0]}}])
     figures = {row.what: row.middle for row in rows}
     assert figures["cycle: k of time ~ tasks ** k, from 500 tasks on"] == pytest.approx(2.0)
-    assert figures["a cycle at 2,000 tasks"] == 50.0
-    assert figures["CPU of a core there, 2 task managers"] == pytest.approx(1.0)
+    assert figures["a cycle at 2,000 tasks on 2 task managers"] == 50.0
+    assert figures["CPU of a core there"] == pytest.approx(1.0)
