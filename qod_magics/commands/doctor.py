@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from qod_magics.errors import QodError
+from qod_magics.errors import QodError, SetupError
 from qod_magics.jvm import class_data
 from qod_magics.jvm.jars import (
     SPARK_SUPPORTED,
@@ -27,6 +27,7 @@ from qod_magics.jvm.jars import (
     resolve,
 )
 from qod_magics.jvm.java import find_java
+from qod_magics.machine.child import check_user, is_noexec, temporary_root
 from qod_magics.machine.cores import cpu_quota, is_limited, memory_limit
 
 GIGABYTE = 1e9
@@ -102,6 +103,7 @@ def findings() -> Iterator[Finding]:
         _archives,
         _kafka_client,
         _loopback,
+        _user,
         _temporary,
         _cores,
         _memory,
@@ -200,22 +202,31 @@ def _loopback() -> Finding:
             port = server.getsockname()[1]
             with socket.create_connection(("127.0.0.1", port), timeout=2.0):
                 pass
-        addresses = {info[4][0] for info in socket.getaddrinfo("localhost", port, type=socket.SOCK_STREAM)}
     except OSError as error:
         return Finding(
             "Loopback ports", False, f"127.0.0.1 can't be used: {error}", "allow local connections (firewall, sandbox)"
         )
-    if "127.0.0.1" not in addresses:
-        return Finding(
-            "Loopback ports", False, "localhost is not 127.0.0.1", "add `127.0.0.1 localhost` to the hosts file"
-        )
     return Finding("Loopback ports", True, "127.0.0.1 can be bound and reached")
 
 
+def _user() -> Finding:
+    try:
+        check_user()
+    except SetupError as error:
+        found, _, to_do = str(error).partition("; ")
+        return Finding("User", False, found, to_do)
+    return Finding("User", True, f"user id {os.getuid()}" if hasattr(os, "getuid") else "any")
+
+
 def _temporary() -> Finding:
-    place = tempfile.gettempdir()
+    place = temporary_root()
     free = shutil.disk_usage(place).free
     found = f"{place}, {free / GIGABYTE:.1f} GB free"
+    if is_noexec(place):
+        to_do = "set TMPDIR or QOD_CACHE to a place on a file system without the option noexec"
+        return Finding("Temporary files", False, f"{place} is mounted noexec: no native library loads from it", to_do)
+    if str(place) != tempfile.gettempdir():
+        found += f" ({tempfile.gettempdir()} is mounted noexec)"
     if free < DISK_BYTES:
         return Finding("Temporary files", None, found, f"set TMPDIR to a place with {DISK_BYTES / GIGABYTE:.0f} GB")
     return Finding("Temporary files", True, found)

@@ -174,8 +174,7 @@ def _unavailable(topic: str, listed: Collection[str]) -> str:
     """The message for a topic that is not available, where these are listed: it has no leader, or is not among them."""
     if topic in listed:
         return f"Topic {topic!r} has partitions without a leader: wait until their brokers are up again."
-    hint = nearest(topic, listed) or " There is none yet: start an injector, or create one."
-    return f"There is no topic {topic!r}.{hint}"
+    return f"There is no topic {topic!r}.{nearest(topic, listed)} `%qod topic {topic}` creates it."
 
 
 def _listed(kafka: Kafka, timeout_s: float) -> dict[str, TopicMetadata]:

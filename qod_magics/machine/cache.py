@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,8 +22,11 @@ def cache_dir() -> Path:
 
     Absolute, since the servers that read it work in directories of their own.
     """
-    named = os.environ.get("QOD_CACHE") or user_cache_dir("qod_magics", appauthor=False)
-    return Path(named).expanduser().absolute()
+    try:
+        named = os.environ.get("QOD_CACHE") or user_cache_dir("qod_magics", appauthor=False)
+        return Path(named).expanduser().absolute()
+    except RuntimeError:  # a user without a home directory
+        return Path(tempfile.gettempdir()).absolute() / f"qod_magics-{os.getuid()}"
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from qod_magics.errors import SetupError
+from qod_magics.machine.cache import cache_dir
 
 
 def at_exit(end: Callable[[], object]) -> Callable[[], None]:
@@ -223,13 +224,45 @@ def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def temporary(prefix: str) -> Path:
-    """Return a new temporary directory. Raises SetupError: none can be made."""
+    """Return a new temporary directory, in the cache where the usual place is mounted noexec: the JVMs load native
+    libraries from there. Raises SetupError: none can be made."""
     try:
-        return Path(tempfile.mkdtemp(prefix=prefix))
+        return Path(tempfile.mkdtemp(prefix=prefix, dir=temporary_root()))
     except OSError as error:
         raise SetupError(
             f"No temporary directory can be made: {error.strerror or error}. Make room, or set TMPDIR to another place."
         ) from error
+
+
+def temporary_root() -> Path:
+    """Return where temporary directories are made. Raises OSError."""
+    usual = Path(tempfile.gettempdir())
+    if not is_noexec(usual):
+        return usual
+    other = cache_dir() / "tmp"
+    other.mkdir(parents=True, exist_ok=True)
+    return usual if is_noexec(other) else other
+
+
+def is_noexec(place: Path) -> bool:
+    """Return whether the file system of this directory lets nothing be executed, nor be loaded as a native library."""
+    flag: int = getattr(os, "ST_NOEXEC", 0)
+    return bool(os.statvfs(place).f_flag & flag) if hasattr(os, "statvfs") else False
+
+
+def check_user() -> None:
+    """Raise SetupError where this user has no name: Hadoop's login, without which Spark does not start, needs one."""
+    try:
+        import pwd
+
+        pwd.getpwuid(os.getuid())
+    except ImportError:
+        return  # not on Unix
+    except KeyError:
+        raise SetupError(
+            f"user id {os.getuid()} must have an entry in the passwd database for Spark's login, got none; add a line "
+            f"'qod:x:{os.getuid()}:{os.getgid()}::/tmp:/bin/sh' to /etc/passwd, or run as a user that has one"
+        ) from None
 
 
 class Directory:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.core.wording import counted
-from qod_magics.errors import UsageProblem
+from qod_magics.errors import TaskManagerError, UsageProblem
 from qod_magics.jvm.jit import JIT_OPTIONS
 from qod_magics.notebook.arguments import MagicWords, cores, pairs
 from qod_magics.notebook.begun import Begun, already_up
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 
 
 class ClusterCommands(Commands):
-    """`up`, `attach`, `down`, `add-tm`, `remove-tm`, `move`, `scale`, `fuse`, `unfuse`."""
+    """`up`, `attach`, `down`, `topic`, `add-tm`, `remove-tm`, `move`, `scale`, `fuse`, `unfuse`."""
 
+    _spark: object
     period: Any
     headroom: Any
     jit: Any
@@ -93,6 +95,7 @@ class ClusterCommands(Commands):
         parser.add_argument("--period", type=float, default=self.period)
         parser.add_argument("--policy", default=self.policy, help=self._policies)
         parser.add_argument("--record", metavar="FILE")
+        parser.add_argument("--checkpoints", default=self.checkpoints or None, metavar="URL")
         given = parser.read(words)
         begun = Begun("attach", vars(given), vars(parser.read([])))
         if self._is_up(begun):
@@ -113,7 +116,7 @@ class ClusterCommands(Commands):
                 period_s=given.period,
                 record=given.record,
                 headroom=self.headroom,
-                checkpoints=self.checkpoints or None,
+                checkpoints=given.checkpoints,
             ),
         )
 
@@ -121,8 +124,21 @@ class ClusterCommands(Commands):
         MagicWords("down", "Stop everything that was started.").read(words)
         session, self.session = self._session(), None
         left = session.down()
-        self.shell.user_ns.pop("qod", None)
+        self._unbind()
         self._say(f"down, but {'; '.join(left)}" if left else "down: no query, server or topic of ours is left")
+
+    def _topic(self, words: list[str]) -> None:
+        parser = MagicWords("topic", "Create a Kafka topic, for rows of your own; without a NAME, list the topics.")
+        parser.add_argument("name", nargs="?", metavar="NAME")
+        parser.add_argument("--partitions", type=int, metavar="N", help="default 1")
+        given = parser.read(words)
+        if given.name is not None:
+            self._say(self._session().topic(given.name, given.partitions))
+            return
+        if given.partitions is not None:
+            raise UsageProblem(f"--partitions {given.partitions} is of a topic: name it, %qod topic NAME")
+        found = self._session().topics()
+        print("\n".join(f"{name}  {counted(n, 'partition')}" for name, n in found.items()) or "no topic yet")
 
     def _add_tm(self, words: list[str]) -> None:
         parser = MagicWords("add-tm", "Add a task manager: a local one, or the server behind a URL.")
@@ -154,6 +170,7 @@ class ClusterCommands(Commands):
         parser.add_argument("--kill", action="store_true", help="kill a local one that hangs")
         given = parser.read(words)
         stands_by = self._session().remove_task_manager(given.id, kill=given.kill)
+        self._bind_spark(self._session())  # it may have been on that one
         self._say(f"{given.id} stands by: it hosts nothing" if stands_by else f"{given.id} is gone")
 
     def _move(self, words: list[str]) -> None:
@@ -198,3 +215,17 @@ class ClusterCommands(Commands):
     def _keep(self, begun: Begun, session: Session) -> None:
         self._begun, self.session = begun, session
         self.shell.user_ns["qod"] = session
+        self._bind_spark(session)
+
+    def _bind_spark(self, session: Session) -> None:
+        """Have `spark` in the notebook be the session's, if the name is free or was bound here."""
+        if self.shell.user_ns.get("spark", self._spark) is self._spark:
+            with suppress(TaskManagerError):  # none is up: `%qod up --task-managers 0`
+                self.shell.user_ns["spark"] = self._spark = session.spark
+
+    def _unbind(self) -> None:
+        """Remove `qod` from the notebook, and `spark` if it was bound here."""
+        self.shell.user_ns.pop("qod", None)
+        if self._spark is not None and self.shell.user_ns.get("spark") is self._spark:
+            del self.shell.user_ns["spark"]
+        self._spark = None

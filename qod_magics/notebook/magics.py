@@ -53,6 +53,7 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
         super().__init__(shell, **kwargs)
         self.session: Session | None = None
+        self._spark: object = None  #: the session that `spark` was bound to in the notebook
         self.completion: Completion | None = None
         self._watching: asyncio.Task[None] | None = None  #: event loops keep only weak references to tasks
 
@@ -98,6 +99,7 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
             "up": self._up,
             "attach": self._attach,
             "down": self._down,
+            "topic": self._topic,
             "status": self._status,
             "watch": self._watch,
             "show": self._show,
@@ -179,11 +181,17 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
+    def before_cell(self, *_: object) -> None:
+        """Bind `spark` to another session where that of the last cell has ended, with its task manager or by `stop`."""
+        if self._spark is not None and (session := self._there) is not None:
+            self._bind_spark(session)
+
     def close(self) -> None:
         """Stop the session, if one is up."""
         session, self.session = self.session, None
         if session is not None:
             session.down()
+        self._unbind()
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
@@ -195,6 +203,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     shell.register_magics(_active)
     _active.completion = Completion(shell, _active, _active.flags())
     _active.completion.begin()
+    shell.events.register("pre_run_cell", _active.before_cell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
@@ -202,11 +211,11 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     global _active
     if _active is not None:
         _active.close()
+        shell.events.unregister("pre_run_cell", _active.before_cell)
         if _active.completion is not None:
             _active.completion.end()
         shell.configurables[:] = [one for one in shell.configurables if not isinstance(one, QodMagics)]
         _active = None
-    shell.user_ns.pop("qod", None)
     for kind in shell.magics_manager.magics.values():
         for name in ("qod", "qod_stream"):
             kind.pop(name, None)

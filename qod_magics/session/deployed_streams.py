@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from qod_magics.application.streams.sink import KafkaTopic
 from qod_magics.application.tasks.difference import difference
 from qod_magics.application.tasks.task import TaskSpec, tasks
 from qod_magics.application.tasks.weight import EMPTY_SIDE, LEFT_OUT, WEIGHT, Weights
+from qod_magics.core.wording import counted
 from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, UsageProblem
 from qod_magics.spark.cluster.incomplete import anew_text
 from qod_magics.spark.plans.inspection import Checked
@@ -23,7 +24,7 @@ from qod_magics.spark.plans.whole import WHOLE_IN_KAFKA
 from qod_magics.spark.queries.results import read_results
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from qod_magics.application.streams.stream import StreamDeclaration
     from qod_magics.spark.plans.labels import Labels
@@ -79,6 +80,7 @@ class Streams:
                 awaited = tasks(with_keys(application.awaited(name), self._keys))
                 if awaited:
                     self._check(awaited)
+            made_before = set(self._runtime.deployment.created)
             decision, keys_before, ran = self._decided(application), self._keys, self._runtime.deployment.specs
             if dry_run:
                 self._check(self._tasks(application, decision))
@@ -87,6 +89,7 @@ class Streams:
             offsets = _offsets_note(before[name], declaration) if name in before.live else None
             notes = (
                 offsets,
+                self._topic_note(declaration, made_before),
                 _estimates_note(declaration),
                 self._weight_note(application, name),
                 *_key_notes(name, decision, keys_before, ran.values()),
@@ -131,16 +134,24 @@ class Streams:
             notes = (deployer.held_modes(change.restart), self._labels_note(application, name) if labels else None)
             return "; ".join(note for note in notes if note)
 
-    def results(self, name: str) -> DataFrame:
-        """A memory sink's rows so far. Raises ApplicationError: there is no such query."""
+    def results(self, name: str, spark: SparkSession) -> DataFrame:
+        """A memory sink's rows so far, read on this session. Raises ApplicationError: there is no such query."""
         deployment = self._runtime.deployment
         topic = deployment.results.get(name)
         if topic is None:
             self.application[name]
             memory = ", ".join(deployment.results) or "none"
             raise ApplicationError(f"{name!r} keeps no rows in memory; streams with --sink memory: {memory}")
-        checked = deployment.checked
-        return read_results(self._runtime.workshop(), topic, checked.schemas[name], name in checked.whole)
+        options, checked = self._runtime.cluster.kafka_options, deployment.checked
+        return read_results(spark, options, topic, checked.schemas[name], name in checked.whole)
+
+    def _topic_note(self, declaration: StreamDeclaration, made_before: Collection[str]) -> str | None:
+        """That the topic of its Kafka sink was created now."""
+        sink, made = declaration.effective_sink, self._runtime.deployment.created
+        if not isinstance(sink, KafkaTopic) or sink.topic in made_before or sink.topic not in made:
+            return None
+        more = "" if sink.partitions else "; --sink-option partitions=N creates one with N"
+        return f"there was no topic {sink.topic!r}: created with {counted(made[sink.topic], 'partition')}{more}"
 
     def _restart_given_up(self, name: str) -> tuple[str, ...]:
         with_it = [id for id, spec in self._runtime.deployment.specs.items() if name in spec.members]

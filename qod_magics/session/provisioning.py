@@ -12,6 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from qod_magics.machine.cores import CoreClaim, check_cores, choosing, free_cores, is_limited
+from qod_magics.spark.queries.checkpoints import check_shared
 from qod_magics.spark.queries.warm_up import warm_up
 from qod_magics.spark.runtime import SparkRuntime
 from qod_magics.spark.servers.connection import refuse_beside_classic
@@ -176,6 +177,7 @@ class Provisioner:
 
     def _warmed(self, manager: TaskManager, begun: float | None = None) -> TaskManager:
         try:
+            check_shared(manager, self._runtime.checkpoints)
             warm_up(manager, self._runtime.kafka, self._runtime.board, self._runtime.checkpoints)
         except BaseException:
             manager.close()

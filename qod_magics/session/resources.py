@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 
@@ -15,7 +14,7 @@ from qod_magics.machine.child import Directory
 from qod_magics.session.provisioning import Provisioner
 from qod_magics.session.settings import Settings
 from qod_magics.session.task_managers import TaskManagers
-from qod_magics.spark.queries.checkpoints import checkpoint_root, local_path
+from qod_magics.spark.queries.checkpoints import checkpoint_root
 from qod_magics.spark.runtime import SparkRuntime
 from qod_magics.spark.servers.connection import leave_connect_mode
 
@@ -31,6 +30,7 @@ class Resources:
     Attributes:
         id: names the session's topics, dials and checkpoints.
         kafka: the broker.
+        own_kafka: whether it ends with the rest.
         directory: temporary files.
         runtime: the task managers and the queries on them.
         provisioner: adds task managers to the runtime.
@@ -42,19 +42,18 @@ class Resources:
     def __init__(self, kafka: Kafka, settings: Settings, *, own_kafka: bool = False) -> None:
         self.id = secrets.token_hex(3)
         self.kafka = kafka
-        self._own_kafka = own_kafka
+        self.own_kafka = own_kafka
         self._endings = ExitStack()  #: cleanup callbacks, last in first out
         try:
             if own_kafka and isinstance(kafka, EmbeddedBroker):
                 self._endings.callback(kafka.stop)
             self.notes = () if own_kafka else self._appear()
+            if settings.checkpoints:
+                self.notes = (*self.notes, f"checkpoints stay in {settings.checkpoints} when the session ends")
             self.directory = Directory("qod-session-")
             self._endings.callback(self.directory.remove)
             root = checkpoint_root(settings.checkpoints or self.directory.path / "checkpoints")
             checkpoints = f"{root.rstrip('/')}/{self.id}"
-            path = local_path(checkpoints)
-            if path is not None:  # named after this session: no other resumes from it
-                self._endings.callback(shutil.rmtree, path, ignore_errors=True)
             self.runtime = SparkRuntime(kafka, self.id, checkpoints, settings.period_s)
             self.provisioner = Provisioner(self.runtime, settings.headroom)
             self.managers = TaskManagers(self.runtime, self.provisioner, settings)
@@ -86,7 +85,7 @@ class Resources:
 
     def left(self) -> Sequence[str]:
         """After `end`: what could not be stopped or deleted, one line each. Our own broker has gone with its topics."""
-        return [*self.runtime.unstopped, *([] if self._own_kafka else self.runtime.undeleted)]
+        return [*self.runtime.unstopped, *([] if self.own_kafka else self.runtime.undeleted)]
 
     def end(self) -> None:
         """Stop all queries, our servers and the session's own broker, if any; remove the files."""

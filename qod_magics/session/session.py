@@ -21,6 +21,7 @@ from qod_magics.application.streams.stream import Malformed, Mode, Starting, Str
 from qod_magics.controller import Controller, ControllerThread, Recording
 from qod_magics.kafka.access import access, configure
 from qod_magics.kafka.injector import Injector, ScenarioForm
+from qod_magics.kafka.rows import RowSender
 from qod_magics.machine.child import at_exit
 from qod_magics.machine.cores import can_pin, check_cores, is_limited
 from qod_magics.policies import latency_note, policy
@@ -32,6 +33,7 @@ from qod_magics.session.deployed_streams import Streams
 from qod_magics.session.displaying import in_kernel, mime_bundle
 from qod_magics.session.handle import StreamHandle
 from qod_magics.session.injectors import Injectors
+from qod_magics.session.own_data import NotebookSpark, OwnData
 from qod_magics.session.provisioning import abandon, launch
 from qod_magics.session.report import report_so_far
 from qod_magics.session.resources import Resources
@@ -51,7 +53,7 @@ Say = Callable[[str], None]
 Cores = set[int]  #: numbers of the machine's cores
 
 
-class Session(Decisions):
+class Session(Decisions, OwnData):
     """A cluster with its controller, and the streams declared on it. Made by `up` or `attach`, ended by `down`.
 
     Attributes:
@@ -67,7 +69,8 @@ class Session(Decisions):
 
     def __init__(self, resources: Resources, settings: Settings) -> None:
         self.id, self.kafka, self.runtime = resources.id, resources.kafka, resources.runtime
-        self._settings = settings
+        self._settings, self._own_kafka = settings, resources.own_kafka
+        self._rows, self._spark = RowSender(self.kafka), NotebookSpark(self.runtime)
         self.began = datetime.now(UTC)
         recording = Recording(settings.record or resources.directory.path / "run.jsonl")
         self.recording_path = recording.path
@@ -86,7 +89,13 @@ class Session(Decisions):
         self._ended = False
         self._endings = ExitStack()  #: cleanup callbacks, last in first out
         self._injectors = Injectors(self.kafka, self._endings)
-        for end in (resources.end, self.views.close, self.thread.stop):  # last first: views get the last cycle
+        for end in (
+            resources.end,
+            self._rows.close,
+            self._spark.close,
+            self.views.close,
+            self.thread.stop,
+        ):  # last first: views get the last cycle
             self._endings.callback(end)
         self._no_exit = at_exit(self.down)
         self.thread.start()
@@ -374,8 +383,9 @@ class Session(Decisions):
         return "; ".join(note for note in (told, unmet) if note)
 
     def results(self, name: str) -> DataFrame:
-        """A memory sink's rows so far, a batch DataFrame. Raises ApplicationError: no such query, or another sink."""
-        return self._streams.results(name)
+        """A memory sink's rows so far, a batch DataFrame of `spark`. Raises ApplicationError: no such query, or another
+        sink."""
+        return self._streams.results(name, self.spark)
 
     def show(self, name: str, *, save: str | os.PathLike[str] | None = None, **wish: Any) -> ShownResults:
         """A query's newest results, to be displayed: live in a notebook, as a table elsewhere. `kind`, `rows`, `x`, `y`

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from qod_magics.errors import UsageProblem
 from qod_magics.jvm.jit import DEFAULT_JIT
 from qod_magics.policies import DEFAULT_POLICY, policy
-from qod_magics.spark.servers.server import SLOTS, ServerOptions
+from qod_magics.spark.servers.server import SLOTS, ServerOptions, notebook_directory
 
 #: Fraction of each task manager's cores that plans leave free, to drain backlogs and for the JVM itself.
 HEADROOM = 0.1
@@ -36,6 +36,8 @@ class Settings:
     #: of local task managers: JIT compilation, "full", or "c1" for runs of a few minutes: warm sooner, half as fast
     jit: str = DEFAULT_JIT
     memory: str = "1g"  #: their Java heap
+    #: their working directory: the kernel's, as it is when the session begins
+    directory: Path | None = field(default_factory=notebook_directory)
     slots: int = SLOTS  #: their task slots: a query in real-time mode holds one per partition it reads or shuffles
 
     def __post_init__(self) -> None:
@@ -67,6 +69,7 @@ class Settings:
             slots=self.slots if slots is None else slots,
             jit=self.jit if jit is None else jit,
             memory=self.memory if memory is None else memory,
+            directory=self.directory,
         )
 
 

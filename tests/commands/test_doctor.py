@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,3 +149,34 @@ def test_what_would_be_good_to_have_does_not_fail() -> None:
         "  --  Memory            0.1 GB",
         "                        to do: free some",
     ]
+
+
+def test_what_java_can_not_work_with_is_a_line(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def nameless() -> None:
+        raise SetupError("user id 12345 must have an entry, got none; add a line")
+
+    monkeypatch.setattr(doctor, "check_user", nameless)
+    monkeypatch.setattr(doctor, "is_noexec", lambda _: True)
+    assert doctor.main([]) == 1
+    report = capsys.readouterr().out
+    assert line(report, "User").endswith("must have an entry, got none")
+    assert "add a line" in report
+    assert "noexec" in line(report, "Temporary files")
+    assert "set TMPDIR or QOD_CACHE" in report
+
+
+def test_localhost_may_be_anything(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = socket.getaddrinfo
+
+    def unknown(host: str, *rest: Any, **options: Any) -> Any:
+        if host == "localhost":
+            raise OSError("Name or service not known")
+        return known(host, *rest, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    doctor.main([])
+    assert line(capsys.readouterr().out, "Loopback ports").startswith("  ok")

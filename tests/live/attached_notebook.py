@@ -46,6 +46,9 @@ def main(kafka: str, topic: str, url: str, jars: str) -> dict[str, Any]:
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "qod_magics")
     shell.user_ns["spark"] = spark
+    if jars or url:
+        spark.range(7).toDF("key").createOrReplaceTempView("early_keys")
+        shell.user_ns["theirs"] = spark.range(7).toDF("key")
     where = json.loads(kafka)
     options = " ".join(f"--kafka-option {name}={value}" for name, value in where["kafka_options"].items())
     seen: dict[str, Any] = {}
@@ -79,6 +82,13 @@ def use(shell: InteractiveShell, qod: Session, topic: str, classic: bool) -> dic
                 shell.run_line_magic("qod", words)
             except QodError as error:
                 seen[words] = str(error)
+    spark = shell.user_ns["spark"]
+    seen["spark"] = qod.spark is spark
+    seen["unchanged"] = {key: spark.conf.get(key) for key in SETTINGS} == SETTINGS
+    late = "early_keys"
+    if classic:  # views of a Connect session are known to its server alone
+        late = "late_keys"
+        spark.range(7).toDF("key").createOrReplaceTempView(late)
     qod.pause(open_shedders=True)
     shell.run_cell_magic(
         "qod_stream",
@@ -111,9 +121,11 @@ def use(shell: InteractiveShell, qod: Session, topic: str, classic: bool) -> dic
     shell.run_cell_magic(
         "qod_stream", f"keys --topic {topic} --schema 'key LONG' --starting earliest", "source.where('key > 0')"
     )
-    for name, rest in (("even", 0), ("odd", 1)):
-        shell.run_cell_magic("qod_stream", f"{name} --priority 1", f"keys.where('key % 2 = {rest}')")
+    for name, rest, table in (("even", 0, "theirs"), ("odd", 1, f"spark.table('{late}')")):
+        recipe = f"{table}.join(keys.where('key % 2 = {rest}'), 'key').join(spark.table('early_keys'), 'key')"
+        shell.run_cell_magic("qod_stream", f"{name} --priority 1", recipe)
     seen["paths"] = sorted(spec.path for spec in qod.runtime.deployment.specs.values())
+    seen["joined"] = qod.results("odd").join(shell.user_ns["theirs"], "key").columns
     odd = sum(i % 7 in (1, 3, 5) for number in (2000, 4000) for i in range(number))
     seen["odd"] = eventually(lambda: (n := qod.results("odd").count()) >= odd and n == odd, what="the odd keys")
     return seen

@@ -54,6 +54,8 @@ def check_use(seen: dict[str, Any]) -> None:
     assert seen["cpu"] > 0
     assert seen["paths"] == ["counts", "keys -> even", "keys -> odd"]
     assert seen["odd"] is True
+    assert seen["spark"] is seen["unchanged"] is True
+    assert seen["joined"] == ["key"]
     assert seen["goes_on"]
     assert seen["restored"]
     assert seen["queries"] == 0

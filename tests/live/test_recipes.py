@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StringType, StructType
@@ -248,14 +249,33 @@ def _unreachable(*_: object) -> None:
     raise ConnectionError("gone")
 
 
-def test_a_data_frame_of_another_session_is_refused(spark: SparkSession, rate: DataFrame) -> None:
+def test_data_frames_of_the_notebooks_session_are_read_on_the_task_managers(
+    spark: SparkSession, rate: DataFrame
+) -> None:
     zones = spark.range(3)
-    recipe = PythonRecipe("trips.join(zones, trips.value == zones.id)", {"zones": zones})
-    assert recipe.build(spark, {"trips": rate}).isStreaming
+    namespace: dict[str, Any] = {"__name__": "__main__", "spark": spark, "zones": zones}
+    joined = "df.join(zones, df.value == zones.id).join(spark.range(5).toDF('n'), zones.id == F.col('n'))"
+    exec(f"def enrich(df): return {joined}", namespace)
+    namespace["F"] = F
+    recipes = [
+        PythonRecipe("trips.join(zones, trips.value == zones.id)", namespace),
+        PythonRecipe("enrich(trips)", namespace),
+        FunctionRecipe(namespace["enrich"]),
+        FunctionRecipe(lambda trips, tables={"z": zones}: trips.join(tables["z"], trips.value == tables["z"].id)),
+    ]
     elsewhere = spark.newSession()
     try:
         theirs = elsewhere.readStream.format("rate").load()
-        assert "'zones' is a DataFrame of another Spark session" in failure(recipe, elsewhere, trips=theirs)
+        for recipe in recipes:
+            assert recipe.build(spark, {"trips": rate}).isStreaming
+            built = recipe.build(elsewhere, {"trips": theirs})
+            assert built.sparkSession is elsewhere
+            assert built.isStreaming
+        streaming = PythonRecipe("trips.union(other)", {"other": rate})
+        assert "other: a streaming DataFrame must be made inside" in failure(streaming, elsewhere, trips=theirs)
+        large = spark.createDataFrame(pd.DataFrame({"id": range(300_000)}))
+        kept = PythonRecipe("trips.join(large, trips.value == large.id)", {"large": large})
+        assert "large: a DataFrame of the notebook must be" in failure(kept, elsewhere, trips=theirs)
     finally:
         let_go(elsewhere, PATIENCE_S)
 

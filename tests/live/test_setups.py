@@ -16,6 +16,7 @@ import pyspark
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import ConfigResource
+from pyspark.sql import functions as F
 
 from qod_magics.errors import KafkaError, QodError, SetupError, TaskManagerError
 from qod_magics.jvm import class_data
@@ -59,6 +60,23 @@ def check_counting(session: Session, moving_to: Sequence[str] = ()) -> None:
         sent += produce(session, topic, ({"key": i % 7} for i in range(1000)))
         eventually(lambda: counted() >= sent, what="all rows counted")  # noqa: B023
         assert counted() == sent
+
+
+def check_module(session: Session, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a UDF imports when it runs is found by the workers of a server that is not ours."""
+    (directory / "late.py").write_text("def late(x): return x + 1\n")
+    monkeypatch.syspath_prepend(str(directory))
+
+    def of_late(x: int) -> int:
+        import late  # type: ignore[import-not-found]
+
+        return int(late.late(x))
+
+    topic = new_topic(session)
+    recipe = lambda source: source.select(F.udf(of_late, "long")("key").alias("n"))  # noqa: E731
+    session.stream("late", recipe, topic=topic, schema="key LONG", priority=1, sink="memory", starting="earliest")
+    produce(session, topic, [{"key": 1}])
+    eventually(lambda: [row.n for row in session.results("late").collect()] == [2], what="its row")
 
 
 def one_line(error: BaseException) -> str:
@@ -260,6 +278,8 @@ def test_the_users_kafka_and_a_place_for_checkpoints(
         assert session.runtime.workshop().kafka["kafka.client.id"] == "mine"
         assert session.runtime.workshop().kafka["kafka.max.poll.records"] == "77"
         check_counting(session)
+        if as_url:
+            check_module(session, tmp_path, monkeypatch)
         assert list(tmp_path.glob(f"my cp/{session.id}/**/offsets/0")), list(tmp_path.rglob("*"))
         mark = Presence(broker, session.id).topic
         (own, *_) = [
@@ -271,7 +291,10 @@ def test_the_users_kafka_and_a_place_for_checkpoints(
         settings = cluster.kafka.admin().describe_configs([asked])[asked].result(30)
         assert settings["retention.ms"].value == str(24 * 3600 * 1000)
         assert settings["retention.bytes"].value == str(1 << 30)
-    assert [path.name for path in tmp_path.rglob("*")] == ["my cp", "of the user"]
+    # the user named the place: what queries left there stays, and nothing else
+    assert {path.name for path in (tmp_path / "my cp").iterdir()} == {"of the user", session.id}
+    assert list(tmp_path.glob(f"my cp/{session.id}/**/offsets/0"))
+    assert not list(tmp_path.rglob("warm.*"))
     assert not [topic for topic in topic_partitions(cluster.kafka) if topic.startswith(f"qod.{session.id}.")]
 
 

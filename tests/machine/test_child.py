@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +16,10 @@ import pytest
 from jupyter_client import KernelManager
 from jupyter_client.blocking import BlockingKernelClient
 
+from qod_magics.errors import SetupError
 from qod_magics.machine import child, watchdog
-from qod_magics.machine.child import Child
+from qod_magics.machine.cache import cache_dir
+from qod_magics.machine.child import Child, check_user, is_noexec, temporary
 from qod_magics.notebook.replies import FROM_THE_START
 
 LARGE = 200_000  #: letters; more than what a message copies
@@ -109,3 +113,54 @@ def test_one_that_has_ended_gets_no_signal_unless_it_left_some_running(
     monkeypatch.setattr(watchdog.os, "killpg", killpg)
     guard.stop(5.0)
     assert sent == signals
+
+
+@pytest.fixture
+def noexec(monkeypatch: pytest.MonkeyPatch) -> set[Path]:
+    """Directories on file systems from which nothing can be executed."""
+    if not hasattr(os, "ST_NOEXEC"):
+        pytest.skip("this system does not tell")
+    places: set[Path] = set()
+
+    def statvfs(place: str | Path) -> SimpleNamespace:
+        inside = any(Path(place).is_relative_to(each) for each in places)
+        return SimpleNamespace(f_flag=os.ST_NOEXEC if inside else 0)
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    return places
+
+
+def test_native_libraries_are_not_put_where_they_can_not_be_loaded(
+    noexec: set[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    usual, cache = tmp_path / "tmp", tmp_path / "cache"
+    usual.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(usual))
+    monkeypatch.setenv("QOD_CACHE", str(cache))
+    assert temporary("x-").parent == usual
+    noexec.add(usual)
+    assert temporary("x-").parent == cache / "tmp"
+    noexec.add(cache)
+    assert temporary("x-").parent == usual  # `doctor` says that neither will do
+
+
+def test_this_machine_tells(tmp_path: Path) -> None:
+    assert is_noexec(tmp_path) in (True, False)
+
+
+def unknown(_: int) -> None:
+    raise KeyError
+
+
+def test_a_user_without_a_name_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_user()
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    with pytest.raises(SetupError, match=rf"^user id {os.getuid()} must have an entry .*; add a line "):
+        check_user()
+
+
+def test_a_user_without_a_home_has_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "QOD_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert cache_dir() == Path(tempfile.gettempdir()) / f"qod_magics-{os.getuid()}"

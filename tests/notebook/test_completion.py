@@ -54,7 +54,10 @@ FLAGS |= {"remove-tm": [], "why": [], "override": [], "policy": [], "pause": []}
         ("%%qod_stream counts --from t", ["trips"]),
         ("%%qod_stream counts --from trips p", ["per_zone"]),
         ("%%qod_stream counts --mode m", ["microbatch"]),
-        ("%%qod_stream counts --mode microbatch --s", ["--schema", "--starting", "--shed-by", "--sink", "--sql"]),
+        (
+            "%%qod_stream counts --mode microbatch --s",
+            ["--schema", "--starting", "--shed-by", "--sink", "--sink-option", "--sql"],
+        ),
     ],
 )
 def test_the_last_word_is_completed(line, expected):

@@ -20,6 +20,7 @@ from qod_magics.application.streams.options import OPTIONS, StreamOptions
 from qod_magics.application.streams.sink import Memory
 from qod_magics.application.streams.stream import TopicInput
 from qod_magics.errors import UsageProblem
+from qod_magics.notebook.begun import Begun
 from qod_magics.notebook.magics import QodMagics
 from qod_magics.policies import DEFAULT_POLICY
 from qod_magics.session.samples import write_sample
@@ -27,7 +28,22 @@ from qod_magics.session.session import Session
 from tests.results.rows import PER_ZONE, per_zone, result
 
 COMMANDS = (
-    *("up", "attach", "down", "status", "watch", "show", "stop", "set", "why", "add-tm", "remove-tm", "move", "scale"),
+    *(
+        "up",
+        "attach",
+        "down",
+        "topic",
+        "status",
+        "watch",
+        "show",
+        "stop",
+        "set",
+        "why",
+        "add-tm",
+        "remove-tm",
+        "move",
+        "scale",
+    ),
     *("fuse", "unfuse"),
     *("report", "policy", "pause", "period", "override", "resume"),
 )
@@ -100,6 +116,7 @@ class Declaring:
     def __init__(self) -> None:
         self.application = Application()
         self.left: list[str] = []  #: after its end
+        self.spark = object()  #: the Spark session for the notebook's batch work
         self.removed: tuple[str, bool] | None = None  #: a task manager, and whether it was killed
         self.stands_by = False  #: after its removal
         self.later = ""  #: when what is held takes effect
@@ -153,7 +170,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 BAD_LINES = {
     "%qod stat": "there is no %qod 'stat'. Did you mean 'status'? %qod alone lists them all.",
-    "%qod frobnicate": "There are: add-tm, attach, down, fuse, move, override, pause, period ... (21 in all).",
+    "%qod frobnicate": "There are: add-tm, attach, down, fuse, move, override, pause, period ... (22 in all).",
     "%qod 'up": "a closing ' is missing",
     "%qod up --cores two": "--cores: invalid int value: 'two'",
     "%qod up --cores 0": "a task manager needs 1 core or more, not 0",
@@ -486,6 +503,77 @@ def test_a_budget_is_passed_on(notebook: Notebook, asked: dict[str, Any]) -> Non
     notebook.problem("%qod up --max-task-managers 4 --spare-connect sc://a:1 sc://b:2 --no-standby")
     assert (asked["max_task_managers"], asked["standby"]) == (4, False)
     assert asked["spare_connect"] == ["sc://a:1", "sc://b:2"]
+
+
+class Beside:
+    """In the place of a session: has a Spark session for the notebook, one after the other."""
+
+    alive = True
+
+    def __init__(self) -> None:
+        self.spark = object()
+
+    def down(self) -> list[str]:
+        self.alive = False
+        return []
+
+
+def test_spark_is_bound_where_the_name_is_free(notebook: Notebook) -> None:
+    names, session = notebook.shell.user_ns, Beside()
+    notebook.magics._keep(Begun("up", {}, {}), session)  # type: ignore[arg-type]
+    first = session.spark
+    notebook.shown("1")
+    assert names["spark"] is first
+    session.spark = object()  # the task manager of the first one has left
+    notebook.shown("assert spark is qod.spark")
+    notebook.shown("spark = 'mine'")
+    session.spark = object()
+    notebook.shown("assert spark == 'mine'")
+    notebook.shown("%qod down")
+    assert names["spark"] == "mine"
+    assert "qod" not in names
+
+
+def test_a_spark_that_was_bound_goes_with_the_session(notebook: Notebook) -> None:
+    names = notebook.shell.user_ns
+    notebook.magics._keep(Begun("up", {}, {}), Beside())  # type: ignore[arg-type]
+    notebook.shown("%qod down")
+    assert "spark" not in names
+    notebook.magics._keep(Begun("up", {}, {}), Beside())  # type: ignore[arg-type]
+    assert names["spark"] is names["qod"].spark
+    notebook.shown("%unload_ext qod_magics")
+    assert {"spark", "qod"}.isdisjoint(names)
+
+
+class Topics:
+    """In the place of a session: keeps what topics are asked for."""
+
+    alive = True
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int | None]] = []
+        self.there: dict[str, int] = {}
+
+    def topic(self, name: str, partitions: int | None) -> str:
+        self.asked.append((name, partitions))
+        return f"topic {name} created"
+
+    def topics(self) -> dict[str, int]:
+        return self.there
+
+    def down(self) -> list[str]:
+        return []
+
+
+def test_topics(notebook: Notebook) -> None:
+    notebook.magics.session = session = Topics()  # type: ignore[assignment]
+    assert notebook.shown("%qod topic") == "no topic yet\n"
+    session.there = {"trips": 4, "zones": 1}
+    assert notebook.shown("%qod topic") == "trips  4 partitions\nzones  1 partition\n"
+    assert notebook.shown("%qod topic trips --partitions 4") == "topic trips created\n"
+    notebook.shown("%qod topic zones")
+    assert session.asked == [("trips", 4), ("zones", None)]
+    assert "name it, %qod topic NAME" in notebook.problem("%qod topic --partitions 4")
 
 
 def test_one_that_stands_by_after_its_removal_is_not_gone(notebook: Notebook, declaring: Declaring) -> None:

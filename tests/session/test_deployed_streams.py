@@ -56,7 +56,7 @@ class Deployed:
     def deployment(self) -> Any:
         specs = {spec.id: spec for spec in self.specs}
         checked = Checked(weights=self.weights, labels=self.labels)
-        return SimpleNamespace(edges=self.edges, checked=checked, check=self._check, specs=specs)
+        return SimpleNamespace(edges=self.edges, checked=checked, check=self._check, specs=specs, created={})
 
     def _check(self, specs: Sequence[TaskSpec], _: None) -> Checked:
         self.checked.append(specs)

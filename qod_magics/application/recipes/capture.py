@@ -6,10 +6,13 @@ from __future__ import annotations
 import copy
 import dis
 import functools
+import importlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
+
+from qod_magics.errors import ApplicationError
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 #: Builtins by which a function reads names that its code does not tell.
@@ -25,10 +28,18 @@ class Capture:
     Collections of plain values are copied. Functions of the notebook are built anew over the present values of the
     globals that they read, and so is what holds such functions: decorated and partial functions, UDFs, closures,
     defaults, lists, tuples and dictionaries. All else is referenced: functions of modules, classes, other objects, and
-    functions that look names up with `globals()` or `eval()`.
+    functions that look names up with `globals()` or `eval()`. UDFs that were made before this process was in Connect
+    mode become Connect's.
+
+    Args:
+        spark: where given, Spark sessions become this one, and batch DataFrames of other sessions are read on it: what
+            was captured, for the task manager on which a recipe is built. Raises ApplicationError in `of` for
+            DataFrames that can't be.
+
     """
 
-    def __init__(self) -> None:
+    def __init__(self, spark: Any = None) -> None:
+        self._spark = spark
         self._made: dict[int, Any] = {}  # by id of the original, which its owner keeps alive
         self._cells: dict[int, CellType] = {}  # of closures
         self._spaces: dict[int, dict[str, Any]] = {}  # globals
@@ -42,10 +53,25 @@ class Capture:
     def of(self, value: Any) -> Any:
         """A value as it is now."""
         if id(value) not in self._made:
-            self._made[id(value)] = self._rebuilt(value) if _holds_functions(value) else _copied(value)
+            self._made[id(value)] = self._rebuilt(value) if self._is_to_change(value) else _copied(value)
         return self._made[id(value)]
 
+    def _is_to_change(self, value: Any) -> bool:
+        """Whether a value is, or holds, what is built anew."""
+        return _holds(
+            value,
+            lambda each: (
+                (isinstance(each, FunctionType) and _is_of_notebook(each))
+                or (_is_udf(each) and _kind_of_now(each) is not type(each))
+                or (self._spark is not None and (is_session(each) or _is_frame(each)))
+            ),
+        )
+
     def _rebuilt(self, value: Any) -> Any:
+        if is_session(value):
+            return self._spark
+        if _is_frame(value):
+            return _on(self._spark, value)
         if isinstance(value, FunctionType):
             return self._function(value)
         if isinstance(value, tuple):
@@ -66,7 +92,10 @@ class Capture:
             self._made[id(value)] = entries
             entries.update((key, self.of(each)) for key, each in value.items())
             return entries
+        kind = _kind_of_now(value)
         udf = copy.copy(value)
+        if kind is not type(value):
+            udf = kind(value.func, value._returnType, value._name, value.evalType, value.deterministic)
         self._made[id(value)] = udf
         udf.func = self.of(value.func)
         udf._judf_placeholder = None  # the JVM's object, made of the function before
@@ -88,7 +117,7 @@ class Capture:
         for cell in new:
             for content in _contents(cell):
                 self._cells[id(cell)].cell_contents = self.of(content)
-        for name in _names_read(value) if ours else ():
+        for name in names_of(value) if ours else ():
             if name in value.__globals__ and name not in space:
                 space[name] = self.of(value.__globals__[name])
         return made
@@ -96,6 +125,17 @@ class Capture:
     def _space(self, of: dict[str, Any]) -> dict[str, Any]:
         """The globals of functions built anew, in place of these."""
         return self._spaces.setdefault(id(of), {name: of[name] for name in _SPACE if name in of})
+
+
+def on_session(captured: Mapping[str, Any], spark: Any) -> dict[str, Any]:
+    """What was captured, for recipes that are built on this session: see `Capture`. Raises ApplicationError."""
+    capture, found = Capture(spark), {}
+    for name, value in captured.items():
+        try:
+            found[name] = capture.of(value)
+        except ApplicationError as error:
+            raise ApplicationError(f"{name}: {error}") from None
+    return found
 
 
 def same(one: Any, other: Any, met: set[tuple[int, int]] | None = None) -> bool:
@@ -151,7 +191,7 @@ def _same_globals(one: FunctionType, other: FunctionType, met: set[tuple[int, in
         return True
     if not (_is_of_notebook(one) and _is_of_notebook(other)):
         return False
-    names = _names_read(one)
+    names = names_of(one)
     return all((name in ours) == (name in theirs) for name in names) and all(
         same(ours[name], theirs[name], met) for name in names if name in ours
     )
@@ -168,8 +208,8 @@ def _unplaced(code: CodeType) -> CodeType:
     return code.replace(co_firstlineno=1, co_linetable=b"", co_consts=constants)
 
 
-def _holds_functions(value: Any) -> bool:
-    """Whether a value is a function of the notebook, or holds one."""
+def _holds(value: Any, wanted: Callable[[Any], bool]) -> bool:
+    """Whether a value is wanted, or holds one that is."""
     seen: set[int] = set()
     waiting = [value]
     while waiting:
@@ -177,13 +217,13 @@ def _holds_functions(value: Any) -> bool:
         if id(each) in seen:
             continue
         seen.add(id(each))
-        if isinstance(each, FunctionType) and _is_of_notebook(each):
+        if wanted(each):
             return True
-        waiting += _parts(each)
+        waiting += parts(each)
     return False
 
 
-def _parts(value: Any) -> Iterator[Any]:
+def parts(value: Any) -> Iterator[Any]:
     """What a value that can be built anew holds."""
     if isinstance(value, FunctionType):
         for cell in value.__closure__ or ():
@@ -203,12 +243,68 @@ def _parts(value: Any) -> Iterator[Any]:
 
 def _is_of_notebook(function: FunctionType) -> bool:
     """Whether it was defined in the notebook, and its code tells which names it reads."""
-    return function.__globals__.get("__name__") == "__main__" and _LOOKUPS.isdisjoint(_names_read(function))
+    return function.__globals__.get("__name__") == "__main__" and _LOOKUPS.isdisjoint(names_of(function))
 
 
 def _is_udf(value: object) -> bool:
     kind = type(value)
     return kind.__name__ == "UserDefinedFunction" and kind.__module__.startswith("pyspark.sql.")
+
+
+def _kind_of_now(udf: Any) -> type[Any]:
+    """The class of UDFs in the mode that this process is in now, classic or Connect: a UDF keeps that of its making."""
+    from pyspark.sql.utils import is_remote
+
+    module = "pyspark.sql.connect.udf" if is_remote() else "pyspark.sql.udf"
+    kind: type[Any] = importlib.import_module(module).UserDefinedFunction
+    return kind
+
+
+def is_session(value: object) -> bool:
+    """Whether it is a Spark session."""
+    kind = type(value)
+    return kind.__name__ == "SparkSession" and kind.__module__.startswith("pyspark.sql.")
+
+
+def _is_frame(value: object) -> bool:
+    kind = type(value)
+    return kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql.")
+
+
+#: Plans whose rows are on the server of one session alone.
+_KEPT = frozenset({"CachedLocalRelation", "ChunkedCachedLocalRelation", "CachedRemoteRelation"})
+
+
+def _on(spark: Any, frame: Any) -> Any:
+    """A batch DataFrame of another session, read on this one. Raises ApplicationError: it can't be."""
+    session = spark.range(0).sparkSession  # `spark` may be a wrapper around the session
+    if frame.sparkSession is session:
+        return frame
+    connected = type(frame).__module__.startswith("pyspark.sql.connect.")
+    plans = list(_plans(frame._plan)) if connected else []
+    if any(getattr(plan, "_is_streaming", False) for plan in plans) or (not connected and frame.isStreaming):
+        raise ApplicationError(
+            "a streaming DataFrame must be made inside the recipe, got one of the notebook: its rows could be neither "
+            "counted nor dropped"
+        )
+    if any(type(plan).__name__ in _KEPT for plan in plans):
+        raise ApplicationError(
+            "a DataFrame of the notebook must be read from files, tables or less than 1 MiB of rows, got one that only "
+            "its session has; write it to Parquet and read that inside the recipe"
+        )
+    if connected:
+        return type(frame)(frame._plan, session)
+    datasets = session._jvm.org.apache.spark.sql.classic.Dataset
+    return type(frame)(datasets.ofRows(session._jsparkSession, frame._jdf.logicalPlan()), session)
+
+
+def _plans(plan: Any) -> Iterator[Any]:
+    """A plan of Spark Connect, and those that it reads."""
+    yield plan
+    for each in vars(plan).values():
+        for one in each if isinstance(each, list | tuple) else (each,):
+            if hasattr(one, "to_proto"):
+                yield from _plans(one)
 
 
 def _is_type(value: object) -> bool:
@@ -217,7 +313,7 @@ def _is_type(value: object) -> bool:
     return kind.__module__ == "pyspark.sql.types" and kind.__name__.endswith("Type")
 
 
-def _names_read(function: FunctionType) -> frozenset[str]:
+def names_of(function: FunctionType) -> frozenset[str]:
     """The global names that a function reads, also in its annotations and in the functions within it."""
     written = [each for each in function.__annotations__.values() if isinstance(each, str)]
     return frozenset(_globals_of(function.__code__)) | frozenset(_NAME.findall(" ".join(written)))

@@ -9,10 +9,18 @@ from dataclasses import InitVar, dataclass, field
 from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from qod_magics.application.recipes.capture import Capture, same
+from qod_magics.application.recipes.capture import Capture, on_session, same
+from qod_magics.application.recipes.modules import Modules
 from qod_magics.application.recipes.python_names import names_read
 from qod_magics.application.recipes.quiet import analysis_errors_unprinted
-from qod_magics.application.recipes.recipe import first_line, has_name, mentions, raise_unless_connection, streaming
+from qod_magics.application.recipes.recipe import (
+    advice,
+    first_line,
+    has_name,
+    mentions,
+    raise_unless_connection,
+    streaming,
+)
 from qod_magics.errors import ApplicationError, QodError
 from qod_magics.estimate.formulas import WEIGHT
 
@@ -99,12 +107,12 @@ class PythonRecipe:
             raise
         except Exception as error:
             raise_unless_connection(error)
-            message = f"{self._place(error)}: {type(error).__name__}: {first_line(error)}"
+            message = f"{self._place(error)}: {type(error).__name__}: {first_line(error)}{advice(error)}"
             raise ApplicationError(message) from error
 
     def _scope(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> dict[str, Any]:
-        used = {name: value for name, value in self.captured.items() if name not in inputs}
-        _check_sessions(used, spark)
+        used = on_session({name: value for name, value in self.captured.items() if name not in inputs}, spark)
+        Modules(used.values(), [code for code in (self._body, self._result) if code is not None]).send(spark)
         # functions of __main__ are pickled by value for Python workers
         scope: dict[str, Any] = {"__name__": "__main__", **used, "spark": spark, **inputs}
         if "F" in self.names and "F" not in scope:
@@ -153,19 +161,9 @@ def _compile(tree: ast.Module, source: str) -> tuple[CodeType, CodeType | None]:
 
 
 def _line(source: str, number: int) -> str:
+    """Where something is wrong; line 0: it shows only when Spark looks at the result."""
+    if number == 0:
+        return "the recipe"
     lines = source.splitlines()
     text = lines[number - 1].strip() if 0 < number <= len(lines) else ""
     return f"line {number} of the recipe" + (f" ({text if len(text) <= 60 else text[:57] + '...'})" if text else "")
-
-
-def _check_sessions(captured: Mapping[str, Any], spark: SparkSession) -> None:
-    for name, value in captured.items():
-        kind = type(value)
-        if not (kind.__module__.startswith("pyspark.sql") and kind.__name__ == "DataFrame"):
-            continue
-        ours: Any = spark.range(0)  # `spark` itself may be a wrapper around the session
-        alike = type(ours) is kind
-        if not alike or (".connect." in kind.__module__ and value.sparkSession is not ours.sparkSession):
-            raise ApplicationError(
-                f"{name!r} is a DataFrame of another Spark session: read it inside the recipe, with spark.read"
-            )

@@ -16,7 +16,8 @@ from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from qod_magics.application.names import SOURCE
-from qod_magics.application.recipes.capture import Capture, same
+from qod_magics.application.recipes.capture import Capture, on_session, same
+from qod_magics.application.recipes.modules import Modules
 from qod_magics.application.recipes.quiet import analysis_errors_unprinted
 from qod_magics.application.recipes.views import temporary_views
 from qod_magics.application.sql.aggregates import Turned, turned
@@ -130,7 +131,7 @@ class SqlRecipe:
                 message = first_line(error)
                 if text != self.sql:
                     message = _without_weight(message) or _shortened(message)
-                raise ApplicationError(f"the SQL fails: {message}") from error
+                raise ApplicationError(f"the SQL fails: {message}{advice(error)}") from error
             yield built
 
     def _asked(self, spark: SparkSession, text: str) -> DataFrame:
@@ -197,15 +198,18 @@ class FunctionRecipe:
     def build(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> DataFrame:
         """The function's result. Raises ApplicationError as `Recipe.opened` says."""
         positional, named = self._bind(spark, inputs)
+        function = on_session({self._name: self._captured}, spark)[self._name]
+        Modules((function,)).send(spark)
         try:
             with analysis_errors_unprinted():
-                return streaming(self._captured(*positional, **named), f"the function {self._name!r}")
+                return streaming(function(*positional, **named), f"the function {self._name!r}")
         except QodError:
             raise
         except Exception as error:
             raise_unless_connection(error)
             place = _line_in(error, getattr(self.function, "__code__", None))
-            message = f"the function {self._name!r} fails{place}: {type(error).__name__}: {first_line(error)}"
+            why = f"{type(error).__name__}: {first_line(error)}{advice(error)}"
+            message = f"the function {self._name!r} fails{place}: {why}"
             raise ApplicationError(message) from error
 
     @property
@@ -292,6 +296,19 @@ def first_line(error: BaseException) -> str:
     """The first non-empty line of an error's message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def advice(error: BaseException) -> str:
+    """What to do about an error of Spark, as the end of its message; "" where Spark says it all."""
+    text = str(error)
+    if "PATH_NOT_FOUND" in text:
+        return (
+            "; a path in a recipe is the task manager's: a relative one is below the notebook's directory where "
+            "`%qod up` started it, and below the server's elsewhere"
+        )
+    if "SESSION_NOT_SAME" in text:
+        return "; in a recipe, read with `spark`, which is its task manager's there"
+    return ""
 
 
 def _without_weight(message: str) -> str | None:

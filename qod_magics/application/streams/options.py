@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from qod_magics.application.names import check_stream_name, check_topic
-from qod_magics.application.streams.sink import SINK_FORMS, Sink, parse_sink
+from qod_magics.application.streams.sink import SINK_FORMS, Sink, parse_sink, with_options
 from qod_magics.application.streams.stream import (
     MALFORMED,
     MODES,
@@ -38,6 +38,7 @@ class StreamOptions:
     max_parallelism: int | None = None  #: instances
     key: str | None = None
     sink: Sink | None = None
+    sink_options: tuple[str, ...] = ()  #: NAME=VALUE, which `sink` has already
     mode: Mode = "auto"
     trigger_s: float | None = None  #: seconds
     max_latency_s: float | None = None  #: seconds
@@ -239,6 +240,13 @@ OPTIONS: tuple[Option, ...] = (
         choices=("memory", "kafka:", "parquet:", "console"),
     ),
     Option(
+        "--sink-option",
+        "sink_options",
+        "of a Kafka sink: partitions=12, which its topic has, and gets where there is none; 1 if not given",
+        metavar="NAME=VALUE",
+        several=True,
+    ),
+    Option(
         "--mode",
         "mode",
         "Spark's real-time mode or micro-batches; auto: micro-batches for stateful queries, else real-time mode",
@@ -335,6 +343,8 @@ def parse_stream_line(line: str) -> StreamOptions:
         raise UsageProblem(str(error)) from None
     try:
         check_together(values)
+        if "sink_options" in values:
+            values["sink"] = with_options(values.get("sink"), values["sink_options"])
     except ApplicationError as error:
         raise UsageProblem(str(error)) from None
     return StreamOptions(name, **values)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from qod_magics.application.names import check_topic
@@ -32,11 +32,14 @@ class KafkaTopic:
     its columns, the key of a record is these, as JSON."""
 
     topic: str
+    partitions: int | None = None  #: which the topic must have, and gets if there is none; None: any number, and 1
     kind: ClassVar[str] = "kafka"
     realtime: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_topic(self.topic)
+        if self.partitions is not None and self.partitions < 1:
+            raise ApplicationError(f"partitions of a sink's topic must be 1 or more, got {self.partitions}")
 
     def __str__(self) -> str:
         return f"kafka:{self.topic}"
@@ -112,3 +115,23 @@ def parse_sink(text: str) -> Sink:
         f"unknown sink {text!r}.{nearest(kind, ('memory', 'kafka', 'parquet', 'console'))}"
         f" The forms are {', '.join(SINK_FORMS)}."
     )
+
+
+def with_options(sink: Sink | None, words: Sequence[str]) -> Sink:
+    """The sink with options of the form NAME=VALUE. Raises ApplicationError: it does not have them."""
+    given = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise ApplicationError(f"a sink option must be NAME=VALUE, got {word!r}; such as partitions=12")
+        given[name] = value
+    if not isinstance(sink, KafkaTopic):
+        raise ApplicationError(
+            f"--sink-option {next(iter(given))} must go with --sink kafka:TOPIC, got {sink or 'none'}"
+        )
+    unknown = sorted(given.keys() - {"partitions"})
+    if unknown:
+        raise ApplicationError(f"a Kafka sink must have options among partitions, got {unknown[0]!r}")
+    if not given["partitions"].isdigit():
+        raise ApplicationError(f"partitions must be a whole number, got {given['partitions']!r}")
+    return replace(sink, partitions=int(given["partitions"]))

@@ -75,7 +75,9 @@ class Lifecycle:
                 elif not refuses_realtime(why):
                     return  # a failure like any other: found at the next poll
                 elif instance.mode_wanted == "realtime":
-                    raise TaskManagerError(f"{instance.id} can't run in real-time mode: {not_realtime(why)}.")
+                    raise TaskManagerError(
+                        f"{instance.id} can't run in real-time mode: {not_realtime(why, manager.kind)}."
+                    )
                 else:
                     instance.fall_back(why)
                     self.start(instance, manager)

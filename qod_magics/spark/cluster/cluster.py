@@ -93,11 +93,15 @@ class Cluster:
     def workshop(self, manager: TaskManager | None = None) -> Workshop:
         """Builds plans on a task manager, by default the first that answers, else the first that is alive. Raises
         TaskManagerError if there is none."""
-        if manager is None:
-            manager = next(iter(self.answering()), None)
+        manager = manager or self.home()
+        return Workshop(manager.workbench(), self.board, manager.reading, manager.dials, self.kafka_options)
+
+    def home(self) -> TaskManager:
+        """The first task manager that answers, else the first that is alive. Raises TaskManagerError: there is none."""
+        manager = next(iter(self.answering()), None)
         if manager is None:
             raise TaskManagerError("No task manager is up: `%qod up` starts one, `%qod add-tm` adds one.")
-        return Workshop(manager.spark, self.board, manager.reading, manager.dials, self.kafka_options)
+        return manager
 
     def dials_of(self, instance: Instance) -> dict[str, float]:
         """Desired values of the dials in this instance's plan, fractions of 1, by key."""

@@ -69,6 +69,9 @@ class Deployment:
     results: dict[str, str] = field(default_factory=dict)  #: topic of each memory sink, by task
     #: by task with a Kafka sink, from which offsets on its topic has rows of this declaration, by partition
     sinks: dict[str, dict[int, int]] = field(default_factory=dict)
+    created: dict[str, int] = field(
+        default_factory=dict
+    )  #: partitions of the sinks' topics that were created, by topic
     source_partitions: dict[str, int] = field(default_factory=dict)  #: by name of the feed
     deals: dict[str, Deal] = field(default_factory=dict)  #: by name of the feed, where its reader was scaled
     declarations: dict[str, int] = field(default_factory=dict)  #: by task: how often with another recipe or input
@@ -188,9 +191,12 @@ class Deployment:
         there = topic_partitions(self.kafka)
         topics.update({topic: max(count, there.get(topic, 0)) for topic, count in topics.items()})
         grow_topics(self.kafka, {topic: n for topic, n in topics.items() if there.get(topic, n) < n})
-        written = {spec.sink.topic: 1 for spec in specs if isinstance(spec.sink, KafkaTopic)}
+        written = {spec.sink.topic: spec.sink.partitions for spec in specs if isinstance(spec.sink, KafkaTopic)}
         create_topics(self.kafka, topics, retention=self.kafka.own_retention)
-        create_topics(self.kafka, {topic: n for topic, n in written.items() if topic not in there})
+        create_topics(
+            self.kafka, {topic: n or 1 for topic, n in written.items() if n is not None or topic not in there}
+        )
+        self.created |= {topic: n or 1 for topic, n in written.items() if topic not in there}
         sinks = self._sinks(specs, checked)
         opened = {}
         for spec in specs:

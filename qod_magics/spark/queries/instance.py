@@ -196,7 +196,7 @@ class Instance:
             self.task_manager = task_manager
             self._stop_previous_run(task_manager)
             task_manager.turn(dials)
-            workshop = Workshop(task_manager.spark, board, task_manager.reading, task_manager.dials, kafka)
+            workshop = Workshop(task_manager.workbench(), board, task_manager.reading, task_manager.dials, kafka)
             try:
                 if self.facts is None:
                     self.facts = workshop.plan_facts(self.job)
@@ -214,7 +214,7 @@ class Instance:
                 except Exception as error:
                     if self.mode_wanted == "realtime" or not refuses_realtime(error):
                         if refuses_realtime(error):
-                            refused = not_realtime(reason(error))
+                            refused = not_realtime(reason(error), task_manager.kind)
                             raise TaskManagerError(f"{self.id} can't run in real-time mode: {refused}.") from error
                         raise TaskManagerError(
                             f"{self.id} can't start on {task_manager.id}: {reason(error)}"
@@ -230,7 +230,8 @@ class Instance:
     def _against_realtime(self, facts: PlanFacts, free_slots: float = inf) -> str:
         """See `modes.against_realtime`; what its task manager refuses is refused, too."""
         refused = self.no_realtime or (self.task_manager.no_realtime if self.task_manager is not None else "")
-        return against_realtime(self.job, facts, self.mode_wanted, refused, free_slots)
+        kind = "local" if self.task_manager is None else self.task_manager.kind
+        return against_realtime(self.job, facts, self.mode_wanted, refused, free_slots, kind)
 
     def _stop_previous_run(self, task_manager: TaskManager) -> None:
         """Stop a previous run that has not ended, also one that another call has started meanwhile: two at once would
@@ -279,7 +280,10 @@ class Instance:
             attached = self.task_manager is task_manager
             if attached:
                 self.query, self.run_id, self.running = query, run_id, job
-                self.mode, self.mode_why = ("real-time" if realtime else "micro-batch"), not_realtime(why)
+                self.mode, self.mode_why = (
+                    ("real-time" if realtime else "micro-batch"),
+                    not_realtime(why, task_manager.kind),
+                )
                 self.started_at, self.told_stalled = begun_at, False
                 if self.state is not State.STOPPED:  # by a deployment, which waits for the lock and ends the query
                     self.state = State.RUNNING

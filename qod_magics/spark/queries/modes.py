@@ -24,7 +24,9 @@ def slots_needed(job: Job, facts: PlanFacts | None) -> int:
     return sum(len(feed.partitions) for feed in job.feeds) + keeps_state
 
 
-def against_realtime(job: Job, facts: PlanFacts, wanted: str, refused: str = "", free_slots: float = inf) -> str:
+def against_realtime(
+    job: Job, facts: PlanFacts, wanted: str, refused: str = "", free_slots: float = inf, kind: str = "local"
+) -> str:
     """Why it runs in micro-batches; "" if real-time mode is to be tried.
 
     Args:
@@ -33,6 +35,7 @@ def against_realtime(job: Job, facts: PlanFacts, wanted: str, refused: str = "",
         wanted: "auto", "realtime" or "microbatch".
         refused: why Spark refused real-time mode before, if it did.
         free_slots: those of its task manager.
+        kind: the task manager's.
 
     Raises:
         TaskManagerError: real-time mode was asked for, but is impossible.
@@ -44,7 +47,7 @@ def against_realtime(job: Job, facts: PlanFacts, wanted: str, refused: str = "",
         refusal = f"{TOO_FEW_SLOTS}: it needs {slots_needed(job, facts)}, {free_slots:g} are free"
     if wanted == "realtime":
         if refusal:
-            raise TaskManagerError(f"{job.instance} can't run in real-time mode: {not_realtime(refusal)}.")
+            raise TaskManagerError(f"{job.instance} can't run in real-time mode: {not_realtime(refusal, kind)}.")
         return ""
     if wanted == "microbatch":
         return "asked for by --mode microbatch"

@@ -21,10 +21,12 @@ _REFUSAL = re.compile(
 )
 
 
-def not_realtime(why: str) -> str:
-    """One clause for status and errors; the message unchanged if it names no operator, sink or source."""
+def not_realtime(why: str, kind: str = "local") -> str:
+    """One clause for status and errors; the message unchanged if it names no operator, sink or source. `kind` is the
+    task manager's: what gives it more slots."""
     if TOO_FEW_SLOTS in why:
-        return "its tasks run all at once, one per partition, and too few slots are free (--slots)"
+        more = "--slots" if kind == "local" else "as many as its Spark has cores, or N with the master local[N]"
+        return f"its tasks run all at once, one per partition, and too few slots are free ({more})"
     names = _CLASS.findall(why) if _NAMES_WHAT.search(why) else []
     if not names:
         return why

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from qod_magics.spark.plans.parsing import FIRST_TIME, JSON_FORMAT, TOO_LATE
-from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.plans.whole import attempt
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
-def read_results(workshop: Workshop, topic: str, schema: StructType, whole: bool = False) -> DataFrame:
+def read_results(
+    spark: SparkSession, kafka: Mapping[str, str], topic: str, schema: StructType, whole: bool = False
+) -> DataFrame:
     """A query's result rows that the broker still retains, from all its instances, unordered; of one that writes its
     `whole` result in each batch those of the newest one, in their order.
 
     They are in a topic with bounded retention, not in a server's heap: they survive moves and lost task managers.
     """
     records = (
-        workshop.spark.read.format("kafka")
-        .options(**workshop.kafka)
+        spark.read.format("kafka")
+        .options(**kafka)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .option("includeHeaders", str(whole).lower())

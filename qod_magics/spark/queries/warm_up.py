@@ -21,6 +21,7 @@ from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.machine.child import temporary
 from qod_magics.spark.plans.dial import DialBoard
 from qod_magics.spark.plans.pipeline import Feed, Job
+from qod_magics.spark.queries.checkpoints import local_path
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.realtime import refuses_realtime
 from qod_magics.spark.servers.task_manager import TaskManager
@@ -116,8 +117,8 @@ def warm_up(
             call_within(instance.stop, 10.0, "stopping the warm-up query")
         with suppress(Exception):
             delete_topics(kafka, [topic, out], timeout_s=5.0)
-        if checkpoints is None:
-            shutil.rmtree(directory, ignore_errors=True)
+        if (place := local_path(directory)) is not None:
+            shutil.rmtree(place, ignore_errors=True)
     return time.monotonic() - begun
 
 

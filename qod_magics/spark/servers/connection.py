@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import sys
@@ -9,7 +10,8 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from qod_magics.errors import TaskManagerError
@@ -20,17 +22,28 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+#: Where pyspark's `SparkSession.builder.getOrCreate()` finds a Connect server.
+REMOTE = "SPARK_REMOTE"
 #: A listening server answers within this, seconds, however busy.
 ANSWER_S = 30.0
 
 _open: WeakSet[SparkSession] = WeakSet()  #: Connect sessions made here
 _mode_is_ours = False  #: whether Connect mode was entered here
+_remote_is_ours = ""  #: the value of `REMOTE` that was set here
 
 
 def connect(
-    url: str, patience_s: float, alive: Callable[[], bool] = lambda: True, *, reattachable: bool = True
+    url: str,
+    patience_s: float,
+    alive: Callable[[], bool] = lambda: True,
+    *,
+    reattachable: bool = True,
+    dial: str | None = None,
 ) -> SparkSession:
     """A new Connect session. Its calls stop retrying within seconds, where the client's default is ten minutes.
+
+    `dial` is the address to dial in place of the URL's host, `127.0.0.1` for a server that binds to that alone,
+    whatever the machine takes `localhost` for. No connection to this machine goes through a proxy.
 
     `reattachable` calls survive a lost connection, and take three messages, and twice the CPU of both sides, where
     others take one. Needed over a network; on the loopback interface a connection is lost with its server.
@@ -47,7 +60,8 @@ def connect(
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # the error itself is reported
     try:
         # on its own thread, whose active session it becomes: the notebook's thread would keep it for ever
-        spark = begin(ConnectSession.builder.remote(url).create, "connecting").result()
+        channel = _channel(url, dial)
+        spark = begin(ConnectSession.builder.channelBuilder(channel).create, "connecting").result()
     except Exception as error:
         raise TaskManagerError(f"{hidden(url)}: {reason(error)}") from error
     _open.add(spark)
@@ -71,6 +85,77 @@ def connect(
     return spark
 
 
+def _channel(url: str, dial: str | None) -> Any:
+    """How to reach the server at `url`: see `connect`."""
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    class Channel(DefaultChannelBuilder):
+        @property
+        def endpoint(self) -> str:
+            return super().endpoint if dial is None else f"{dial}:{self._port}"
+
+    return Channel(url, [("grpc.enable_http_proxy", 0)] if is_loopback(urlsplit(url).hostname or "") else None)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address is this machine's loopback interface."""
+    return host == "localhost" or host == "::1" or re.fullmatch(r"127(\.\d+){3}", host) is not None
+
+
+def beside(spark: SparkSession) -> SparkSession:
+    """Another session on the server of this Connect session, by the same connection settings: it shares no settings,
+    views or queries with it. Makes no call."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    channel = copy.deepcopy(spark.client._builder)
+    channel._params.pop("session_id", None)  # of a URL that names one
+    other: SparkSession = type(spark)(connection=channel)
+    other.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=1000)])
+    _open.add(other)
+    return other
+
+
+def clone(spark: SparkSession) -> SparkSession:
+    """A session of our own that begins with the settings, views and functions of the notebook's session, classic or
+    Connect, and shares none of them from then on."""
+    if is_connect(spark):
+        other = spark.cloneSession()
+        _open.add(other)
+        return other
+    return type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
+
+
+def share_views(source: SparkSession, target: SparkSession) -> None:
+    """Give a clone of a classic session the temporary views that the session has by now. Those of a Connect session
+    are known to its server alone."""
+    if source is target or is_connect(source):
+        return
+    views, copies = (each._jsparkSession.sessionState().catalog() for each in (source, target))
+    names = views.listLocalTempViews("*")
+    for name in [names.apply(i).table() for i in range(names.size())]:
+        view = views.getRawTempView(name)
+        if view.isDefined():  # it may have been dropped since
+            copies.createTempView(name, view.get(), True)
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether it is a Connect session, not a classic one."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def offer(spark: SparkSession) -> None:
+    """Have `SparkSession.builder.getOrCreate()` return this Connect session while it is open, where it would return
+    another one of ours or fail."""
+    global _remote_is_ours
+    sessions: Any = type(spark)
+    default = sessions._default_session
+    if default is None or default in _open:
+        sessions._default_session = spark
+    if os.environ.get(REMOTE, "") == _remote_is_ours:
+        address: str = spark.client._builder.url.geturl()
+        os.environ[REMOTE] = _remote_is_ours = f"sc{address.removeprefix('http')}"
+
+
 def load_client() -> None:
     """Import the Connect client, which takes a second: best done while a server starts.
 
@@ -88,10 +173,14 @@ def load_client() -> None:
 
 def leave_connect_mode() -> None:
     """Once no Connect session made here is open, allow classic sessions again."""
-    global _mode_is_ours
+    global _mode_is_ours, _remote_is_ours
     if _mode_is_ours and not _open:
         _mode_is_ours = False
         os.environ.pop(CONNECT_MODE, None)
+    if _remote_is_ours and not _open:
+        if os.environ.get(REMOTE) == _remote_is_ours:
+            del os.environ[REMOTE]
+        _remote_is_ours = ""
 
 
 def let_go(spark: SparkSession, timeout_s: float) -> None:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import psutil
 
 from qod_magics.spark.servers import stages
+from qod_magics.spark.servers.connection import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def adopt(spark: SparkSession, conf: Mapping[str, str]) -> dict[str, str | None]:
-    """Apply these settings to a session; returns the previous values of those that differed.
+    """Apply these settings to a session of ours; returns the previous values of those that differed.
 
     Raises:
         Exception: whatever Spark raises when the session is gone. A setting that the server refuses to change is
@@ -68,7 +69,7 @@ def is_here(spark: SparkSession) -> bool:
 
 def endpoint(spark: SparkSession) -> str | None:
     """`host:port` of a Connect session's server; None for a classic session."""
-    if not type(spark).__module__.startswith("pyspark.sql.connect."):
+    if not is_connect(spark):
         return None
     found: str = spark.client._builder.endpoint
     return found

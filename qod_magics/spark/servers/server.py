@@ -23,7 +23,7 @@ from qod_magics.jvm.jars import SPARK_SUPPORTED, connector_jars
 from qod_magics.jvm.java import Java, find_java
 from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
 from qod_magics.jvm.ports import HOST, free_ports
-from qod_magics.machine.child import Child, temporary
+from qod_magics.machine.child import Child, check_user, temporary
 from qod_magics.machine.cores import CoreClaim
 from qod_magics.spark.servers.loopback import loopback_jar, with_jar
 
@@ -129,6 +129,8 @@ class ServerOptions:
     memory: str = "1g"  #: Java heap
     jit: str = DEFAULT_JIT  #: a key of `JIT_OPTIONS`
     conf: Mapping[str, str] = field(default_factory=dict)  #: Spark settings on top of ours
+    #: its working directory, to which relative paths in recipes and the entry "" of Python's path refer; None: its own
+    directory: Path | None = None
 
     @property
     def held(self) -> frozenset[int] | None:
@@ -220,6 +222,7 @@ class LocalServer:
         self.token = secrets.token_urlsafe(24)
         self.claim = claim or CoreClaim(options.held or ())
         try:
+            check_user()
             self.directory = temporary("qod-tm-")
         except BaseException:
             self.claim.release()
@@ -242,12 +245,12 @@ class LocalServer:
                     "SPARK_REMOTE": None,
                     "JAVA_HOME": str(java.home),
                     "PYSPARK_PYTHON": sys.executable,
-                    "PYTHONPATH": os.pathsep.join(p for p in (str(home / "python"), *sys.path) if p),
+                    "PYTHONPATH": os.pathsep.join(_python_path(home, options.directory)),
                 },
                 log_path=self.directory / "server.log",
                 cpus=None if options.held is None else set(options.held),
                 remove=[self.directory],
-                cwd=self.directory,
+                cwd=options.directory or self.directory,
             )
         except BaseException as error:
             self.claim.release()
@@ -312,6 +315,7 @@ class LocalServer:
             GARBAGE_COLLECTOR,
             "-XX:+ExitOnOutOfMemoryError",  # out of memory, it would hang: its queries restart elsewhere
             "-XX:-UsePerfData",  # its file in /tmp would outlive a kill
+            f"-XX:ErrorFile={self.directory / 'hs_err_%p.log'}",
             f"-Xms{options.memory}",
             YOUNG,
             *TRIMMED,
@@ -338,6 +342,21 @@ class LocalServer:
         for key, value in conf.items():
             words += ["--conf", f"{key}={value}"]
         return [*words, "spark-internal"]
+
+
+def notebook_directory() -> Path | None:
+    """The kernel's working directory; None if it is gone or can't be entered."""
+    try:
+        here = Path.cwd()
+    except OSError:
+        return None
+    return here if os.access(here, os.X_OK) else None
+
+
+def _python_path(home: Path, directory: Path | None) -> list[str]:
+    """Where Python workers look for modules: as the kernel does, whatever its working directory is by then."""
+    entries = [path if os.path.isabs(path) else directory and str(directory / path) for path in sys.path]
+    return list(dict.fromkeys([str(home / "python"), *(entry for entry in entries if entry)]))
 
 
 def _quoted(option: str) -> str:

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-import urllib.request
 from collections.abc import Iterable, Mapping
 from http.client import HTTPException
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, build_opener
 
+from qod_magics.spark.servers.connection import is_loopback
+
+#: What answers on this machine is asked without the proxies of the environment.
+_DIRECT, _BY_ENVIRONMENT = build_opener(ProxyHandler({})), build_opener()
 _BATCH = re.compile(r"runId = ([0-9a-f-]{36})\s+batch = (\d+)")
 
 
@@ -26,8 +31,9 @@ class TaskTime(NamedTuple):
 def answer(url: str, timeout_s: float) -> Any:
     """What the REST API answers at this address. Raises OSError, also where an answer ends before its end, and
     ValueError where it is no JSON."""
+    opener = _DIRECT if is_loopback(urlsplit(url).hostname or "") else _BY_ENVIRONMENT
     try:
-        with urllib.request.urlopen(url, timeout=timeout_s) as reply:
+        with opener.open(url, timeout=timeout_s) as reply:
             return json.load(reply)
     except HTTPException as error:  # to callers the same as a connection that breaks
         raise OSError(f"{url} was not answered whole: {error!r}") from error

@@ -11,17 +11,23 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from qod_magics.application.recipes.modules import with_our_path
 from qod_magics.errors import LostError, TaskManagerError
+from qod_magics.jvm.ports import HOST
 from qod_magics.machine.cores import every_core, planned_cpus
 from qod_magics.spark.plans import dial
 from qod_magics.spark.servers import stages
 from qod_magics.spark.servers.connection import (
     CONNECT_MODE,
+    beside,
+    clone,
     connect,
     hidden,
+    is_connect,
     let_go,
     load_client,
     refuse_beside_classic,
+    share_views,
 )
 from qod_magics.spark.servers.cpu import CoreMeter, CpuMeter, ProcessMeter, PythonMeter, core_seconds, cpu_seconds
 from qod_magics.spark.servers.location import adopt, endpoint, executor_cores, is_here, refuses, setting, ui_address
@@ -44,6 +50,7 @@ class TaskManager:
 
     Attributes:
         id: its name in snapshots and plans.
+        spark: a session of our own on it, where the queries run.
         kind: "local" (a server of ours), "connect" (a URL of the user's) or "attached" (the notebook's own session).
         cores: what its tasks may use, in cores.
         slots: tasks that it runs at the same time; None: unknown.
@@ -62,7 +69,7 @@ class TaskManager:
         board: dial.DialBoard,
         ui: str | None = None,
         server: LocalServer | None = None,
-        settings_before: Mapping[str, str | None] | None = None,
+        notebooks: SparkSession | None = None,
         slots: float | None = None,
     ) -> None:
         self.id = id
@@ -73,7 +80,7 @@ class TaskManager:
         self.ui = ui
         self.server = server
         self.no_realtime = "" if server is None else server.no_realtime
-        self._settings_before = dict(settings_before or {})
+        self.notebooks = notebooks  #: of one that is attached: the notebook's own session
         self.silent_since: float | None = None  #: monotonic seconds; None: it answered last time
         self.polling = threading.Lock()  #: held while a poll of its queries is under way
         self.dials: dict[str, float] = {}  #: those whose values are known
@@ -150,6 +157,17 @@ class TaskManager:
         if self.server is None:
             raise TaskManagerError(f"{self.id} was not started here ({self.kind}): only a local one can be killed.")
         self.server.child.kill()
+
+    def workbench(self) -> SparkSession:
+        """The session on which plans are built, with the temporary views that the notebook's own has by now."""
+        if self.notebooks is not None:
+            with suppress(Exception):  # without one of these, the recipe's error names it
+                share_views(self.notebooks, self.spark)
+        return self.spark
+
+    def for_notebook(self) -> SparkSession:
+        """A session for the notebook's batch work: its own, or another one beside ours, which makes no call here."""
+        return self.notebooks if self.notebooks is not None else beside(self.spark)
 
     def active_runs(self) -> frozenset[str]:
         """Ids of the runs of this session's queries that are active on it, asked for in one call. Raises whatever
@@ -229,14 +247,9 @@ class TaskManager:
 
     def close(self, timeout_s: float = 8.0) -> None:
         """Release the session and stop our own server, also if interrupted while the session is released. The
-        notebook's session gets its settings back and stays."""
+        notebook's session stays as it is; a classic clone of it holds nothing."""
         try:
-            if self.kind == "attached":
-                with suppress(Exception):
-                    call_within(
-                        partial(_restore, self.spark, self._settings_before), timeout_s, f"{self.id}: its settings"
-                    )
-            else:
+            if self.kind != "attached" or is_connect(self.spark):
                 let_go(self.spark, timeout_s if self.alive() else 0.5)
         finally:
             if self.server is not None:
@@ -281,7 +294,9 @@ def _start_once(
         begun(server)
         load_client()
         server.wait_until_listening()
-        spark = connect(server.url, patience_s=90.0, alive=server.child.alive, reattachable=False)
+        spark = connect(server.url, patience_s=90.0, alive=server.child.alive, reattachable=False, dial=HOST)
+        if options.directory is not None:
+            with_our_path.add(spark)
         cores = planned_cpus(_core_count(options)) * (1 - headroom)
         made = partial(TaskManager, id, spark, kind="local", cores=cores, board=board, ui=server.ui, server=server)
         return call_within(partial(made, slots=options.slots), INQUIRY_S, id)
@@ -341,21 +356,31 @@ def attach_url(
 
 
 def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom: float) -> TaskManager:
-    """Use the notebook's own session, classic or Connect, as a task manager. It gets our values of the settings that
-    checkpoints depend on, until `close`.
+    """Use the notebook's own session, classic or Connect, as a task manager: queries run on a clone of it, which gets
+    our values of the settings that checkpoints depend on. The notebook's session keeps its own.
 
     Raises:
         TaskManagerError: it is stopped, or a classic session in a process with Connect sessions.
 
     """
-    classic = not type(spark).__module__.startswith("pyspark.sql.connect.")
+    classic = not is_connect(spark)
     if classic and CONNECT_MODE in os.environ:
         raise TaskManagerError(
             "This kernel has Connect sessions, and pyspark supports only one kind per process: stop them (%qod down, "
             "spark.stop()) before attaching a classic session."
         )
+
+    def cloned() -> SparkSession:
+        own = clone(spark)
+        try:
+            adopt(own, SESSION_CONF)
+        except BaseException:
+            _release(own)
+            raise
+        return own
+
     try:
-        before = call_within(lambda: adopt(spark, SESSION_CONF), INQUIRY_S, "the attached session")
+        own = call_within(cloned, INQUIRY_S, "the attached session")
     except Exception as error:
         raise TaskManagerError(f"The Spark session can't be attached: {reason(error)}") from error
 
@@ -367,25 +392,22 @@ def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom
         here = is_here(spark)
         if here:
             cores = min(cores, planned_cpus(os.cpu_count() or 1))
-        made = TaskManager(
-            id,
-            spark,
-            kind="attached",
-            cores=cores * (1 - headroom),
-            board=board,
-            ui=ui,
-            settings_before=before,
-            slots=slots,
-        )
+        planned = cores * (1 - headroom)
+        made = TaskManager(id, own, kind="attached", cores=planned, board=board, ui=ui, notebooks=spark, slots=slots)
         made.cpu_meter = _attached_meter(cores, here)
         return made
 
     try:
         return call_within(attached, INQUIRY_S, "the attached session")
     except BaseException:
-        with suppress(Exception):
-            call_within(partial(_restore, spark, before), 8.0, f"{id}: its settings")
+        _release(own)
         raise
+
+
+def _release(own: SparkSession) -> None:
+    """Release a clone of the notebook's session; a classic one holds nothing."""
+    if is_connect(own):
+        let_go(own, 2.0)
 
 
 def _attached_meter(cores: float, here: bool) -> CpuMeter | None:
@@ -393,11 +415,3 @@ def _attached_meter(cores: float, here: bool) -> CpuMeter | None:
     cores would take what other programs use on the other six for CPU that its tasks don't get."""
     counted = sorted(core_seconds()) if here else []
     return CoreMeter(tuple(counted)) if counted and cores >= len(counted) else None
-
-
-def _restore(spark: SparkSession, before: Mapping[str, str | None]) -> None:
-    for key, value in before.items():
-        if value is None:
-            spark.conf.unset(key)
-        else:
-            spark.conf.set(key, value)

@@ -8,12 +8,14 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
 import pytest
 from pyspark import cloudpickle
-from pyspark.sql.types import IntegerType
+from pyspark.sql import functions
+from pyspark.sql.types import IntegerType, StringType
 from pyspark.sql.udf import UserDefinedFunction
 
-from qod_magics.application.recipes.capture import Capture, same
+from qod_magics.application.recipes.capture import Capture, on_session, same
 
 
 def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -176,3 +178,52 @@ def test_it_reaches_python_workers_with_its_values() -> None:
     taken = Capture().of(space["recursive"])
     space["LIMIT"] = 50
     assert pickle.loads(cloudpickle.dumps(taken))(2) == 10
+
+
+CELLS_BEFORE = (
+    "made = F.udf(f, StringType())",
+    "made = F.udf(returnType=StringType())(f)",
+    "made = F.udf(f, StringType()).asNondeterministic()",
+    "made = F.pandas_udf(vector, StringType())",
+    "made = F.udf(len, IntegerType())",
+)
+
+
+@pytest.mark.parametrize("cell", CELLS_BEFORE)
+def test_udfs_made_before_connect_mode_become_connects(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A classic one would look for a classic session."""
+    monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED", raising=False)
+    space: dict[str, Any] = {"__name__": "__main__", "F": functions, "StringType": StringType, "pd": pd}
+    exec("def f(x): return f'f {x}'\ndef vector(x: pd.Series) -> pd.Series: return x", space)
+    exec(f"from pyspark.sql.types import IntegerType\n{cell}\ndef use(df): return made('x')", space)
+    made = space["made"]
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    capture = Capture()
+    for found in (capture.of(made)("x"), capture.of([made])[0]("x"), capture.of(space["use"])(None)):
+        assert type(found).__module__ == "pyspark.sql.connect.column"
+        udf = found._expr
+        assert udf._function._output_type == made.returnType
+        assert udf._function._eval_type == made.evalType
+        assert udf._deterministic == made.deterministic
+    assert same(capture.of(made), Capture().of(made))
+    monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED")
+    back = Capture().of(capture.of(made))
+    (classic,) = [cell.cell_contents for cell in back.__closure__ if hasattr(cell.cell_contents, "evalType")]
+    assert type(classic) is UserDefinedFunction
+
+
+def test_a_recipe_has_the_session_that_it_is_built_on() -> None:
+    """Whatever a function of the notebook calls `spark`."""
+
+    class SparkSession:
+        pass
+
+    SparkSession.__module__ = "pyspark.sql.connect.session"
+    theirs, ours = SparkSession(), SparkSession()
+    space: dict[str, Any] = {"__name__": "__main__", "spark": theirs, "also": theirs}
+    exec("def inner(): return also\ndef outer(): return [spark, inner()]", space)
+    captured = Capture().of(space["outer"])
+    assert captured() == [theirs, theirs]
+    assert on_session({"f": captured, "s": theirs, "l": [theirs]}, ours)["f"]() == [ours, ours]
+    assert on_session({"s": theirs, "l": [theirs]}, ours) == {"s": ours, "l": [ours]}
+    assert captured() == [theirs, theirs]

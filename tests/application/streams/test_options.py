@@ -85,9 +85,22 @@ def test_sinks(text: str, sink: object) -> None:
     assert parse_stream_line(f"q --sink {text}").sink == sink
 
 
+def test_a_kafka_sink_has_partitions() -> None:
+    made = parse_stream_line("q --sink-option partitions=12 --sink kafka:out -p 1")
+    assert made.sink == KafkaTopic("out", 12)
+    assert made.priority == 1
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
+        ("q --sink-option partitions=12", "must go with --sink kafka:TOPIC, got none"),
+        ("q --sink memory --sink-option partitions=12", "--sink-option partitions must go with --sink kafka:TOPIC"),
+        ("q --sink kafka:o --sink-option 12", "must be NAME=VALUE, got '12'"),
+        ("q --sink kafka:o --sink-option parts=12", "got 'parts'"),
+        ("q --sink kafka:o --sink-option partitions=two", "must be a whole number, got 'two'"),
+        ("q --sink kafka:o --sink-option partitions=0", "must be 1 or more, got 0"),
+        ("q --sink kafka:o --sink-option", "--sink-option needs a value"),
         ("", "NAME is missing"),
         ("-p 1", "NAME is missing"),
         ("--from a b", "NAME is missing"),

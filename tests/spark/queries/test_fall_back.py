@@ -57,6 +57,9 @@ def test_a_query_of_one_stage_gets_no_more_tasks_than_there_are_slots() -> None:
     assert "too few slots are free (--slots)" in not_realtime(against_realtime(job, facts, "auto", free_slots=2))
     with pytest.raises(TaskManagerError, match="too few slots are free"):
         against_realtime(job, facts, "realtime", free_slots=2)
+    with pytest.raises(TaskManagerError) as theirs:
+        against_realtime(job, facts, "realtime", free_slots=2, kind="connect")
+    assert "--slots" not in str(theirs.value)  # an option of servers that are started here
 
 
 def test_groups_that_are_read_with_state_are_emitted_once_in_micro_batches() -> None:
@@ -74,5 +77,8 @@ def test_groups_that_are_read_with_state_are_emitted_once_in_micro_batches() -> 
 def test_too_few_slots_are_no_failure_of_the_query() -> None:
     assert refuses_realtime(TOO_FEW)
     assert "too few slots are free (--slots)" in not_realtime(TOO_FEW)
+    for kind in ("connect", "attached"):
+        assert "--slots" not in not_realtime(TOO_FEW, kind)
+        assert "local[N]" in not_realtime(TOO_FEW, kind)
     with pytest.raises(SetupError, match="1 task slot or more, not 0"):
         ServerOptions(slots=0)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
 from qod_magics.spark.servers import connection
-from qod_magics.spark.servers.connection import leave_connect_mode
+from qod_magics.spark.servers.connection import beside, is_connect, is_loopback, leave_connect_mode, offer
 
 
 def test_connect_mode_is_left_when_nobody_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,3 +50,82 @@ def test_a_session_is_let_go_if_its_first_call_is_interrupted(monkeypatch: pytes
         connection.connect("sc://127.0.0.1:1", 5.0)
     connection._open.discard(made)  # type: ignore[arg-type]
     assert gone == [made]
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "::1"])
+def test_the_loopback_interface(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["spark.example.org", "localhost.example.org", "10.0.0.1", "1270.0.0.1", "", "::2"])
+def test_other_hosts(host: str) -> None:
+    assert not is_loopback(host)
+
+
+def options(url: str) -> dict[str, Any]:
+    return dict(connection._channel(url, None)._effective_channel_options())
+
+
+def test_no_proxy_is_between_this_machine_and_itself() -> None:
+    """gRPC goes by http_proxy, also to localhost, unless no_proxy names it."""
+    assert options("sc://localhost:7/;token=t")["grpc.enable_http_proxy"] == 0
+    assert options("sc://127.0.0.1:7")["grpc.enable_http_proxy"] == 0
+    assert "grpc.enable_http_proxy" not in options("sc://spark.example.org:7")
+
+
+def test_our_servers_are_dialled_by_address_whatever_localhost_is() -> None:
+    channel = connection._channel("sc://localhost:7/;token=t", "127.0.0.1")
+    assert channel.endpoint == "127.0.0.1:7"
+    assert channel.host == "localhost"  # with an address, a token would force TLS
+    assert connection._channel("sc://localhost:7", None).endpoint == "localhost:7"
+
+
+@pytest.fixture
+def server_session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A Connect session, which has made no call: there is no server."""
+    from pyspark.sql.connect.session import SparkSession
+
+    for name in (connection.CONNECT_MODE, connection.REMOTE):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(SparkSession, "_default_session", None)
+    monkeypatch.setattr(connection, "_open", WeakSet())
+    monkeypatch.setattr(connection, "_remote_is_ours", "")
+    channel = connection._channel("sc://localhost:7/;token=t;session_id=00000000-0000-4000-8000-000000000000", None)
+    made = SparkSession(connection=channel)
+    yield made
+    made.client.close()
+
+
+def test_a_session_beside_another_one_is_its_own(server_session: Any) -> None:
+    other: Any = beside(server_session)
+    try:
+        assert is_connect(other)
+        assert other.session_id != server_session.session_id
+        assert other.client._builder.endpoint == "localhost:7"
+        assert other in connection._open
+    finally:
+        other.client.close()
+
+
+def test_the_builder_gives_the_session_that_is_offered(server_session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.sql import SparkSession
+
+    monkeypatch.setenv(connection.CONNECT_MODE, "1")
+    connection._open.add(server_session)
+    offer(server_session)
+    assert SparkSession.builder.getOrCreate() is server_session
+    assert os.environ[connection.REMOTE].startswith("sc://localhost:7/;token=t")
+    leave_connect_mode()
+    assert connection.REMOTE in os.environ  # it is open yet
+    connection._open.discard(server_session)
+    leave_connect_mode()
+    assert connection.REMOTE not in os.environ
+
+
+def test_the_users_own_default_stays(server_session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = object.__new__(type(server_session))
+    monkeypatch.setattr(type(server_session), "_default_session", theirs)
+    monkeypatch.setenv(connection.REMOTE, "sc://theirs")
+    offer(server_session)
+    assert type(server_session)._default_session is theirs
+    assert os.environ[connection.REMOTE] == "sc://theirs"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from qod_magics.errors import SetupError
 from qod_magics.jvm.java import Java
+from qod_magics.session.settings import Settings
 from qod_magics.spark.servers import server
 from qod_magics.spark.servers.server import ServerOptions, _reason
 
@@ -51,21 +55,27 @@ def test_the_reason_of_an_end_is_the_line_that_tells_it(log: str, told: str) -> 
 class Started:
     """What would have been started."""
 
-    def __init__(self, command: list[str], env: dict[str, str | None], **_: object) -> None:
-        self.command, self.env = command, env
+    def __init__(self, command: list[str], env: dict[str, str | None], cwd: Path, **_: object) -> None:
+        self.command, self.env, self.cwd = command, env, cwd
 
 
-@pytest.mark.parametrize("own", [{}, {"spark.driver.host": "10.0.0.5"}])
-def test_whatever_names_another_address_for_spark_a_server_is_on_loopback(
-    own: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A machine set up for a Spark of its own: SPARK_LOCAL_HOSTNAME, spark-defaults.conf. Options of a call hold."""
-    monkeypatch.setenv("SPARK_LOCAL_HOSTNAME", "10.0.0.5")
+@pytest.fixture
+def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine on which a server's command is made, and not run."""
     monkeypatch.setattr(server, "find_java", lambda: Java(tmp_path / "bin" / "java", 17, "PATH"))
     monkeypatch.setattr(server, "spark_home", lambda: tmp_path)
     monkeypatch.setattr(server, "connector_jars", lambda: [])
     monkeypatch.setattr(server, "launch_command", lambda java, home, main, words: [str(java.path), "-cp", "x", *words])
     monkeypatch.setattr(server, "Child", Started)
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("own", [{}, {"spark.driver.host": "10.0.0.5"}])
+def test_whatever_names_another_address_for_spark_a_server_is_on_loopback(
+    own: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine set up for a Spark of its own: SPARK_LOCAL_HOSTNAME, spark-defaults.conf. Options of a call hold."""
+    monkeypatch.setenv("SPARK_LOCAL_HOSTNAME", "10.0.0.5")
     made = server.LocalServer("tm1", ServerOptions(conf=own))
     shutil.rmtree(made.directory)
     made.claim.release()
@@ -75,3 +85,49 @@ def test_whatever_names_another_address_for_spark_a_server_is_on_loopback(
     settings = dict(word.split("=", 1) for word in child.command if word.startswith("spark."))
     assert settings["spark.driver.host"] == own.get("spark.driver.host", "127.0.0.1")
     assert settings["spark.driver.bindAddress"] == "127.0.0.1"
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_relative_paths_are_those_of_the_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of files in recipes by the working directory, of modules by Python's path: "" is the directory there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", "lib", "/abs", "/abs"])
+    settings = Settings()
+    (tmp_path / "later").mkdir()
+    monkeypatch.chdir(tmp_path / "later")  # servers that start later agree with those that are up
+    made = server.LocalServer("tm1", settings.server(None))
+    shutil.rmtree(made.directory)
+    made.claim.release()
+    child: Any = made.child
+    assert child.cwd == tmp_path
+    assert child.env["PYTHONPATH"].split(os.pathsep)[1:] == [str(tmp_path), f"{tmp_path}/lib", "/abs"]
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_a_notebook_whose_directory_is_gone_has_servers_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setattr(sys, "path", ["", "/abs"])
+    made = server.LocalServer("tm1", Settings().server(None))
+    shutil.rmtree(made.directory)
+    made.claim.release()
+    child: Any = made.child
+    assert child.cwd == made.directory
+    assert child.env["PYTHONPATH"].split(os.pathsep)[1:] == ["/abs"]
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_a_user_that_hadoop_can_not_name_is_told_and_no_core_stays_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nameless() -> None:
+        raise SetupError("user id 12345 must have an entry")
+
+    monkeypatch.setattr(server, "check_user", nameless)
+    released: list[bool] = []
+    claim: Any = SimpleNamespace(release=lambda: released.append(True), shared=frozenset())
+    with pytest.raises(SetupError, match=r"^user id 12345"):
+        server.LocalServer("tm1", ServerOptions(), claim)
+    assert released == [True]

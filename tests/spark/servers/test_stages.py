@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
 import pytest
 
+from qod_magics.spark.servers import stages
 from qod_magics.spark.servers.stages import times_by_batch
 
 RUN = "0a1b2c3d-0000-1111-2222-333344445555"
@@ -25,3 +29,26 @@ def test_what_is_no_streaming_batch_is_left_out() -> None:
 
 def test_real_time_batches_in_progress_are_no_batches_yet() -> None:
     assert times_by_batch([{"description": f"runId = {RUN}\nbatch = init", "executorCpuTime": 5}]) == {}
+
+
+def test_the_ui_of_this_machine_is_asked_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ui(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'[{"id": "app"}]')
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on the console."""
+
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nothing listens there
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Ui)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        assert stages.applications(f"http://127.0.0.1:{server.server_port}") == ["app"]
+    finally:
+        server.shutdown()
+        server.server_close()

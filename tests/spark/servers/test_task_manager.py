@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shlex
@@ -188,12 +189,39 @@ class Own(Spark):
 
     @property
     def sparkContext(self) -> object:
-        assert self.settings["spark.sql.shuffle.partitions"] == "1"
         raise KeyboardInterrupt
 
 
-def test_a_session_that_is_not_attached_after_all_has_its_settings_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def cloned(monkeypatch: pytest.MonkeyPatch) -> list[Own]:
+    """The clones that are made of notebooks' sessions from now on."""
+    clones: list[Own] = []
+
+    def clone(spark: Own) -> Own:
+        clones.append(copy.copy(spark))
+        clones[-1].settings = dict(spark.settings)
+        clones[-1].conf = clones[-1]
+        return clones[-1]
+
+    monkeypatch.setattr(task_manager, "clone", clone)
     monkeypatch.delenv(task_manager.CONNECT_MODE, raising=False)
+    return clones
+
+
+def test_settings_go_to_a_clone_of_the_notebooks_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    clones, spark = cloned(monkeypatch), Notebooks(2)
+    made = task_manager.attach_session("spark", spark, BOARD, 0.1)  # type: ignore[arg-type]
+    (own,) = clones
+    assert made.spark is own  # type: ignore[comparison-overlap]
+    assert made.notebooks is made.for_notebook() is spark  # type: ignore[comparison-overlap]
+    assert own.settings["spark.sql.shuffle.partitions"] == "1"
+    before = Notebooks(2).settings
+    assert spark.settings == before
+    made.close()
+    assert spark.settings == before
+
+
+def test_a_session_that_is_not_attached_after_all_keeps_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    cloned(monkeypatch)
     spark = Own()
     with pytest.raises(KeyboardInterrupt):
         task_manager.attach_session("spark", spark, BOARD, 0.1)  # type: ignore[arg-type]
@@ -221,7 +249,7 @@ def test_the_machines_cores_are_measured_only_for_a_session_that_may_use_them_al
     threads: int, quota: float | None, cores: float, measured: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What others use on cores that are not the session's is not missing to it."""
-    monkeypatch.delenv(task_manager.CONNECT_MODE, raising=False)
+    cloned(monkeypatch)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.setattr(machine_cores, "cpu_quota", lambda: quota)
     monkeypatch.setattr(task_manager, "core_seconds", lambda: dict.fromkeys(range(8), 1.0))

@@ -1,0 +1,189 @@
+"""Modules of the notebook's author, such as a helpers.py beside it, that functions of recipes need in Python workers.
+
+A worker imports a module once, and keeps it: it would not see an edit that the notebook has reloaded. So a function is
+sent with what it reads of such modules, as cloudpickle does with the notebook's own names. What can't be sent so, and
+what a function imports when it runs, the worker finds by its path: that of the notebook on servers that were started
+here; to others the file is sent.
+"""
+
+from __future__ import annotations
+
+import dis
+import importlib
+import importlib.util
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakSet
+
+from qod_magics.application.recipes.capture import names_of, parts
+from qod_magics.errors import ApplicationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Bytes of a pickled module up to which it is sent as a value where a function reads the module itself.
+LARGEST = 1 << 20
+_INSTALLED = ("site-packages", "dist-packages")
+_OTHERS = ("qod_magics", "qod_widgets", "pyspark")
+_LIBRARY = tuple(Path(sysconfig.get_path(each)).resolve() for each in ("stdlib", "platstdlib"))
+
+#: Connect sessions on servers whose workers have the notebook's path.
+with_our_path: WeakSet[Any] = WeakSet()
+_sent: WeakKeyDictionary[Any, dict[str, bytes]] = WeakKeyDictionary()  #: contents by file name
+#: By module name: the module and its globals when it was tried, and whether it goes as a value.
+_tried: dict[str, tuple[tuple[object, ...], bool]] = {}
+
+
+class Modules:
+    """The author's modules that some values need.
+
+    Args:
+        values: what a recipe takes of the notebook.
+        bodies: code of the recipe itself, which will run here.
+
+    Attributes:
+        read: modules whose names functions and classes read.
+        imported: files of those that functions import when they run.
+
+    """
+
+    def __init__(self, values: Iterable[Any], bodies: Iterable[CodeType] = ()) -> None:
+        self.read: dict[str, ModuleType] = {}
+        self.imported: set[Path] = set()
+        self._met: dict[int, Any] = {}
+        waiting = list(values)
+        for body in bodies:
+            self.imported |= set(_files_imported(body))
+            waiting += _imported_by(body)
+        while waiting:
+            value = waiting.pop()
+            if id(value) not in self._met:
+                self._met[id(value)] = value  # kept, so that no other value has its id
+                waiting += self._behind(value)
+        del self._met
+
+    def send(self, spark: SparkSession) -> None:
+        """Have workers of this session find all of them. Raises ApplicationError: the server has a file of that name
+        with another content, and takes no second one."""
+        by_name = [module for module in self.read.values() if not _as_value(module)]
+        left = self.imported | {Path(str(module.__file__)) for module in by_name if _is_one_file(module)}
+        if left and hasattr(spark, "addArtifacts") and spark not in with_our_path:
+            _send_files(spark, left)
+
+    def _behind(self, value: Any) -> Iterator[Any]:
+        if isinstance(value, ModuleType):
+            if is_authors(value):
+                self.read[value.__name__] = value
+                yield from (each for each in vars(value).values() if isinstance(each, FunctionType | type | ModuleType))
+            return
+        if isinstance(value, FunctionType | type):
+            module = sys.modules.get(value.__module__ or "")
+            ours = module is not None and is_authors(module)
+            if ours and module is not None:
+                self.read[module.__name__] = module
+            if not ours and value.__module__ != "__main__" and not _holds_more(value):
+                return
+        if isinstance(value, FunctionType):
+            for name in names_of(value):
+                if name in value.__globals__:
+                    yield value.__globals__[name]
+            self.imported |= set(_files_imported(value.__code__))
+        elif isinstance(value, type):
+            yield from (each for each in vars(value).values() if isinstance(each, FunctionType))
+            yield from value.__bases__
+        yield from parts(value)
+
+
+def is_authors(module: ModuleType) -> bool:
+    """Whether a module is a file of the notebook's author: neither installed nor of Python, Spark or this package."""
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str) or module.__name__ == "__main__" or module.__name__.partition(".")[0] in _OTHERS:
+        return False
+    return _is_authors_file(Path(file))
+
+
+def _is_one_file(module: ModuleType) -> bool:
+    """Whether a module is a file, and neither a package nor a part of one: these are sent as values only."""
+    return "." not in module.__name__ and not hasattr(module, "__path__")
+
+
+def _is_authors_file(file: Path) -> bool:
+    path = file.resolve()
+    if path.suffix != ".py" or any(each in path.parts for each in _INSTALLED):
+        return False
+    return not any(path.is_relative_to(place) for place in _LIBRARY)
+
+
+def _holds_more(value: FunctionType | type) -> bool:
+    """Whether a function that is not the author's holds values that may be, as the wrapper of a UDF does."""
+    return isinstance(value, FunctionType) and bool(value.__closure__)
+
+
+def _files_imported(code: CodeType) -> Iterator[Path]:
+    """Files of the author's modules that a function imports when it runs."""
+    for step in dis.get_instructions(code):
+        if step.opname == "IMPORT_NAME" and isinstance(step.argval, str):
+            file = _found(step.argval.partition(".")[0])
+            if file is not None:
+                yield file
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _files_imported(constant)
+
+
+def _imported_by(body: CodeType) -> Iterator[ModuleType]:
+    """The author's modules that a recipe's own lines import, imported now."""
+    for step in dis.get_instructions(body):
+        if step.opname == "IMPORT_NAME" and _found(str(step.argval).partition(".")[0]) is not None:
+            with suppress(Exception):  # the recipe says so
+                yield importlib.import_module(str(step.argval))
+
+
+def _found(name: str) -> Path | None:
+    """The author's file behind a module's name; None for other modules."""
+    if name in _OTHERS or name in sys.builtin_module_names:
+        return None
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    if spec is None or spec.origin is None or spec.submodule_search_locations is not None:
+        return None
+    return Path(spec.origin) if _is_authors_file(Path(spec.origin)) else None
+
+
+def _as_value(module: ModuleType) -> bool:
+    """Have cloudpickle send what functions read of this module as values; False where the module can't be."""
+    from pyspark import cloudpickle
+
+    state = module, *map(id, vars(module).values())  # another one once it is reloaded
+    if _tried.get(module.__name__, ((), False))[0] != state:
+        try:
+            cloudpickle.register_pickle_by_value(module)
+            can = len(cloudpickle.dumps(module)) <= LARGEST
+        except Exception:  # a lock, a connection, a session in it
+            can = False
+        if not can and module.__name__ in cloudpickle.list_registry_pickle_by_value():
+            cloudpickle.unregister_pickle_by_value(module)
+        _tried[module.__name__] = state, can
+    return _tried[module.__name__][1]
+
+
+def _send_files(spark: Any, files: Iterable[Path]) -> None:
+    sent: dict[str, bytes] = _sent.setdefault(spark, {})
+    for file in files:
+        content = file.read_bytes()
+        if sent.get(file.name) == content:
+            continue
+        if file.name in sent:
+            raise ApplicationError(
+                f"{file.name} must be as it was when the server got it, got another content; name the function that "
+                f"recipes use outside of their body (from {file.stem} import ...), or connect to the server again"
+            )
+        spark.addArtifacts(str(file), pyfile=True)
+        sent[file.name] = content

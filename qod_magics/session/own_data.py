@@ -1,0 +1,184 @@
+"""The part of a session that is about the notebook's own data: topics, rows sent to them, and a Spark session."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from qod_magics.application.names import check_topic
+from qod_magics.core.wording import counted
+from qod_magics.errors import ApplicationError, KafkaError, UsageProblem
+from qod_magics.kafka.rows import By, RowSender, Sent, records
+from qod_magics.kafka.topics import create_topics, grow_topics, topic_partitions
+from qod_magics.spark.servers.connection import let_go, offer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from qod_magics.kafka.cluster import Kafka
+    from qod_magics.session.deployed_streams import Streams
+    from qod_magics.spark.runtime import SparkRuntime
+    from qod_magics.spark.servers.task_manager import TaskManager
+
+#: How long the release of a session is waited for, seconds.
+RELEASE_S = 2.0
+
+
+class NotebookSpark:
+    """The Spark session for the notebook's batch work: the one that is attached, or one on a task manager that is up.
+
+    It is not ours: what is set on it, or that it is stopped, changes no query.
+
+    Args:
+        runtime: the task managers.
+
+    """
+
+    def __init__(self, runtime: SparkRuntime) -> None:
+        self._runtime = runtime
+        self._lock = threading.Lock()
+        self._spark: SparkSession | None = None
+        self._manager: TaskManager | None = None
+
+    def __repr__(self) -> str:
+        return f"Spark session of the notebook on {self._manager.id if self._manager else 'no task manager yet'}"
+
+    def get(self) -> SparkSession:
+        """The session; another one where its task manager has left, or it was stopped. Raises TaskManagerError: no task
+        manager is up."""
+        with self._lock:
+            manager = self._manager
+            there = manager is not None and self._runtime.task_managers.get(manager.id) is manager and manager.alive()
+            if self._spark is None or not there or getattr(self._spark, "is_stopped", False):
+                self._close()
+                self._manager = self._runtime.cluster.home()
+                self._spark = self._manager.for_notebook()
+                if self._spark is not self._manager.notebooks:
+                    offer(self._spark)
+            return self._spark
+
+    def close(self) -> None:
+        """Release it, unless it is attached."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        spark, manager, self._spark, self._manager = self._spark, self._manager, None, None
+        if spark is not None and manager is not None and spark is not manager.notebooks:
+            let_go(spark, RELEASE_S if manager.alive() else 0.5)
+
+
+class OwnData:
+    """What `session.Session` offers for the notebook's own data."""
+
+    kafka: Kafka
+    runtime: SparkRuntime
+    _own_kafka: bool  #: whether the session started the broker
+    _rows: RowSender
+    _streams: Streams
+    _spark: NotebookSpark
+
+    @property
+    def spark(self) -> SparkSession:
+        """A Spark session for batch work beside the streams, such as `qod.spark.read.parquet(...)`: the notebook's own
+        where one is attached, else one on the first task manager, apart from those of the queries. Raises
+        TaskManagerError: no task manager is up."""
+        return self._spark.get()
+
+    def topic(self, name: str, partitions: int | None = None) -> str:
+        """Create a topic, if there is none of this name, with this number of partitions (default 1). Returns what was
+        done, one line. A topic that no stream reads gets more partitions, if more are asked for.
+
+        Raises:
+            UsageProblem: the name or the number is wrong.
+            KafkaError: the topic has another number of partitions, or the broker refuses or does not answer.
+
+        """
+        _check(name, partitions)
+        there = topic_partitions(self.kafka).get(name)
+        if there is not None and partitions is not None and partitions > there and not self._declared_on(name):
+            grow_topics(self.kafka, {name: partitions})
+            return f"topic {name} has {counted(partitions, 'partition')} now, {there} before"
+        if there is not None and partitions in (None, there):
+            return f"topic {name} is there, with {counted(there, 'partition')}"
+        count = partitions or 1
+        create_topics(self.kafka, {name: count})  # raises where there are others
+        return f"topic {name} created with {counted(count, 'partition')}"
+
+    def topics(self) -> dict[str, int]:
+        """Partitions of each topic, without those that sessions make for themselves. Raises KafkaError."""
+        return {name: n for name, n in sorted(topic_partitions(self.kafka).items()) if not name.startswith("qod.")}
+
+    def send(
+        self,
+        topic: str,
+        rows: Any,
+        *,
+        key: By | None = None,
+        timestamp: By | None = None,
+        partitions: int | None = None,
+    ) -> Sent:
+        """Send rows to a topic, and wait until the broker has them. On the session's own broker the topic is created.
+
+        Args:
+            topic: its name.
+            rows: dicts, which are written as JSON; bytes or text, written as they are; or a pandas, Arrow, Polars or
+                Spark DataFrame. A single dict, bytes or text is one row.
+            key: the column, or a function of the row, that gives the record's key.
+            timestamp: the same for the record's timestamp, a datetime (UTC unless it has a zone) or milliseconds since
+                1970; default the time of sending.
+            partitions: of a topic that is created, default 1; given, the topic is created on the user's own Kafka too.
+
+        Raises:
+            UsageProblem: a row can't be written; nothing was sent then, unless `rows` is an iterator.
+            KafkaError: there is no such topic on the user's own Kafka, or the broker did not take all rows.
+
+        """
+        _check(topic, partitions)
+        found: Iterable[Any] = records(rows, key, timestamp)
+        if not isinstance(rows, Iterator):
+            found = list(found)  # a wrong row is found before the first is sent
+        created = self._opened(topic, partitions)
+        sent = self._rows.send(topic, found)
+        unread = self._unread(topic) if sent else ""
+        return Sent(topic, sent, "; ".join(note for note in (created, unread) if note))
+
+    def _opened(self, topic: str, partitions: int | None) -> str:
+        """Have the topic there; what was done for it, "" if nothing."""
+        there = topic_partitions(self.kafka).get(topic)
+        if there is None and partitions is None and not self._own_kafka:
+            raise KafkaError(
+                f"topic {topic!r} must be on your Kafka at {self.kafka.bootstrap}, got none; "
+                f"%qod topic {topic} --partitions N creates it"
+            )
+        if there is not None and partitions in (None, there):
+            return ""
+        return self.topic(topic, partitions)
+
+    def _declared_on(self, topic: str) -> list[str]:
+        """The streams that read the topic, or will."""
+        return [each.name for each in self._streams.application if each.topic is not None and each.topic.topic == topic]
+
+    def _unread(self, topic: str) -> str:
+        """Why no stream reads these rows, if none does, and how one can; else ""."""
+        declared = self._declared_on(topic)
+        if any(name in self._streams.application.live for name in declared):
+            return ""
+        if declared:
+            later = [name for name in declared if _reads_from_now(self._streams.application[name].topic)]
+            return f"{later[0]} waits for a query, and reads only rows sent after its start" if later else ""
+        return "no stream reads it yet: one declared with --starting earliest reads these rows, too"
+
+
+def _reads_from_now(topic: Any) -> bool:
+    return bool(topic.starting == "latest")
+
+
+def _check(topic: str, partitions: int | None) -> None:
+    try:
+        check_topic(topic)
+    except ApplicationError as error:
+        raise UsageProblem(str(error)) from None
+    if partitions is not None and (isinstance(partitions, bool) or partitions < 1):
+        raise UsageProblem(f"partitions must be 1 or more, got {partitions!r}; leave it out for 1")

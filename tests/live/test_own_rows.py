@@ -1,0 +1,217 @@
+"""What people do in a notebook beside the streams: rows of their own, batch reads, files and modules of theirs."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StringType
+from pyspark.sql.udf import UserDefinedFunction
+
+from qod_magics.errors import ApplicationError, KafkaError
+from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.topics import delete_topics, topic_partitions
+from qod_magics.notebook.begun import Begun
+from qod_magics.notebook.magics import QodMagics
+from qod_magics.session.session import Session
+from tests.live.conftest import eventually, new_topic
+
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "kafka.md"
+
+
+class Notebook:
+    """A shell in which the shared cluster is up."""
+
+    def __init__(self, shell: InteractiveShell, session: Session) -> None:
+        self.shell = shell
+        (self.magics,) = [one for one in shell.configurables if isinstance(one, QodMagics)]
+        self.magics._keep(Begun("up", {}, {}), session)
+
+    def run(self, cell: str) -> str:
+        with capture_output() as captured:
+            result = self.shell.run_cell(cell)
+        assert result.success, captured.stdout + captured.stderr
+        return str(captured.stdout)
+
+
+@pytest.fixture
+def notebook(qod: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    InteractiveShell.clear_instance()
+    shell = InteractiveShell.instance(colors="nocolor")
+    shell.run_line_magic("load_ext", "qod_magics")
+    made = Notebook(shell, qod)
+    topics = set(topic_partitions(qod.kafka))
+    yield made
+    qod.stop_all()
+    made.magics.session = None  # the shared one stays up
+    shell.run_line_magic("unload_ext", "qod_magics")
+    InteractiveShell.clear_instance()
+    delete_topics(qod.kafka, [name for name in topic_partitions(qod.kafka) if name not in topics])
+
+
+def rows(session: Session, name: str, count: int) -> list[dict[str, Any]]:
+    """The rows of a query, once there are as many."""
+
+    def found() -> list[dict[str, Any]]:
+        return [row.asDict() for row in session.results(name).collect()]
+
+    return eventually(lambda: there if len(there := found()) >= count else None, what=lambda: f"{count}: {found()}")
+
+
+@pytest.mark.smoke
+def test_the_guides_example_of_own_rows(notebook: Notebook, qod: Session) -> None:
+    section = GUIDE.read_text("utf-8").partition("## Send your own rows\n")[2].partition("\n## ")[0]
+    cells = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    assert len(cells) == 3
+    for cell in cells:
+        notebook.run(cell)
+    assert rows(qod, "rides", 1) == [{"zone": 7, "fare": 12.5}]
+    assert topic_partitions(qod.kafka)["clicks"] == 2
+    assert sum(end_offsets(qod.kafka, ["clicks"])["clicks"].values()) == 1
+
+
+def test_every_kind_of_row_arrives(notebook: Notebook, qod: Session) -> None:
+    assert notebook.run("%qod topic mixed --partitions 2") == "topic mixed created with 2 partitions\n"
+    assert notebook.run("%qod topic mixed --partitions 2") == "topic mixed is there, with 2 partitions\n"
+    assert "mixed  2 partitions\n" in notebook.run("%qod topic")
+    declared = "number INT, name STRING, at TIMESTAMP"
+    notebook.run(f'%%qod_stream mixed_rows --topic mixed --schema "{declared}" --sink memory\nsource')
+    notebook.shell.user_ns["pd"] = pd
+    sent = notebook.run(
+        """
+from datetime import datetime
+at = datetime(2026, 1, 2, 3, 4, 5)
+qod.send("mixed", {"number": 1, "name": "dict", "at": at})
+qod.send("mixed", pd.DataFrame({"number": [2, None], "name": ["pandas", "none"], "at": [at, at]}), key="name")
+qod.send("mixed", spark.sql("SELECT 3 AS number, 'spark' AS name, TIMESTAMP '2026-01-02 03:04:05' AS at"), key="number")
+qod.send("mixed", b'{"number": 4, "name": "bytes", "at": "2026-01-02T03:04:05Z"}', timestamp=lambda row: at)
+"""
+    )
+    assert "1 row sent to 'mixed'" in sent
+    found = {row["name"]: row for row in rows(qod, "mixed_rows", 5)}
+    numbers = {"dict": 1, "pandas": 2, "none": None, "spark": 3, "bytes": 4}
+    assert {name: row["number"] for name, row in found.items()} == numbers
+    assert len({row["at"] for row in found.values()}) == 1  # the same instant, however it was written
+
+
+def test_a_topic_of_the_users_own_kafka_is_created_only_when_asked_for(qod: Session, topic: str) -> None:
+    theirs = f"{topic}-theirs"
+    qod._own_kafka = False  # as with --kafka
+    try:
+        with pytest.raises(KafkaError, match=f"%qod topic {theirs} --partitions N creates it"):
+            qod.send(theirs, [{"a": 1}])
+        assert qod.send(theirs, [{"a": 1}], partitions=3).rows == 1
+        assert topic_partitions(qod.kafka)[theirs] == 3
+    finally:
+        qod._own_kafka = True
+        delete_topics(qod.kafka, [theirs])
+
+
+@pytest.mark.smoke
+def test_batch_reads_beside_the_streams(notebook: Notebook, qod: Session, tmp_path: Path) -> None:
+    """On a session that is not ours: what is set there, or that it is stopped, changes no query."""
+    spark = notebook.shell.user_ns["spark"]
+    assert spark is qod.spark
+    assert spark is SparkSession.builder.appName("theirs").getOrCreate()
+    ours = [manager.spark for manager in qod.runtime.task_managers.values()]
+    assert spark not in ours
+    spark.conf.set("spark.sql.shuffle.partitions", "7")
+    assert {each.conf.get("spark.sql.shuffle.partitions") for each in ours} == {"1"}
+    spark.range(3).write.parquet(str(tmp_path / "numbers"))
+    assert spark.read.parquet(str(tmp_path / "numbers")).count() == 3
+    name = new_topic(qod)
+    notebook.run(f'%%qod_stream numbered --topic {name} --schema "id INT" --sink memory\nsource')
+    qod.send(name, [{"id": 1}])
+    rows(qod, "numbered", 1)
+    assert qod.results("numbered").join(spark.range(5), "id").count() == 1
+    spark.stop()
+    assert qod.spark.range(4).count() == 4
+    assert len(rows(qod, "numbered", 1)) == 1
+
+
+HELPERS = "import inside\ndef clean(x): return f'{inside.TEXT} {x}'\n"
+
+
+@pytest.fixture
+def helpers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A module that the servers, which are up already, have no path to."""
+    (tmp_path / "helpers.py").write_text(HELPERS)
+    (tmp_path / "inside.py").write_text("TEXT = 'first'\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield importlib.import_module("helpers")
+    for name in ("helpers", "inside"):
+        del sys.modules[name]
+
+
+@pytest.mark.smoke
+def test_recipes_use_files_modules_and_udfs_of_the_notebook(
+    notebook: Notebook, qod: Session, helpers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One query with all of it: a relative path, a DataFrame read before, a helper, a UDF from before `%qod up`."""
+    file = tmp_path / "zones.csv"
+    file.write_text("zone,name\n1,one\n2,two\n")
+    with monkeypatch.context() as patch:
+        patch.delenv("SPARK_CONNECT_MODE_ENABLED")
+        before = UserDefinedFunction(lambda x: f"before {x}", StringType())._wrapped()
+    names = {"before": before, "helpers": helpers, "relative": os.path.relpath(file)}
+    notebook.shell.user_ns.update(names)
+    name = new_topic(qod)
+    notebook.run(
+        """
+from pyspark.sql import functions as F
+zones = spark.read.csv(relative, header=True, inferSchema=True)
+clean = F.udf(helpers.clean, "string")
+def named(df):
+    return df.join(zones.select("zone"), "zone").join(spark.read.csv(relative, header=True, inferSchema=True), "zone")
+"""
+    )
+    cell = f"""%%qod_stream named_rows --topic {name} --schema "zone INT" --sink memory
+named(source).select("zone", "name", before("zone").alias("b"), clean("zone").alias("c"))"""
+    notebook.run(cell)
+    qod.send(name, [{"zone": 1}, {"zone": 9}])
+    assert rows(qod, "named_rows", 1) == [{"zone": 1, "name": "one", "b": "before 1", "c": "first 1"}]
+    (tmp_path / "inside.py").write_text("TEXT = 'and edited'\n")
+    time.sleep(0.01)
+    importlib.reload(sys.modules["inside"])
+    notebook.run(cell.replace('"name"', 'F.upper("name").alias("name")'))
+    qod.send(name, [{"zone": 2}])
+    assert rows(qod, "named_rows", 1) == [{"zone": 2, "name": "TWO", "b": "before 2", "c": "and edited 2"}]
+
+
+def test_a_path_that_is_not_there_is_said_to_be_the_task_managers(qod: Session, topic: str) -> None:
+    says = r"'lost': the recipe: .*PATH_NOT_FOUND.*; a path in a recipe is the task manager"
+    with pytest.raises(ApplicationError, match=says):
+        qod.cell(_options("lost", topic), "source.join(spark.read.csv('no/zones.csv'))", {})
+
+
+def test_the_topic_of_a_sink_is_created_as_asked_for_and_that_is_said(qod: Session, topic: str) -> None:
+    out, wide = f"{topic}-out", f"{topic}-wide"
+    qod.send(topic, [{"id": 1}])
+    said = [qod.cell(_options("one", topic, f"--sink kafka:{out}"), "source", {}).said]
+    said += [qod.cell(_options("two", topic, f"--sink kafka:{wide} --sink-option partitions=3"), "source", {}).said]
+    assert f"one: there was no topic '{out}': created with 1 partition; --sink-option partitions=N" in said[0]
+    assert f"two: there was no topic '{wide}': created with 3 partitions" in said[1]
+    assert [topic_partitions(qod.kafka)[name] for name in (out, wide)] == [1, 3]
+    with pytest.raises(KafkaError, match="has 3 partitions, not 4"):
+        qod.cell(_options("three", topic, f"--sink kafka:{wide} --sink-option partitions=4"), "source", {})
+    qod.stop_all()
+    delete_topics(qod.kafka, [out, wide])
+
+
+def _options(name: str, topic: str, more: str = "--sink memory") -> Any:
+    from qod_magics.application.streams.options import parse_stream_line
+
+    return parse_stream_line(f"{name} --topic {topic} --schema {json.dumps('id INT')} {more}")
