@@ -10,7 +10,7 @@ from benchmarks.cameo.rows import CAMEO, ratio, up_to
 from benchmarks.cameo.runs import BASELINES, COMPARED, Finished, run
 from benchmarks.cameo.workload import calibration, jobs
 from benchmarks.findings import Row
-from qod_magics.core.nanoseconds import S
+from qod_magics.core.engines import S
 
 ALIKE = 0.1  #: relative difference up to which latencies count as alike
 Sweep = dict[str, dict[str, Finished]]  #: by load and dispatcher

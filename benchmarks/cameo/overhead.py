@@ -11,9 +11,8 @@ from benchmarks.cameo.rows import CAMEO
 from benchmarks.cameo.runs import run
 from benchmarks.cameo.workload import calibration, jobs
 from benchmarks.findings import Row
-from qod_magics.core.dispatch import CLIENT, Message, OperatorInfo, Topology
-from qod_magics.core.nanoseconds import MS
-from qod_magics.policies.dispatchers import dispatcher
+from qod_magics.core.engines import CLIENT, MS, Message, OperatorInfo, Topology
+from qod_magics.policies.of_engines import dispatcher
 
 US_PER_S = 1e6
 QUICK_S = 3.0

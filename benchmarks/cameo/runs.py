@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from qod_magics.core.dispatch import Dispatcher
-from qod_magics.core.nanoseconds import MS, S
-from qod_magics.policies.dispatchers import dispatcher
+from qod_magics.core.engines import MS, Dispatcher, S
+from qod_magics.policies.of_engines import dispatcher
 from qod_magics.simulator.messages import Dataflow, Engine, Job, Overheads
 
 BASELINES = ("orleans", "fifo")

@@ -8,7 +8,7 @@ from benchmarks.cameo.rows import CAMEO
 from benchmarks.cameo.runs import run
 from benchmarks.cameo.workload import calibration, jobs
 from benchmarks.findings import Row
-from qod_magics.core.nanoseconds import S
+from qod_magics.core.engines import S
 from qod_magics.policies.cameo import TokenRates, with_tokens
 
 NAMES = ("first", "second", "third")

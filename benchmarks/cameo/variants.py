@@ -11,8 +11,7 @@ from benchmarks.cameo.rows import CAMEO
 from benchmarks.cameo.runs import BASELINES, COMPARED, Finished, run
 from benchmarks.cameo.workload import calibration, jobs
 from benchmarks.findings import Row, decided, is_near
-from qod_magics.core.dispatch import Dispatcher
-from qod_magics.core.nanoseconds import MS
+from qod_magics.core.engines import MS, Dispatcher
 from qod_magics.policies.cameo import Parameters, with_deadlines
 from qod_magics.simulator.messages import Job, Overheads
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from qod_magics.core.nanoseconds import S
+from qod_magics.core.engines import S
 from qod_magics.simulator.messages import Job, Source, Stage
 from qod_magics.simulator.messages.dataflow import Exchange
 from qod_magics.simulator.messages.sources import Arrivals, Sent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.dirigo.setup import ACCEPT, DIRIGO, FIVE, LAXITY, QUEUE, REJECT, Measured, calibration, measured
 from benchmarks.findings import Row
-from qod_magics.core.nanoseconds import MS
+from qod_magics.core.engines import MS
 from qod_magics.policies.dirigo import CentralRandom, Options, QueueBasedDirect
 from qod_magics.simulator.messages import Job, Source, Stage, Store
 from qod_magics.simulator.messages.sources import Arrivals

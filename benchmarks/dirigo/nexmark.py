@@ -10,8 +10,7 @@ import numpy as np
 
 from benchmarks.dirigo.setup import DIRIGO, LAXITY, MADE, REJECT, STATIC, Measured, calibration, measured
 from benchmarks.findings import Row, is_near
-from qod_magics.core.dispatch import Dispatcher, Instruction, Kind, Message
-from qod_magics.core.nanoseconds import MS
+from qod_magics.core.engines import MS, Dispatcher, Instruction, Kind, Message
 from qod_magics.policies.dirigo import Options
 from qod_magics.simulator.messages import Job, Source, Stage
 from qod_magics.simulator.messages.sources import Arrivals

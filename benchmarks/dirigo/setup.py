@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.findings import Source
-from qod_magics.core.dispatch import Dispatcher
-from qod_magics.core.nanoseconds import MS, S
+from qod_magics.core.engines import MS, Dispatcher, S
 from qod_magics.policies.dirigo import (
     AcceptAndCheck,
     LaxityBasedDirect,

@@ -10,7 +10,7 @@ from statistics import pstdev
 
 from benchmarks.dirigo.setup import ACCEPT, DIRIGO, FIVE, LAXITY, QUEUE, REJECT, STATIC, Measured, calibration, measured
 from benchmarks.findings import Row
-from qod_magics.core.nanoseconds import MS, S
+from qod_magics.core.engines import MS, S
 from qod_magics.simulator.messages import Job, Source, Stage, Store
 from qod_magics.simulator.messages.sources import Arrivals, ClientMessages, Sent
 

@@ -9,7 +9,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.findings import NOT_DECIDABLE, REPRODUCED, Row, Source, decided, is_factor
-from qod_magics.core.nanoseconds import S
+from qod_magics.core.engines import S
 from qod_magics.simulator.segments import Results, SegmentScenario, run
 
 GETAFIX = Source("Getafix")

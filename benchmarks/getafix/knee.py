@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks.findings import NOT_DECIDABLE, Row, decided, is_near
 from benchmarks.getafix.cluster import GETAFIX, calibration
-from qod_magics.core.nanoseconds import S
+from qod_magics.core.engines import S
 from qod_magics.simulator.segments import SegmentScenario, run
 from qod_magics.simulator.segments.scenario import NodeInfo, QueryKind
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from benchmarks.findings import NOT_DECIDABLE, Row, decided
 from benchmarks.getafix.cluster import GETAFIX
 from benchmarks.getafix.optimum import gap, optimum
-from qod_magics.core.nanoseconds import S
+from qod_magics.core.engines import S
 from qod_magics.policies.getafix.matching import match
 from qod_magics.policies.getafix.packing import pack
 from qod_magics.policies.getafix.policy import saving

@@ -10,8 +10,8 @@ from typing import Any
 
 from benchmarks.findings import Row, Source, decided, is_near
 from benchmarks.nephele.calibrations import calibration
-from qod_magics.core.nanoseconds import S
-from qod_magics.policies.channel_policies import channel_policy
+from qod_magics.core.engines import S
+from qod_magics.policies.of_engines import channel_policy
 from qod_magics.simulator.buffers import BufferScenario, BufferSimulation
 
 NEPHELE = Source("Nephele Streaming")

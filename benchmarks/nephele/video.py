@@ -13,9 +13,9 @@ from typing import Any
 from benchmarks.findings import NOT_DECIDABLE, Row, Verdict, decided, is_factor, is_near
 from benchmarks.nephele import fig2
 from benchmarks.nephele.calibrations import calibration
-from qod_magics.core.channel_qos import CannotBeMet, Chain, Resize
-from qod_magics.core.nanoseconds import S
-from qod_magics.policies.channel_policies import channel_policy
+from qod_magics.core.engines import S
+from qod_magics.core.job_graph import CannotBeMet, Chain, Resize
+from qod_magics.policies.of_engines import channel_policy
 from qod_magics.simulator.buffers import BufferScenario, BufferSimulation, Interval
 
 #: scenario of the source -> policy and its parameters

@@ -11,11 +11,13 @@ A policy needs a `name` and `decide`; it may also `learn`, `place` instances and
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from importlib.metadata import entry_points
+from typing import Any
 
 from qod_magics.core.policy import Policy
 from qod_magics.errors import UsageProblem, nearest
-from qod_magics.policies.lookup import factory
 
 #: of sessions and simulations that name no other
 DEFAULT_POLICY = "stream-economics-reactive"
@@ -63,7 +65,7 @@ def latency_note(policy: str, seconds: float | None) -> str | None:
 
 
 def policy(name: str = DEFAULT_POLICY) -> Policy:
-    """A new instance of the policy called `name`.
+    """Return a new instance of the policy called `name`.
 
     Raises:
         UsageProblem: there is no policy of this name, or its factory fails.
@@ -86,13 +88,28 @@ def policy(name: str = DEFAULT_POLICY) -> Policy:
 
 
 def is_policy(name: str) -> bool:
-    """Whether `policy` knows this name. What other packages registered is only looked up for names not of this one."""
+    """Return whether `policy` knows this name. What other packages registered is only looked up for names not of this
+    one."""
     return name in _POLICIES or name in entry_points(group=GROUP).names
 
 
 def policy_names() -> tuple[str, ...]:
-    """The names that `policy` knows, sorted."""
+    """Return the names that `policy` knows, sorted."""
     return tuple(sorted({*_POLICIES, *entry_points(group=GROUP).names}))
+
+
+def factory(path: str) -> Callable[..., Any]:
+    """Return the object that "module:name" names."""
+    module, _, attribute = path.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), attribute)
+    return found
+
+
+def factory_of(table: Mapping[str, str], name: str, what: str) -> Callable[..., Any]:
+    """The factory that a table has under a name. Raises UsageProblem if it has none; `what`: such as "dispatcher"."""
+    if name not in table:
+        raise UsageProblem(f"there is no {what} {name!r}.{nearest(name, table)}")
+    return factory(table[name])
 
 
 __all__ = [

@@ -2,8 +2,8 @@
 
 `rates` simulates rates of rows: a Runtime with the same applications, controller and policies as a live cluster, exact
 in rows. The others are discrete-event engines, whose times are whole nanoseconds and whose events `simpy` keeps:
-`messages` runs single messages under a dispatcher (`core.dispatch`), `buffers` has channels with output buffers under
-QoS managers (`core.channel_qos`), `segments` has a cluster that replicates segments under queries (`core.segments`).
+`messages` runs single messages under a dispatcher (`core.engines`), `buffers` has channels with output buffers under
+QoS managers (`core.job_graph`), `segments` has a cluster that replicates segments under queries (`core.engines`).
 `engines` lists these three.
 """
 

@@ -9,9 +9,13 @@ from time import process_time
 from typing import Any
 
 from qod_magics.errors import ScenarioError, UsageProblem, nearest
-from qod_magics.policies.channel_policies import channel_policy, channel_policy_names
-from qod_magics.policies.dispatchers import dispatcher, dispatcher_names
-from qod_magics.policies.replication import replication_policy_names
+from qod_magics.policies.of_engines import (
+    channel_policy,
+    channel_policy_names,
+    dispatcher,
+    dispatcher_names,
+    replication_policy_names,
+)
 from qod_magics.simulator.buffers import results as buffer_results
 from qod_magics.simulator.buffers import scenario as buffers
 from qod_magics.simulator.buffers.scenario import BufferScenario

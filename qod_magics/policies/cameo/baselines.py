@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from qod_magics.core.dispatch import Message
-from qod_magics.core.nanoseconds import MS
+from qod_magics.core.engines import MS, Message
 from qod_magics.errors import UsageProblem
 from qod_magics.policies.cameo.dispatcher import Pools
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from qod_magics.core.dispatch import Message, Topology, channel_of
+from qod_magics.core.engines import Message, Topology, channel_of
 from qod_magics.policies.cameo.priorities import (
     LEAST_URGENT,
     URGENCY,
@@ -34,7 +34,7 @@ class PriorityContext:
 class ReplyContext:
     """RC of an acknowledgement, from the operator that has run the message to its sender."""
 
-    sender: int  #: operator that the reply is for, or a source's stream: `core.dispatch.channel_of`
+    sender: int  #: operator that the reply is for, or a source's stream: `core.engines.channel_of`
     operator: int  #: that replies
     cost: int  #: of a message on it, ns
     after: int  #: on the longest path from it to a sink, ns

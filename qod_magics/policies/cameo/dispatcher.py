@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
-from qod_magics.core.dispatch import CLIENT, Forward, Instruction, Message, Reply, Run, Topology
-from qod_magics.core.nanoseconds import MS
+from qod_magics.core.engines import CLIENT, MS, Forward, Instruction, Message, Reply, Run, Topology
 from qod_magics.policies.cameo.contexts import ContextPolicy, DeadlineContexts, TokenContexts
 from qod_magics.policies.cameo.priorities import Parameters, TokenRates
 

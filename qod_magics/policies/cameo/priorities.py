@@ -13,7 +13,7 @@ from fractions import Fraction
 from graphlib import TopologicalSorter
 from typing import Literal, TypeAlias, TypeVar
 
-from qod_magics.core.nanoseconds import MS, S
+from qod_magics.core.engines import MS, S
 from qod_magics.errors import UsageProblem
 
 Order = Literal["llf", "edf", "sjf"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from zlib import crc32
 
-from qod_magics.core.dispatch import Forward, Instruction, Kind, Message, Run, Topology
+from qod_magics.core.engines import Forward, Instruction, Kind, Message, Run, Topology
 from qod_magics.core.wording import counted
 from qod_magics.errors import UsageProblem
 from qod_magics.policies.dirigo.laxity_queue import Deadlines

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from qod_magics.core.dispatch import CLIENT, Forward, Instruction, Kind, Message, Reply, Run, Topology
+from qod_magics.core.engines import CLIENT, Forward, Instruction, Kind, Message, Reply, Run, Topology
 from qod_magics.errors import UsageProblem
 from qod_magics.policies.dirigo.base import Dirigo, Draws, Options
 from qod_magics.policies.dirigo.workers import Answer, Request, Worker, copy, note

@@ -16,7 +16,7 @@ from itertools import accumulate
 from operator import sub
 from typing import Generic, TypeVar
 
-from qod_magics.core.dispatch import Message, Topology
+from qod_magics.core.engines import Message, Topology
 
 NEVER = 1 << 60  #: deadline without a latency target, ns
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from qod_magics.core.dispatch import Forward, Instruction, Message, Topology
+from qod_magics.core.engines import Forward, Instruction, Message, Topology
 from qod_magics.errors import UsageProblem
 from qod_magics.policies.dirigo.base import Dirigo
 from qod_magics.policies.dirigo.binding import Asking

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from qod_magics.core.dispatch import Kind, Message, Topology
+from qod_magics.core.engines import Kind, Message, Topology
 from qod_magics.policies.dirigo.laxity_queue import LaxityQueue
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from qod_magics.core.segments import UNUSED, Copy, Observation, Round
+from qod_magics.core.engines import UNUSED, Copy, Observation, Round
 from qod_magics.errors import UsageProblem
 from qod_magics.policies.getafix.policy import copies_of, expired
 

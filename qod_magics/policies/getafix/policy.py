@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
 
-from qod_magics.core.nanoseconds import MS
-from qod_magics.core.segments import Copy, Observation, Round, Use
+from qod_magics.core.engines import MS, Copy, Observation, Round, Use
 from qod_magics.errors import UsageProblem
 from qod_magics.policies.getafix.matching import Matching, match
 from qod_magics.policies.getafix.packing import DEFAULTS, Allocation, Measure, Parameters, balance, pack, uneven

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from math import floor, fsum, isfinite
 from typing import Any, Literal, TypeVar, get_args
 
-from qod_magics.core.channel_qos import Queued
+from qod_magics.core.job_graph import Queued
 from qod_magics.core.wording import hint, show
 from qod_magics.errors import UsageProblem
 

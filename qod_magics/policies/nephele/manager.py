@@ -11,9 +11,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
 
-from qod_magics.core.channel_qos import BufferSize, CannotBeMet, Chain, Instruction, Manager, Report, Resize
-from qod_magics.core.job_graph import Channel, JobConstraint, RuntimeGraph, Task
-from qod_magics.core.nanoseconds import S
+from qod_magics.core.engines import S
+from qod_magics.core.job_graph import (
+    BufferSize,
+    CannotBeMet,
+    Chain,
+    Channel,
+    Instruction,
+    JobConstraint,
+    Manager,
+    Report,
+    Resize,
+    RuntimeGraph,
+    Task,
+)
 from qod_magics.policies.nephele.countermeasures import DEFAULTS, Parameters, TaskFacts, longest_chain, step
 from qod_magics.policies.nephele.latency import Weighed, Window
 from qod_magics.policies.nephele.placement import ManagerSetup, Role, paths, setup

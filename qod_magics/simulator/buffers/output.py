@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from qod_magics.core.nanoseconds import S
+from qod_magics.core.engines import S
 
 
 @dataclass(slots=True, eq=False)

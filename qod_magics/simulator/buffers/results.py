@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qod_magics.core.channel_qos import Chain, Instruction, Resize
-from qod_magics.core.job_graph import Channel, JobSequence, Task
-from qod_magics.core.nanoseconds import MS, S
+from qod_magics.core.engines import MS, S
+from qod_magics.core.job_graph import Chain, Channel, Instruction, JobSequence, Resize, Task
 from qod_magics.core.wording import counted
 from qod_magics.simulator.buffers.output import Item
 from qod_magics.simulator.buffers.scenario import BufferScenario

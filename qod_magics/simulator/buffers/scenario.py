@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+from qod_magics.core.engines import MS, US, S
 from qod_magics.core.job_graph import JobConstraint, JobEdge, JobGraph, JobSequence, RuntimeGraph
-from qod_magics.core.nanoseconds import MS, US, S
 from qod_magics.core.wording import show
 from qod_magics.data.fields import Fields, is_number, read_json, read_object
 from qod_magics.errors import ScenarioError

@@ -14,9 +14,8 @@ from typing import Any
 
 import simpy
 
-from qod_magics.core.channel_qos import BufferSize, Chain, ChannelPolicy, ChannelSample, Manager, Resize
-from qod_magics.core.job_graph import Channel, Task
-from qod_magics.core.nanoseconds import MS
+from qod_magics.core.engines import MS
+from qod_magics.core.job_graph import BufferSize, Chain, Channel, ChannelPolicy, ChannelSample, Manager, Resize, Task
 from qod_magics.simulator.buffers.output import Item, Link, OutputBuffer, Shipment, Transit, Way
 from qod_magics.simulator.buffers.results import Action, Results
 from qod_magics.simulator.buffers.scenario import BufferScenario, Stream, arrivals, streams

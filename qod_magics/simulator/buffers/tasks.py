@@ -9,9 +9,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from qod_magics.core.channel_qos import BufferSize, ChannelSample, Report
-from qod_magics.core.job_graph import Channel, Task
-from qod_magics.core.nanoseconds import MS
+from qod_magics.core.engines import MS
+from qod_magics.core.job_graph import BufferSize, Channel, ChannelSample, Report, Task
 from qod_magics.simulator.buffers.output import Item, OutputBuffer, Transit, Way
 from qod_magics.simulator.buffers.scenario import Vertex
 

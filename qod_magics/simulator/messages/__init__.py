@@ -1,6 +1,6 @@
 """An engine of messages in virtual time: clients send them, links carry them, and workers execute their operators.
 
-A dispatcher (`core.dispatch`) decides which message runs next, and where; `scenario` reads jobs, cluster and duration
+A dispatcher (`core.engines`) decides which message runs next, and where; `scenario` reads jobs, cluster and duration
 from JSON, `declared` makes jobs of a notebook's streams.
 """
 

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from qod_magics.core.dispatch import Kind, Message, OperatorInfo, Topology, stream_channel
-from qod_magics.core.nanoseconds import MS, US
+from qod_magics.core.engines import MS, US, Kind, Message, OperatorInfo, Topology, stream_channel
 from qod_magics.simulator.messages.operators import (
     Emitted,
     EmittedPart,

@@ -13,8 +13,19 @@ from typing import cast
 
 import simpy
 
-from qod_magics.core.dispatch import CLIENT, IN_FLIGHT, Dispatcher, Forward, Instruction, Kind, Message, Reply, Run
-from qod_magics.core.nanoseconds import MS, S
+from qod_magics.core.engines import (
+    CLIENT,
+    IN_FLIGHT,
+    MS,
+    Dispatcher,
+    Forward,
+    Instruction,
+    Kind,
+    Message,
+    Reply,
+    Run,
+    S,
+)
 from qod_magics.core.wording import counted
 from qod_magics.simulator.messages.dataflow import Client, Dataflow, Router
 from qod_magics.simulator.messages.operators import Emitted, EmittedPart

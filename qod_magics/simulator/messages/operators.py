@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from qod_magics.core.dispatch import CLIENT, Kind, Message, channel_of
+from qod_magics.core.engines import CLIENT, Kind, Message, channel_of
 
 
 class Emitted(NamedTuple):
@@ -54,7 +54,7 @@ class Regular:
     """Emits rows for each message at once. A union of its channels: its progress is that of the slowest.
 
     Args:
-        channels: that it reads, as `core.dispatch.channel_of` numbers them.
+        channels: that it reads, as `core.engines.channel_of` numbers them.
         selectivity: rows emitted a row read.
 
     """
@@ -85,7 +85,7 @@ class Windowed:
 
     Args:
         slide, length, origin: of the windows, ns of event time; ends lie at origin + length + k slide.
-        channels: that it reads, as `core.dispatch.channel_of` numbers them.
+        channels: that it reads, as `core.engines.channel_of` numbers them.
         selectivity: rows emitted a row of a window.
 
     """

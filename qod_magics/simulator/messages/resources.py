@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from qod_magics.core.dispatch import Topology
-from qod_magics.core.nanoseconds import S
+from qod_magics.core.engines import S, Topology
 
 
 class Links:

@@ -26,8 +26,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from qod_magics.core.dispatch import Dispatcher
-from qod_magics.core.nanoseconds import US, S
+from qod_magics.core.engines import US, Dispatcher, S
 from qod_magics.data.fields import Fields, read_json, read_object
 from qod_magics.errors import ScenarioError
 from qod_magics.simulator.messages.dataflow import Dataflow, Exchange, Job, Source, Stage

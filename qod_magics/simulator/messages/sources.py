@@ -9,7 +9,7 @@ from math import inf
 from random import Random
 from typing import NamedTuple, Protocol
 
-from qod_magics.core.nanoseconds import S
+from qod_magics.core.engines import S
 
 
 class Sent(NamedTuple):

@@ -1,7 +1,7 @@
 """A cluster that keeps time slices of data in memory and answers queries over them, in virtual time.
 
 Nodes load segments from deep storage, a broker sends each pair of a query and a segment to a node that holds it, and a
-policy of `core.segments` chooses number and place of the copies every few seconds. Times are whole nanoseconds; the
+policy of `core.engines` chooses number and place of the copies every few seconds. Times are whole nanoseconds; the
 same seed gives the same queries under every policy.
 """
 

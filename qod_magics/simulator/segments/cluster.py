@@ -16,7 +16,7 @@ from typing import Any
 
 from simpy import Environment, Event
 
-from qod_magics.core.segments import Observation, ReplicationPolicy, Round
+from qod_magics.core.engines import Observation, ReplicationPolicy, Round
 from qod_magics.simulator.segments.node import Books, MemoryOverTime, Node, Pair, Query
 from qod_magics.simulator.segments.scenario import SegmentScenario, Slices, queries
 

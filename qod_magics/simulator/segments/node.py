@@ -12,8 +12,7 @@ from typing import Any
 
 from simpy import Environment
 
-from qod_magics.core.nanoseconds import S
-from qod_magics.core.segments import Use
+from qod_magics.core.engines import S, Use
 from qod_magics.simulator.segments.scenario import NodeInfo
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from time import process_time
 from typing import Any
 
-from qod_magics.core.nanoseconds import MS, S
+from qod_magics.core.engines import MS, S
 from qod_magics.core.wording import counted
-from qod_magics.policies.replication import replication_policy
+from qod_magics.policies.of_engines import replication_policy
 from qod_magics.simulator.segments.cluster import SegmentCluster
 from qod_magics.simulator.segments.scenario import SegmentScenario
 

@@ -29,7 +29,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from qod_magics.core.nanoseconds import MS, S
+from qod_magics.core.engines import MS, S
 from qod_magics.data.fields import Fields, is_number, read_json
 
 ENGINE = "segments"  #: of a scenario's field `engine`

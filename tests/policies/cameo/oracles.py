@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
-from qod_magics.core.dispatch import (
+from qod_magics.core.engines import (
     CLIENT,
     Dispatcher,
     Forward,

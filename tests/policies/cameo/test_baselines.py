@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qod_magics.core.dispatch import CLIENT, Message
+from qod_magics.core.engines import CLIENT, Message
 from qod_magics.policies.cameo.baselines import ArrivalQueue
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qod_magics.core.dispatch import CLIENT, Message, OperatorInfo, Run, Topology
+from qod_magics.core.engines import CLIENT, Message, OperatorInfo, Run, Topology
 from qod_magics.policies.cameo import Parameters, TokenRates, with_deadlines, with_tokens
 from qod_magics.policies.cameo.contexts import DeadlineContexts, PriorityContext
 from qod_magics.policies.cameo.dispatcher import TwoLevelQueue

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.dispatch import CLIENT, Message, OperatorInfo, Topology, channel_of, stream_channel
-from qod_magics.core.nanoseconds import MS
+from qod_magics.core.engines import CLIENT, MS, Message, OperatorInfo, Topology, channel_of, stream_channel
 from qod_magics.policies.cameo.contexts import DeadlineContexts, ReplyContext
 from qod_magics.policies.cameo.priorities import (
     URGENCY,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.dispatch import CLIENT, Message, OperatorInfo
+from qod_magics.core.engines import CLIENT, Message, OperatorInfo
 from qod_magics.errors import UsageProblem
 from qod_magics.policies.cameo import Parameters, TokenRates
 from qod_magics.policies.cameo.contexts import DeadlineContexts
@@ -24,7 +24,7 @@ from qod_magics.policies.cameo.priorities import (
     printed_frontier_progress,
     waits,
 )
-from qod_magics.policies.dispatchers import dispatcher
+from qod_magics.policies.of_engines import dispatcher
 from tests.policies.cameo.oracles import drive, one_machine, schedule
 
 OURS = ["cameo", "cameo-edf", "cameo-sjf", "cameo-tokens", "cameo-topology-only", "fifo", "orleans"]

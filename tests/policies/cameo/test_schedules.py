@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.dispatch import CLIENT, Dispatcher, Message, OperatorInfo, stream_channel
+from qod_magics.core.engines import CLIENT, Dispatcher, Message, OperatorInfo, stream_channel
 from qod_magics.policies.cameo import ArrivalOrder, Cameo, Parameters, TokenRates, with_deadlines, with_tokens
 from qod_magics.policies.cameo.contexts import ReplyContext, Tokens
 from qod_magics.policies.cameo.priorities import LEAST_URGENT

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from qod_magics.core.dispatch import Dispatcher, Instruction, Message, Run
-from qod_magics.core.nanoseconds import US
+from qod_magics.core.engines import US, Dispatcher, Instruction, Message, Run
 from qod_magics.policies.dirigo import (
     AcceptAndCheck,
     LaxityBasedDirect,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.core.nanoseconds import MS
+from qod_magics.core.engines import MS
 from qod_magics.policies.dirigo import CentralRandom
 from qod_magics.simulator.messages import Dataflow, Engine, Job, Source, Stage
 from qod_magics.simulator.messages.sources import Listed, Sent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qod_magics.core.dispatch import CLIENT, Message, OperatorInfo, Topology
+from qod_magics.core.engines import CLIENT, Message, OperatorInfo, Topology
 from qod_magics.policies.dirigo.laxity_queue import NEVER, Deadlines
 
 CHAIN = Topology(

@@ -178,7 +178,7 @@ def test_options_out_of_range_are_refused(values: dict[str, int], words: str) ->
 
 
 def test_machines_with_several_workers_are_refused() -> None:
-    from qod_magics.core.dispatch import Topology
+    from qod_magics.core.engines import Topology
 
     with pytest.raises(UsageProblem, match="one worker each, not 3 workers on 2 machines"):
         RejectSend().begin(Topology((), (0, 0, 1)))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.core.dispatch import Topology
+from qod_magics.core.engines import Topology
 from qod_magics.errors import UsageProblem
 from qod_magics.policies.dirigo import CentralRandom
 from qod_magics.policies.dirigo.base import Dirigo
-from qod_magics.policies.dispatchers import dispatcher, dispatcher_names
+from qod_magics.policies.of_engines import dispatcher, dispatcher_names
 
 MINE = [name for name in dispatcher_names() if name.startswith("dirigo-")]
 

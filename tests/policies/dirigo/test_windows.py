@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.dispatch import Kind, Message
-from qod_magics.core.nanoseconds import MS, US
+from qod_magics.core.engines import MS, US, Kind, Message
 from qod_magics.errors import UsageProblem
 from qod_magics.policies.dirigo import CentralRandom, LaxityBasedDirect, Options, RejectSend
 from qod_magics.policies.dirigo.workers import marker_count

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.segments import Observation, Round, Use
+from qod_magics.core.engines import Observation, Round, Use
 from qod_magics.errors import UsageProblem
 from qod_magics.policies.getafix import Getafix, Memory, Parameters, Scarlett, Uniform
 from qod_magics.policies.getafix.policy import guard
-from qod_magics.policies.replication import replication_policy, replication_policy_names
+from qod_magics.policies.of_engines import replication_policy, replication_policy_names
 from tests.policies.getafix.oracles import oracle
 
 NODES = ("n1", "n2", "n3")

@@ -8,13 +8,25 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.channel_qos import BufferSize, CannotBeMet, Chain, ChannelSample, Instruction, Report, Resize
-from qod_magics.core.job_graph import Channel, JobConstraint, JobSequence, RuntimeGraph, Task
-from qod_magics.core.nanoseconds import S
+from qod_magics.core.engines import S
+from qod_magics.core.job_graph import (
+    BufferSize,
+    CannotBeMet,
+    Chain,
+    Channel,
+    ChannelSample,
+    Instruction,
+    JobConstraint,
+    JobSequence,
+    Report,
+    Resize,
+    RuntimeGraph,
+    Task,
+)
 from qod_magics.errors import UsageProblem
-from qod_magics.policies.channel_policies import channel_policy, channel_policy_names
 from qod_magics.policies.nephele import Parameters, nephele
 from qod_magics.policies.nephele.manager import QosManager
+from qod_magics.policies.of_engines import channel_policy, channel_policy_names
 from tests.policies.nephele.oracles import ELEMENTS, PIPELINE, even
 
 LINE = [[*edge[:2], "pointwise"] for edge in PIPELINE]

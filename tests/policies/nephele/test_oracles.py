@@ -7,9 +7,20 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.channel_qos import BufferSize, CannotBeMet, Chain, ChannelSample, Instruction, Report, Resize
-from qod_magics.core.job_graph import Channel, JobConstraint, JobSequence, Task
-from qod_magics.core.nanoseconds import S
+from qod_magics.core.engines import S
+from qod_magics.core.job_graph import (
+    BufferSize,
+    CannotBeMet,
+    Chain,
+    Channel,
+    ChannelSample,
+    Instruction,
+    JobConstraint,
+    JobSequence,
+    Report,
+    Resize,
+    Task,
+)
 from qod_magics.policies.nephele import Parameters, fixed_buffers, nephele
 from qod_magics.policies.nephele.countermeasures import TaskFacts, longest_chain, step
 from qod_magics.policies.nephele.latency import (

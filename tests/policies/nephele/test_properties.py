@@ -10,9 +10,19 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.channel_qos import ChannelSample, Report, Resize
-from qod_magics.core.job_graph import Channel, JobConstraint, JobEdge, JobGraph, JobSequence, RuntimeGraph, Task
-from qod_magics.core.nanoseconds import S
+from qod_magics.core.engines import S
+from qod_magics.core.job_graph import (
+    Channel,
+    ChannelSample,
+    JobConstraint,
+    JobEdge,
+    JobGraph,
+    JobSequence,
+    Report,
+    Resize,
+    RuntimeGraph,
+    Task,
+)
 from qod_magics.policies.nephele import Parameters, nephele
 from qod_magics.policies.nephele.countermeasures import TaskFacts, longest_chain, step
 from qod_magics.policies.nephele.latency import Weighed

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.channel_qos import CannotBeMet, Report
-from qod_magics.core.job_graph import JobConstraint, RuntimeGraph, Task
-from qod_magics.core.nanoseconds import MS, S
+from qod_magics.core.engines import MS, S
+from qod_magics.core.job_graph import CannotBeMet, JobConstraint, Report, RuntimeGraph, Task
 from qod_magics.policies.nephele import Parameters, QosManager
 from qod_magics.policies.nephele.placement import paths, setup
 from qod_magics.simulator.buffers import BufferScenario, BufferSimulation, Results

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.channel_qos import Chain, Resize
-from qod_magics.core.job_graph import Channel
-from qod_magics.core.nanoseconds import S
+from qod_magics.core.engines import S
+from qod_magics.core.job_graph import Chain, Channel, Resize
 from qod_magics.errors import QodError, ScenarioError, UsageProblem
-from qod_magics.policies.channel_policies import channel_policy
+from qod_magics.policies.of_engines import channel_policy
 from qod_magics.simulator.buffers import BufferScenario, BufferSimulation, Results, unbalanced
 from qod_magics.simulator.engines import run_buffers
 from tests.simulator.buffers.jobs import ELEMENTS, pair, video

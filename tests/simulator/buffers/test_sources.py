@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.nanoseconds import S
-from qod_magics.policies.channel_policies import channel_policy, channel_policy_names
+from qod_magics.core.engines import S
+from qod_magics.policies.of_engines import channel_policy, channel_policy_names
 from qod_magics.simulator.buffers import BufferScenario, BufferSimulation
 from qod_magics.simulator.buffers.output import Item
 from qod_magics.simulator.buffers.scenario import arrivals, streams

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from qod_magics.core.dispatch import Forward, Instruction, Message, Run, Topology
+from qod_magics.core.engines import Forward, Instruction, Message, Run, Topology
 
 
 class InOrder:

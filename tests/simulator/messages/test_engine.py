@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.dispatch import Forward, Instruction, Kind, Message, Reply, Run, Topology
-from qod_magics.core.nanoseconds import MS, US, S
+from qod_magics.core.engines import MS, US, Forward, Instruction, Kind, Message, Reply, Run, S, Topology
 from qod_magics.simulator.messages import Dataflow, Engine, Job, Links, Overheads, Source, Stage, Store
 from qod_magics.simulator.messages.sources import Arrivals, Listed, Sent
 from tests.simulator.messages.in_order import InOrder

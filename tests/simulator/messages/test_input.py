@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.dispatch import Dispatcher
-from qod_magics.core.nanoseconds import S
-from qod_magics.policies.dispatchers import dispatcher, dispatcher_names
+from qod_magics.core.engines import Dispatcher, S
+from qod_magics.policies.of_engines import dispatcher, dispatcher_names
 from qod_magics.simulator.messages import Dataflow, Engine, Job, Source, Stage
 from qod_magics.simulator.messages.dataflow import Client
 from qod_magics.simulator.messages.sources import Arrivals, Sent

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.dispatch import CLIENT, Message
+from qod_magics.core.engines import CLIENT, Message
 from qod_magics.simulator.messages.operators import Regular, Windowed
 
 

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simpy import Environment, Event
 
-from qod_magics.core.nanoseconds import MS, S
-from qod_magics.core.segments import Round
-from qod_magics.policies.replication import replication_policy
+from qod_magics.core.engines import MS, Round, S
+from qod_magics.policies.of_engines import replication_policy
 from qod_magics.simulator.segments import SegmentCluster, begun, run
 from qod_magics.simulator.segments.node import MemoryOverTime, Node, Pair, Query
 from qod_magics.simulator.segments.scenario import NodeInfo, Slices, queries

@@ -7,7 +7,7 @@ from copy import deepcopy
 
 import pytest
 
-from qod_magics.core.nanoseconds import MS, S
+from qod_magics.core.engines import MS, S
 from qod_magics.errors import ScenarioError, UsageProblem
 from qod_magics.simulator.segments import SegmentScenario, simulated
 from tests.simulator.segments.clusters import SMALL, small

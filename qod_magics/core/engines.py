@@ -1,20 +1,27 @@
-"""Which message runs next, and where: the protocol between a dispatcher, which decides, and an engine of messages.
+"""The protocols between policies and the engines of single messages and of stored segments, in virtual time.
 
-Sans I/O: the engine reports events (a message was made, arrived, finished; a reply arrived), the dispatcher answers
-with instructions (run, forward, reply). It knows neither clock nor engine: each event carries its time, in whole
-nanoseconds, so that books and orders are exact.
+Sans I/O: neither side knows a clock, and each event carries its time, in whole nanoseconds, so that counts and orders
+are exact.
 
-Within one instant an engine reports all finished messages (by worker), then all arrivals from other machines (in the
-order of sending), then what clients send, then all arrivals within a machine, and at last that the instant is over
-(`settle`).
+A *dispatcher* decides which message runs next, and where. The engine reports events (a message was made, arrived,
+finished; a reply arrived), the dispatcher answers with instructions (run, forward, reply). Within one instant an engine
+reports all finished messages (by worker), then all arrivals from other machines (in the order of sending), then what
+clients send, then all arrivals within a machine, and at last that the instant is over (`settle`).
+
+A *replication policy* decides which node holds which segment: a time slice of stored data, of which nodes keep copies
+in memory. Once a round the engine reports what it measured, and the policy answers with a routing table, loads and
+drops. Sizes are whole bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Protocol, TypeAlias
+
+US, MS, S = 1_000, 1_000_000, 1_000_000_000
+
 
 #: Where messages enter that no operator sent; no machine.
 CLIENT = -1
@@ -137,7 +144,7 @@ class Dispatcher(Protocol):
         ...
 
     def made(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
-        """Return a message was made at a machine, or by a client (CLIENT): send it by `Forward`, now or after
+        """Handle a message that was made at a machine, or by a client (CLIENT): send it by `Forward`, now or after
         replies."""
         ...
 
@@ -159,4 +166,56 @@ class Dispatcher(Protocol):
 
     def check(self) -> None:
         """Raise AssertionError where an invariant of its state does not hold: for tests."""
+        ...
+
+
+#: (node, segment)
+Copy: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How much one segment was used in a round. A pair is one segment of one query."""
+
+    accesses: int = 0  #: pairs asked
+    busy: int = 0  #: time that nodes spent on pairs, ns
+    concurrent: int = 0  #: the most pairs that waited or ran at one time
+
+
+UNUSED = Use()
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The cluster at the end of a round."""
+
+    segments: tuple[str, ...]  #: that queries may ask for, in declared order
+    nodes: tuple[str, ...]  #: in declared order
+    #: by node: segments in its memory or on the way there, without those that are about to be dropped
+    held: Mapping[str, frozenset[str]]
+    use: Mapping[str, Use] = field(default_factory=dict)  #: by segment; absent: unused
+    size: Mapping[str, int] = field(default_factory=dict)  #: by segment, bytes; empty: unknown
+    weight: Mapping[str, int] = field(default_factory=dict)  #: by node: share of the work (cores); empty: equal nodes
+    memory: Mapping[str, int] = field(default_factory=dict)  #: by node, bytes; empty: unlimited
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What is to be done after a round: all loads of a segment are carried out before its drops."""
+
+    routing: Mapping[str, Mapping[str, int]]  #: by segment: the nodes that share its pairs, and in what proportion
+    loads: tuple[Copy, ...] = ()
+    drops: tuple[Copy, ...] = ()
+
+
+class ReplicationPolicy(Protocol):
+    """Chooses number and place of the copies. Pure: it has neither a clock nor memory beside its state."""
+
+    name: str  #: what `--policy` selects
+
+    def decide(self, observation: Observation, state: Any) -> tuple[Round, Any]:
+        """Return the next layout, and the state for the next round; the first state is None.
+
+        The engine refuses (RuntimeError) to drop the last copy of a segment that queries may ask for.
+        """
         ...
