@@ -21,7 +21,7 @@ from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.wording import show
 from qod_magics.errors import SnapshotError
 
-STATES_KEY = "node_states"
+_STATES_KEY = "node_states"
 
 
 class NodeState(StrEnum):
@@ -35,26 +35,26 @@ class NodeState(StrEnum):
 
 def node_states(snapshot: Snapshot) -> Mapping[str, NodeState]:
     """State by task manager, {} where none joins or leaves. Raises SnapshotError, one line."""
-    rows = snapshot.extra.get(STATES_KEY, {})
+    rows = snapshot.extra.get(_STATES_KEY, {})
     if not isinstance(rows, Mapping):
-        raise SnapshotError(f"{STATES_KEY}: {show(rows)} is not an object; give {{task manager: state}}")
+        raise SnapshotError(f"{_STATES_KEY}: {show(rows)} is not an object; give {{task manager: state}}")
     found = {}
     for id, state in rows.items():
         try:
             found[str(id)] = NodeState(state)
         except ValueError:
             raise SnapshotError(
-                f"{STATES_KEY}.{id}: {show(state)} is no state; give one of {', '.join(NodeState)}"
+                f"{_STATES_KEY}.{id}: {show(state)} is no state; give one of {', '.join(NodeState)}"
             ) from None
     return found
 
 
 def node_states_to_json(found: Mapping[str, NodeState]) -> dict[str, Any]:
     """Return the key for `Snapshot.extra`; {} for none."""
-    return {STATES_KEY: {id: state.value for id, state in found.items()}} if found else {}
+    return {_STATES_KEY: {id: state.value for id, state in found.items()}} if found else {}
 
 
-SPARES_KEY = "spare_nodes"
+_SPARES_KEY = "spare_nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +76,21 @@ class Spare:
 
 def spares(snapshot: Snapshot) -> tuple[Spare, ...]:
     """Return the kinds in the snapshot, () where its cluster starts none. Raises SnapshotError, one line."""
-    rows = snapshot.extra.get(SPARES_KEY, [])
+    rows = snapshot.extra.get(_SPARES_KEY, [])
     if not isinstance(rows, list | tuple):
-        raise SnapshotError(f"{SPARES_KEY}: {show(rows)} is not a list; give a list of objects")
-    return tuple(_spare(f"{SPARES_KEY}[{i}]", row) for i, row in enumerate(rows))
+        raise SnapshotError(f"{_SPARES_KEY}: {show(rows)} is not a list; give a list of objects")
+    return tuple(_spare(f"{_SPARES_KEY}[{i}]", row) for i, row in enumerate(rows))
 
 
 def spares_to_json(found: Iterable[Spare]) -> dict[str, Any]:
     """Return the key for `Snapshot.extra`: also for none, where a cluster can start and release task managers at
     all."""
-    return {SPARES_KEY: [spare.to_json() for spare in found if spare.count > 0]}
+    return {_SPARES_KEY: [spare.to_json() for spare in found if spare.count > 0]}
 
 
 def is_elastic(snapshot: Snapshot) -> bool:
     """Return whether the snapshot's cluster can start and release task managers, though perhaps no further one now."""
-    return SPARES_KEY in snapshot.extra
+    return _SPARES_KEY in snapshot.extra
 
 
 def _spare(field: str, row: Any) -> Spare:

@@ -16,46 +16,6 @@ from qod_magics.core.snapshot import Instance, Snapshot, TaskManager, nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Unplaced:
-    """An instance that needs a task manager."""
-
-    instance: str
-    task: str
-    estimate: float | None  #: its last CPU, % of one core
-    forbidden: frozenset[str]  #: task managers that it must not go to
-
-
-#: The unplaced, the task managers and the instances that run -> task manager by instance.
-Placer = Callable[[Sequence[Unplaced], Sequence[TaskManager], Sequence[Instance]], Mapping[str, str]]
-
-
-def takes_instances(manager: TaskManager) -> bool:
-    """Return whether instances may be placed there: it does not stand by.
-
-    Raises a one-line SnapshotError if `standby` is no number >= 0.
-    """
-    return not STANDBY.of(manager)
-
-
-def fewest_first(
-    unplaced: Sequence[Unplaced], managers: Sequence[TaskManager], running: Sequence[Instance]
-) -> Mapping[str, str]:
-    """Return a Placer for policies without one: each goes where the fewest instances run per core."""
-    hosted = {manager.id: 0 for manager in managers}
-    for instance in running:
-        if instance.task_manager in hosted:
-            hosted[instance.task_manager] += 1
-    placed = {}
-    for one in unplaced:
-        open_to_it = [manager for manager in managers if manager.id not in one.forbidden]
-        if open_to_it:
-            chosen = min(open_to_it, key=lambda manager: hosted[manager.id] / manager.cores).id
-            placed[one.instance] = chosen
-            hosted[chosen] += 1
-    return placed
-
-
-@dataclass(frozen=True, slots=True)
 class Event:
     """Something that happened in the cluster, for the recording and the decision log.
 
@@ -191,3 +151,43 @@ def refused(refusal: Refusal) -> Event:
     if "edge" in fields:
         named["stream"] = ">".join(fields["edge"])
     return Event("action-refused", {"action": type(refusal.action).__name__, **named, "why": refusal.why})
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """An instance that needs a task manager."""
+
+    instance: str
+    task: str
+    estimate: float | None  #: its last CPU, % of one core
+    forbidden: frozenset[str]  #: task managers that it must not go to
+
+
+#: The unplaced, the task managers and the instances that run -> task manager by instance.
+Placer = Callable[[Sequence[Unplaced], Sequence[TaskManager], Sequence[Instance]], Mapping[str, str]]
+
+
+def takes_instances(manager: TaskManager) -> bool:
+    """Return whether instances may be placed there: it does not stand by.
+
+    Raises a one-line SnapshotError if `standby` is no number >= 0.
+    """
+    return not STANDBY.of(manager)
+
+
+def fewest_first(
+    unplaced: Sequence[Unplaced], managers: Sequence[TaskManager], running: Sequence[Instance]
+) -> Mapping[str, str]:
+    """Return a Placer for policies without one: each goes where the fewest instances run per core."""
+    hosted = {manager.id: 0 for manager in managers}
+    for instance in running:
+        if instance.task_manager in hosted:
+            hosted[instance.task_manager] += 1
+    placed = {}
+    for one in unplaced:
+        open_to_it = [manager for manager in managers if manager.id not in one.forbidden]
+        if open_to_it:
+            chosen = min(open_to_it, key=lambda manager: hosted[manager.id] / manager.cores).id
+            placed[one.instance] = chosen
+            hosted[chosen] += 1
+    return placed

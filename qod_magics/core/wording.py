@@ -8,31 +8,31 @@ from typing import Any
 
 from qod_magics.errors import nearest
 
-LONGEST_VALUE = 80  #: characters of a value that a message shows
-LONGEST_HINT = 200  #: a longer hint (hundreds of names) is useless and left out
-LISTED = 5  #: names that a sentence lists before it says how many more there are
+_LONGEST_VALUE = 80  #: characters of a value that a message shows
+_LONGEST_HINT = 200  #: a longer hint (hundreds of names) is useless and left out
+_LISTED = 5  #: names that a sentence lists before it says how many more there are
 
 
 def show(value: Any) -> str:
-    """`value` as JSON would write it, on one line, cut to LONGEST_VALUE characters."""
+    """`value` as JSON would write it, on one line, cut to _LONGEST_VALUE characters."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
         text = json.dumps(f"<{type(value).__name__}>")
     text = _printable(text)
-    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 4]} ..."
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 4]} ..."
 
 
 def hint(word: str, known: Iterable[str]) -> str:
     """Return the nearest of the known names, as `nearest` words it, if that is short enough to help."""
     text = _printable(nearest(word, known))
-    return text if len(text) <= LONGEST_HINT else ""
+    return text if len(text) <= _LONGEST_HINT else ""
 
 
 def listed(names: Sequence[str], separator: str = ", ") -> str:
-    """Names with commas, or another separator, at most `LISTED` of them."""
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return separator.join(names[:LISTED]) + more
+    """Names with commas, or another separator, at most `_LISTED` of them."""
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return separator.join(names[:_LISTED]) + more
 
 
 def counted(number: object, noun: str) -> str:

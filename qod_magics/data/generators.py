@@ -28,12 +28,12 @@ from qod_magics.data.zones import (
 )
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+_Ints = NDArray[np.int64]
+_Mask = NDArray[np.bool_]
 
 FIRST_PICKUP = np.datetime64("2024-05-06T00:00:00", "s")  #: a Monday
-WEEK_S = 7 * 24 * 3600
-KM_PER_MILE = 1.609344
+_WEEK_S = 7 * 24 * 3600
+_KM_PER_MILE = 1.609344
 CARD, CASH, NO_CHARGE, DISPUTE = 1, 2, 3, 4
 STANDARD, TO_JFK, TO_NEWARK, NEGOTIATED = 1, 2, 3, 5
 
@@ -49,15 +49,15 @@ _SPEED = np.array(
 class _Ways:
     """Route and duration of each trip."""
 
-    pickup_zone: Ints
-    dropoff_zone: Ints
+    pickup_zone: _Ints
+    dropoff_zone: _Ints
     pickup: Floats  #: rows x (longitude, latitude)
     dropoff: Floats
     miles: Floats
-    seconds: Ints
-    hour: Ints
-    weekday: Ints  #: 0 is Monday
-    pickup_s: Ints  #: since FIRST_PICKUP
+    seconds: _Ints
+    hour: _Ints
+    weekday: _Ints  #: 0 is Monday
+    pickup_s: _Ints  #: since FIRST_PICKUP
 
 
 def generate_trips(rows: int, seed: int, columns: Sequence[str] | None = None) -> pa.Table:
@@ -84,7 +84,7 @@ def _ways(rng: np.random.Generator, rows: int) -> _Ways:
     dropoff_index = _attracted(rng, centres, shares, pickup_index)
     pickup, dropoff = _around(rng, centres[pickup_index]), _around(rng, centres[dropoff_index])
     km = np.abs(dropoff - pickup) @ np.array([KM_PER_LONGITUDE, KM_PER_LATITUDE])
-    miles = np.round(np.maximum(km / KM_PER_MILE * rng.lognormal(0.05, 0.12, rows), 0.15), 2)
+    miles = np.round(np.maximum(km / _KM_PER_MILE * rng.lognormal(0.05, 0.12, rows), 0.15), 2)
     speed = _SPEED[hour] * (1 + 0.45 * np.log1p(miles)) / (1 + 0.45 * np.log(2)) * rng.lognormal(0.0, 0.18, rows)
     seconds = np.clip(miles / np.minimum(speed, 55.0) * 3600 + 45, 60, 3 * 3600).astype(np.int64)
     return _Ways(
@@ -100,13 +100,13 @@ def _ways(rng: np.random.Generator, rows: int) -> _Ways:
     )
 
 
-def _pickup_seconds(rng: np.random.Generator, rows: int) -> Ints:
+def _pickup_seconds(rng: np.random.Generator, rows: int) -> _Ints:
     hours = rng.choice(24, rows, p=_BY_HOUR / _BY_HOUR.sum())
     days = rng.integers(0, 7, rows)
     return np.asarray(days * 24 * 3600 + hours * 3600 + rng.integers(0, 3600, rows), np.int64)
 
 
-def _attracted(rng: np.random.Generator, centres: Floats, shares: Floats, origin: Ints) -> Ints:
+def _attracted(rng: np.random.Generator, centres: Floats, shares: Floats, origin: _Ints) -> _Ints:
     """Drop-off zones: 60 % drawn by proximity (exponential, 3 km) and popularity, 40 % by popularity alone."""
     difference = (centres[:, None, :] - centres[None, :, :]) * np.array([KM_PER_LONGITUDE, KM_PER_LATITUDE])
     pull = np.sqrt(shares)[None, :] * np.exp(-np.hypot(difference[..., 0], difference[..., 1]) / 3.0)
@@ -177,7 +177,7 @@ def _payments(rng: np.random.Generator, ways: _Ways) -> dict[str, Any]:
     }
 
 
-def _rate_codes(rng: np.random.Generator, ways: _Ways, in_manhattan: tuple[Mask, Mask]) -> Ints:
+def _rate_codes(rng: np.random.Generator, ways: _Ways, in_manhattan: tuple[_Mask, _Mask]) -> _Ints:
     from_manhattan, to_manhattan = in_manhattan
     jfk = ((ways.pickup_zone == JFK) & to_manhattan) | (from_manhattan & (ways.dropoff_zone == JFK))
     newark = (ways.dropoff_zone == NEWARK) & (ways.pickup_zone != NEWARK)
@@ -185,7 +185,7 @@ def _rate_codes(rng: np.random.Generator, ways: _Ways, in_manhattan: tuple[Mask,
     return np.where(rng.uniform(size=len(code)) < 0.005, NEGOTIATED, code)
 
 
-def _fares(rng: np.random.Generator, ways: _Ways, rate_code: Ints) -> Floats:
+def _fares(rng: np.random.Generator, ways: _Ways, rate_code: _Ints) -> Floats:
     """Return the meter: 3 dollars, and 0.70 for each fifth of a mile or, in slow traffic, each minute; flat to JFK."""
     speed = ways.miles / ways.seconds * 3600
     slow = np.clip((14 - speed) / 14, 0.0, 1.0)
@@ -208,7 +208,7 @@ def _tolls(rng: np.random.Generator, ways: _Ways) -> Floats:
     return np.select([newark, bridge], [15.38, 6.94], 0.0)
 
 
-def _tips(rng: np.random.Generator, payment: Ints, before_tip: Floats) -> Floats:
+def _tips(rng: np.random.Generator, payment: _Ints, before_tip: Floats) -> Floats:
     """Card tips: mostly a preset of 15 to 30 %, some a round sum, some nothing. Cash tips are not recorded."""
     rows = len(payment)
     button = rng.choice([0.20, 0.25, 0.30, 0.15], rows, p=[0.70, 0.17, 0.08, 0.05]) * before_tip
@@ -218,12 +218,12 @@ def _tips(rng: np.random.Generator, payment: Ints, before_tip: Floats) -> Floats
     return np.asarray(np.round(np.where(payment == CARD, tip, 0.0), 2), np.float64)
 
 
-def _int32(values: Ints) -> pa.Array:
+def _int32(values: _Ints) -> pa.Array:
     return pa.array(values.astype(np.int32))
 
 
-BOX = 100.0  #: cluster centres lie in a cube of this side
-FIRST_POINT = np.datetime64("2024-05-06T00:00:00", "us")
+_BOX = 100.0  #: cluster centres lie in a cube of this side
+_FIRST_POINT = np.datetime64("2024-05-06T00:00:00", "us")
 
 
 def generate_points(rows: int, seed: int, clusters: int = 8, columns: Sequence[str] | None = None) -> pa.Table:
@@ -236,7 +236,7 @@ def generate_points(rows: int, seed: int, clusters: int = 8, columns: Sequence[s
     places, _ = _draw(rows, seed, clusters, 1)
     made = {
         "id": pa.array(np.arange(rows), pa.int32()),
-        "ts": pa.array(FIRST_POINT + np.arange(rows).astype("timedelta64[ms]")),
+        "ts": pa.array(_FIRST_POINT + np.arange(rows).astype("timedelta64[ms]")),
         **dict(zip("xyz", np.ascontiguousarray(places.T), strict=True)),
     }
     return pa.table({column: made[column] for column in chosen})
@@ -256,7 +256,7 @@ def reference_points(rows: int, seed: int, clusters: int = 8) -> pa.Table:
 def _draw(rows: int, seed: int, clusters: int, stream: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Points (rows x 3, three digits) and their clusters. Clusters depend on the seed alone, draws on `stream` too."""
     shape = np.random.default_rng([seed, clusters, 0])
-    centres = shape.uniform(0.0, BOX, (clusters, 3))
+    centres = shape.uniform(0.0, _BOX, (clusters, 3))
     spreads = shape.uniform(3.0, 9.0, clusters)
     weights = shape.dirichlet(np.full(clusters, 4.0))
     rng = np.random.default_rng([seed, clusters, stream])

@@ -183,7 +183,7 @@ def mean_bytes(rows: EncodedRows) -> float:
     return math.fsum(map(len, sample)) / max(1, len(sample))
 
 
-def generate(data: GeneratedData, seed: int) -> pa.Table:
+def _generate(data: GeneratedData, seed: int) -> pa.Table:
     """Return the table of generated data; `seed` applies where the data has none of its own."""
     own = seed if data.seed is None else data.seed
     if data.generator == "points":
@@ -194,7 +194,7 @@ def generate(data: GeneratedData, seed: int) -> pa.Table:
 def load(data: Data, key: str | None, seed: int) -> EncodedRows:
     """Generate or read the rows and encode them. Raises ScenarioError."""
     if isinstance(data, GeneratedData):
-        return encode_table(generate(data, seed), data.event_time, key)
+        return encode_table(_generate(data, seed), data.event_time, key)
     if isinstance(data, JsonlData):
         objects = read_jsonl(data.path, data.rows)
         if not objects:

@@ -22,28 +22,6 @@ from typing import IO, Any
 from qod_magics.errors import SetupError
 from qod_magics.machine.cache import cache_dir
 
-
-def at_exit(end: Callable[[], object]) -> Callable[[], None]:
-    """Call `end` when the interpreter exits, and send all its output. Returns a function that cancels this.
-
-    Unlike with `atexit.register`, `end` runs before pyzmq stops the thread that large messages need: pyzmq registers
-    that stop when the first one is sent, maybe after now. A kernel that can't send a part of a message sends the next
-    message, which page and server take for the missing part.
-    """
-    with suppress(ImportError):  # no kernel without pyzmq
-        import zmq.utils.garbage  # noqa: F401  # registers the stop on import
-
-    def last() -> None:
-        try:
-            end()
-        finally:
-            with suppress(AttributeError, OSError, ValueError):  # no stdout, or nobody reads it
-                sys.stdout.flush()  # in a kernel: waits until earlier output has been sent
-
-    atexit.register(last)
-    return lambda: atexit.unregister(last)
-
-
 _WATCHDOG = Path(__file__).with_name("watchdog.py")
 #: Grace period for an orderly end after the kernel's, before a process is killed, seconds.
 GRACE_S = 1.0
@@ -295,3 +273,24 @@ class Directory:
         shutil.rmtree(self.path, ignore_errors=True)
         with suppress(Exception):
             self._janitor.release()
+
+
+def at_exit(end: Callable[[], object]) -> Callable[[], None]:
+    """Call `end` when the interpreter exits, and send all its output. Returns a function that cancels this.
+
+    Unlike with `atexit.register`, `end` runs before pyzmq stops the thread that large messages need: pyzmq registers
+    that stop when the first one is sent, maybe after now. A kernel that can't send a part of a message sends the next
+    message, which page and server take for the missing part.
+    """
+    with suppress(ImportError):  # no kernel without pyzmq
+        import zmq.utils.garbage  # noqa: F401  # registers the stop on import
+
+    def last() -> None:
+        try:
+            end()
+        finally:
+            with suppress(AttributeError, OSError, ValueError):  # no stdout, or nobody reads it
+                sys.stdout.flush()  # in a kernel: waits until earlier output has been sent
+
+    atexit.register(last)
+    return lambda: atexit.unregister(last)

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from qod_magics.errors import UsageProblem
 
 #: Bytes from which v1 means no limit: it has the largest number of pages then.
-UNLIMITED = 1 << 60
+_UNLIMITED = 1 << 60
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
@@ -89,7 +89,7 @@ def _memory_of(group: Path) -> MemoryLimit | None:
             used = int((group / usage).read_text(encoding="utf-8"))
         except (OSError, ValueError):  # no limit, or "max"
             continue
-        return MemoryLimit(allowed, max(allowed - used, 0)) if allowed < UNLIMITED else None
+        return MemoryLimit(allowed, max(allowed - used, 0)) if allowed < _UNLIMITED else None
     return None
 
 

@@ -33,7 +33,7 @@ def load(path: Path, since: datetime | None = None, say: Callable[[str], object]
     for number, line in enumerate(read(path), 1):
         try:
             record = record_from_json(line, number)
-            if since is not None and not is_since(record.at, since):
+            if since is not None and not _is_since(record.at, since):
                 continue
             if records and not record.repeated and record.number <= records[-1].number:
                 records, earlier = [], earlier + 1  # each session counts its cycles from 1
@@ -43,7 +43,7 @@ def load(path: Path, since: datetime | None = None, say: Callable[[str], object]
             raise RecordingError(f"{path}, cycle {number}: {error}") from None
         records.append(record)
     if not records and since is not None:
-        raise nothing_since(path, since)
+        raise _nothing_since(path, since)
     if not records:
         raise RecordingError(f"{path} is empty; record a run with --record {path}")
     if earlier:
@@ -55,12 +55,12 @@ def _when(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}"
 
 
-def nothing_since(path: Path, since: datetime) -> RecordingError:
+def _nothing_since(path: Path, since: datetime) -> RecordingError:
     """Return the error of a recording without a cycle of a session that began then."""
     return RecordingError(f"{path} has no cycle since {instant(since)}: wait for the first one")
 
 
-def is_since(at: datetime, since: datetime) -> bool:
+def _is_since(at: datetime, since: datetime) -> bool:
     """Return whether a record is of then or later; recordings have milliseconds, and the zone unless they are of
     old."""
     return at.tzinfo is not None and at >= since.replace(microsecond=since.microsecond // 1000 * 1000)
@@ -90,7 +90,7 @@ def newest_records(path: Path, since: datetime, most: int) -> tuple[Records, fro
             if oldest[1].get("events"):
                 paused = paused_after(paused, _record(path, *oldest).events)
     if not lines:
-        raise nothing_since(path, since)
+        raise _nothing_since(path, since)
     return [_record(path, *each) for each in lines], paused
 
 
@@ -99,7 +99,7 @@ def _is_before(line: Mapping[str, Any], since: datetime) -> bool:
         at = datetime.fromisoformat(line["at"])
     except (KeyError, TypeError, ValueError):
         return False  # refused where it is needed
-    return not is_since(at, since)
+    return not _is_since(at, since)
 
 
 def _record(path: Path, number: int, line: Mapping[str, Any]) -> Record:

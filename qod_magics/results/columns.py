@@ -58,10 +58,10 @@ class Interval:
 
 def columns_of(schema: Mapping[str, Any]) -> tuple[Column, ...]:
     """Return the columns of a Spark schema in its JSON form, without `_weight`."""
-    return tuple(Column(f["name"], kind_of(f["type"])) for f in schema["fields"] if f["name"] != WEIGHT)
+    return tuple(Column(f["name"], _kind_of(f["type"])) for f in schema["fields"] if f["name"] != WEIGHT)
 
 
-def kind_of(type_: Any) -> Kind:
+def _kind_of(type_: Any) -> Kind:
     """Return the kind of a Spark type in its JSON form."""
     if isinstance(type_, str):
         if type_ in _TIMES:
@@ -70,7 +70,7 @@ def kind_of(type_: Any) -> Kind:
             return Kind.NUMBER
         return Kind.OTHER if type_ in ("binary", "variant") else Kind.TEXT
     if type_.get("type") == "struct":
-        fields = {field["name"]: kind_of(field["type"]) for field in type_["fields"]}
+        fields = {field["name"]: _kind_of(field["type"]) for field in type_["fields"]}
         if fields == {"start": Kind.TIME, "end": Kind.TIME}:
             return Kind.WINDOW
         if fields == dict.fromkeys(("value", "low", "high"), Kind.NUMBER):

@@ -34,46 +34,8 @@ from qod_magics.policies.d_storm.solver import Solution, placed, solve
 Fusing = Fuse | Unfuse
 
 
-def possible(snapshot: Snapshot) -> frozenset[Fusing]:
-    """Return the actions that a snapshot leaves possible: one that is among them still has not taken effect."""
-    parts = (Unfuse(stream) for task in snapshot.tasks for stream in separable_streams(task))
-    return frozenset([*map(Fuse, neighbours(snapshot)), *parts])
-
-
-def to_fuse(snapshot: Snapshot, needs: Mapping[str, float], asked: Collection[Fusing]) -> tuple[Fuse, ...]:
-    """The first two co-located neighbours whose query needs no more than the core that an instance can use, but for
-    those `asked` for before; one action at a time. `needs`: by instance, CPU in % of one core."""
-    found = [pair for pair in neighbours(snapshot) if Fuse(pair) not in asked]
-    why = "they run on one task manager, and throughput and latency meet their targets"
-    return tuple(Fuse(pair, why) for pair in within_a_core(found, snapshot, needs)[:1])
-
-
-def to_separate(
-    snapshot: Snapshot, needs: Mapping[str, float], unplaced: Sequence[str], asked: Collection[Fusing]
-) -> tuple[Unfuse, ...]:
-    """Return the fused task to separate, at its last separable stream, unless `asked` for before: the largest of those
-    that need more than the core that an instance can use, or have an instance in `unplaced`."""
-    within = {task.id: separable_streams(task) for task in snapshot.tasks}
-    found = [
-        each
-        for each in snapshot.instances
-        if within[each.task]
-        and Unfuse(within[each.task][-1]) not in asked
-        and (each.id in unplaced or needs[each.id] > CORE)
-    ]
-    if not found:
-        return ()
-    largest = max(found, key=lambda each: needs[each.id])
-    why = (
-        f"{largest.id} needs {needs[largest.id]:.0f} % of a core, more than it can use"
-        if needs[largest.id] > CORE
-        else f"{largest.id} fits on no task manager"
-    )
-    return (Unfuse(within[largest.task][-1], why),)
-
-
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class _Ordered:
     """Task managers that a round ordered and that are not up yet."""
 
     before: frozenset[str]  #: those that took instances when it was ordered
@@ -90,7 +52,7 @@ class Memory:
     monitor: Monitor
     last_round_s: float
     known: Mapping[str, Requirement] = field(default_factory=dict)  #: by instance, CPU for each row as last measured
-    ordered: Ordered | None = None
+    ordered: _Ordered | None = None
     emptied: tuple[str, ...] = ()  #: released once the next window confirms that the plan took effect
     starved: tuple[str, ...] = ()  #: task managers concerned by instances that fitted nowhere in the last round
     asked: frozenset[Fusing] = frozenset()  #: of earlier plans, and not yet seen to have taken effect
@@ -203,7 +165,7 @@ class DStorm:
         kinds = [node.kind for node in solved.to_start if node.kind is not None]
         why = f"{because}; its instances do not pack on the task managers that are up"
         start_s = max((each.start_s for each in spares(snapshot) if each.kind in kinds), default=0.0)
-        ordered = Ordered(
+        ordered = _Ordered(
             frozenset(manager.id for manager in snapshot.task_managers if takes_instances(manager)),
             len(kinds),
             memory.now_s + start_s + self.parameters.node_patience_s,
@@ -211,7 +173,7 @@ class DStorm:
         )
         return tuple(AddNode(kind, why) for kind in kinds), replace(memory, ordered=ordered)
 
-    def _continued(self, ordered: Ordered, memory: Memory, snapshot: Snapshot) -> tuple[tuple[Action, ...], Memory]:
+    def _continued(self, ordered: _Ordered, memory: Memory, snapshot: Snapshot) -> tuple[tuple[Action, ...], Memory]:
         """Go on with a round that ordered task managers, once they are up or it has waited long enough."""
         up = {manager.id for manager in snapshot.task_managers if takes_instances(manager)}
         if len(up - ordered.before) < ordered.count and memory.now_s < ordered.until_s:
@@ -267,3 +229,41 @@ def _effect(solved: Solution) -> str:
         return f"packed on {nodes}"
     kept, before = solved.traffic / solved.total, solved.traffic_now / solved.total
     return f"{kept:.0%} of the traffic between instances stays between task managers, now {before:.0%}; {nodes}"
+
+
+def possible(snapshot: Snapshot) -> frozenset[Fusing]:
+    """Return the actions that a snapshot leaves possible: one that is among them still has not taken effect."""
+    parts = (Unfuse(stream) for task in snapshot.tasks for stream in separable_streams(task))
+    return frozenset([*map(Fuse, neighbours(snapshot)), *parts])
+
+
+def to_fuse(snapshot: Snapshot, needs: Mapping[str, float], asked: Collection[Fusing]) -> tuple[Fuse, ...]:
+    """The first two co-located neighbours whose query needs no more than the core that an instance can use, but for
+    those `asked` for before; one action at a time. `needs`: by instance, CPU in % of one core."""
+    found = [pair for pair in neighbours(snapshot) if Fuse(pair) not in asked]
+    why = "they run on one task manager, and throughput and latency meet their targets"
+    return tuple(Fuse(pair, why) for pair in within_a_core(found, snapshot, needs)[:1])
+
+
+def to_separate(
+    snapshot: Snapshot, needs: Mapping[str, float], unplaced: Sequence[str], asked: Collection[Fusing]
+) -> tuple[Unfuse, ...]:
+    """Return the fused task to separate, at its last separable stream, unless `asked` for before: the largest of those
+    that need more than the core that an instance can use, or have an instance in `unplaced`."""
+    within = {task.id: separable_streams(task) for task in snapshot.tasks}
+    found = [
+        each
+        for each in snapshot.instances
+        if within[each.task]
+        and Unfuse(within[each.task][-1]) not in asked
+        and (each.id in unplaced or needs[each.id] > CORE)
+    ]
+    if not found:
+        return ()
+    largest = max(found, key=lambda each: needs[each.id])
+    why = (
+        f"{largest.id} needs {needs[largest.id]:.0f} % of a core, more than it can use"
+        if needs[largest.id] > CORE
+        else f"{largest.id} fits on no task manager"
+    )
+    return (Unfuse(within[largest.task][-1], why),)

@@ -80,7 +80,7 @@ class Asking(Dirigo):
         return Reply(request.asker, CLIENT, Answer(worker.machine, request.number, fits, worker.length))
 
 
-CANDIDATES = 2
+_CANDIDATES = 2
 Channel = tuple[int, int, int, int]  #: machine that sends, operator or CLIENT, its stream, operator that is sent to
 
 
@@ -96,7 +96,7 @@ def by_laxity(candidates: Collection[int], answers: Mapping[int, Answer]) -> int
 
 
 @dataclass(slots=True)
-class Buffered:
+class _Buffered:
     """A message that waits at its sender."""
 
     message: Message
@@ -116,7 +116,7 @@ class QueueBasedDirect(Asking):
     def begin(self, topology: Any) -> None:
         """Once."""
         super().begin(topology)
-        self._buffered: dict[int, Buffered] = {}  #: by number of the question
+        self._buffered: dict[int, _Buffered] = {}  #: by number of the question
         self._held: dict[Channel, list[Message]] = {}  #: markers behind buffered messages
         self._unsent: dict[Channel, int] = {}  #: buffered messages
 
@@ -129,13 +129,13 @@ class QueueBasedDirect(Asking):
             return
         ticket = message.context = self.ticket(message)
         allowed = self.allowed(message.operator)
-        if len(allowed) < CANDIDATES:
+        if len(allowed) < _CANDIDATES:
             self.traffic.data += 1
             yield Forward(message, allowed[0])
             return
-        candidates = tuple(self.draws.some(allowed, CANDIDATES))
+        candidates = tuple(self.draws.some(allowed, _CANDIDATES))
         number = self.next_number()
-        self._buffered[number] = Buffered(message, channel, candidates)
+        self._buffered[number] = _Buffered(message, channel, candidates)
         self._unsent[channel] = self._unsent.get(channel, 0) + 1
         request = Request(at, number, ((ticket.deadline, message.cost),))
         for machine in candidates:
@@ -157,7 +157,7 @@ class QueueBasedDirect(Asking):
         """Send once both have answered."""
         buffered = self._buffered[answer.number]
         buffered.answers[answer.machine] = answer
-        if len(buffered.answers) < CANDIDATES:
+        if len(buffered.answers) < _CANDIDATES:
             return
         del self._buffered[answer.number]
         self._unsent[buffered.channel] -= 1

@@ -124,7 +124,7 @@ class Allocation:
         return table
 
 
-def checked_counts(counts: Mapping[str, int]) -> dict[str, int]:
+def _checked_counts(counts: Mapping[str, int]) -> dict[str, int]:
     """The segments that have pairs, in declared order. Raises UsageProblem for a number that is no count."""
     for segment, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
@@ -165,7 +165,7 @@ def pack(counts: Mapping[str, int], weights: Sequence[int], choice: Choice = "be
             ones the first.
 
     """
-    left = checked_counts(counts)
+    left = _checked_counts(counts)
     free = list(capacities(sum(left.values()), weights))
     bins: list[dict[str, int]] = [{} for _ in free]
     names = list(left)
@@ -253,7 +253,7 @@ def minimum_replicas(counts: Mapping[str, int], nodes: int) -> int:
     taken to form a tree, one copy less than it has segments and nodes. The least sum over all partitions into groups
     that fit on the nodes is the optimum. Raises UsageProblem for more than 10 segments.
     """
-    left = checked_counts(counts)
+    left = _checked_counts(counts)
     if len(left) > MOST_SEGMENTS:
         raise UsageProblem(
             f"Getafix: the exact minimum of {len(left)} segments would take too long; give {MOST_SEGMENTS} at most"

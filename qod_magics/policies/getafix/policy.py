@@ -172,8 +172,8 @@ class Router:
         return node
 
 
-HOURS_OF_A_YEAR = 24 * 365
-GB_OF_A_TB = 1000
+_HOURS_OF_A_YEAR = 24 * 365
+_GB_OF_A_TB = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +186,10 @@ class Saving:
     @property
     def usd_per_year(self) -> Fraction:
         """The price of a year of 365 days."""
-        return self.usd_per_hour * HOURS_OF_A_YEAR
+        return self.usd_per_hour * _HOURS_OF_A_YEAR
 
 
 def saving(hot_tb: Fraction, factor: Fraction, other: Fraction, usd_per_gb_hour: Fraction) -> Saving:
     """Saved by replication factor `factor` instead of `other`, of hot data in TB, at a price per GB and hour."""
     terabytes = hot_tb * (other - factor)
-    return Saving(terabytes, terabytes * GB_OF_A_TB * usd_per_gb_hour)
+    return Saving(terabytes, terabytes * _GB_OF_A_TB * usd_per_gb_hour)

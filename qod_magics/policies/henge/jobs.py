@@ -100,7 +100,7 @@ def job_juice(
 Jobs = Mapping[str, tuple[str, ...]]  #: tasks by job, both in the order of the snapshot
 
 #: Of a task of which nobody knows how many it can have, whatever the cores.
-MOST_INSTANCES = 1000
+_MOST_INSTANCES = 1000
 #: Priorities beyond count as this one.
 HIGHEST = 10**9
 
@@ -144,7 +144,7 @@ def measured_jobs(
     hosted: dict[str, list[Instance]] = {name: [] for name in tasks}
     for instance in snapshot.instances:
         hosted[instance.task].append(instance)
-    cores = floor(min(sum(manager.cores for manager in working(snapshot.task_managers)), MOST_INSTANCES))
+    cores = floor(min(sum(manager.cores for manager in working(snapshot.task_managers)), _MOST_INSTANCES))
     down = snapshot.downstream
     found = {}
     for name, members in jobs.items():

@@ -25,27 +25,6 @@ from qod_magics.policies.henge.utility import (
     priority_first,
 )
 
-DECIMALS = 9
-
-
-def added(busy: float, parameters: Parameters) -> int:
-    """Instances to add to an operator with this busy fraction (equation 9); 0 unless it is congested (equation 8)."""
-    if not busy > parameters.cap_thr:
-        return 0
-    excess = round((busy - parameters.cap_thr) / parameters.cap_thr * parameters.mult, DECIMALS)
-    return max(1, min(parameters.max_extra, ceil(excess)))
-
-
-def grown(instances: int, busy: float, most: int, parameters: Parameters) -> int:
-    """Return the new number of instances, at most `most`; never fewer than there are."""
-    return max(instances, min(most, instances + added(busy, parameters)))
-
-
-def reduced(instances: int, parameters: Parameters) -> int:
-    """Instances that a reduction leaves, 1 or more."""
-    return max(1, floor(round(parameters.keep * instances, DECIMALS)))
-
-
 Change = tuple[int, int]  #: (instances before, instances after)
 Changes = Mapping[str, Change]  #: by operator
 Configuration = Mapping[str, Mapping[str, int]]  #: instances, by job and operator
@@ -76,7 +55,7 @@ class Job:
     operators: Mapping[str, Operator]
 
 
-# -- what a round does -------------------------------------------------------------------------------------------------
+# -- the step of a round -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +278,27 @@ def _reconfigured(
             if len(found) == parameters.jobs_per_round:
                 break
     return found
+
+
+_DECIMALS = 9
+
+
+def added(busy: float, parameters: Parameters) -> int:
+    """Instances to add to an operator with this busy fraction (equation 9); 0 unless it is congested (equation 8)."""
+    if not busy > parameters.cap_thr:
+        return 0
+    excess = round((busy - parameters.cap_thr) / parameters.cap_thr * parameters.mult, _DECIMALS)
+    return max(1, min(parameters.max_extra, ceil(excess)))
+
+
+def grown(instances: int, busy: float, most: int, parameters: Parameters) -> int:
+    """Return the new number of instances, at most `most`; never fewer than there are."""
+    return max(instances, min(most, instances + added(busy, parameters)))
+
+
+def reduced(instances: int, parameters: Parameters) -> int:
+    """Instances that a reduction leaves, 1 or more."""
+    return max(1, floor(round(parameters.keep * instances, _DECIMALS)))
 
 
 def memory_to_json(memory: Memory) -> dict[str, Any]:

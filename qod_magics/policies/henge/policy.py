@@ -37,6 +37,90 @@ from qod_magics.policies.henge.utility import Parameters, Utility, satisfaction
 
 #: The key of a snapshot under which Henge keeps what it knew before the decision.
 KEY = "henge"
+#: Seconds from one snapshot to the next where they have no time.
+CYCLE_S = 5.0
+#: Part of `observe_s` by which a reading may be early: cycles are not exactly a period apart.
+_EARLY = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """The memory between cycles."""
+
+    known: Known  #: after the last one
+    readings: Readings
+    jobs: Jobs
+    managers: frozenset[str]  #: the task managers that work
+
+
+class Henge:
+    """The policy `henge`: reconfiguration, reduction and reversion as `Scale` actions.
+
+    Juice comes from the row counts that `learn` gets. What was known before a decision is kept in the snapshot, under
+    `KEY`, so that a plan is a function of its snapshot alone. Without `learn`, `decide` does with the rates.
+    """
+
+    def __init__(self, parameters: Parameters | None = None, name: str = "henge") -> None:
+        self.name = name
+        self.parameters = parameters or Parameters()
+
+    def __repr__(self) -> str:
+        return f"policy {self.name}"
+
+    def decide(self, snapshot: Snapshot, state: Any = None) -> tuple[Plan, Any]:
+        """Return the plan for a valid snapshot. `state` is what the last call returned; it counts only where a snapshot
+        was not completed by `learn`.
+
+        Raises SnapshotError, one line, if what Henge keeps in the snapshot can't be read.
+        """
+        if KEY not in snapshot.extra:
+            snapshot, state = self.learn(snapshot, Measured(), state)
+        return keeping_all(snapshot, self.turn(snapshot).actions), state
+
+    def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, _Past]:
+        """See `core.policy.LearningPolicy`: a reading where one is due, and what is known in the snapshot.
+
+        After a change of task managers or jobs the machine starts over, when `warm_up_s` have passed. Raises
+        SnapshotError for an optional field that can't be read.
+        """
+        past: _Past | None = memory
+        p = self.parameters
+        jobs = jobs_of(snapshot)
+        managers = frozenset(manager.id for manager in working(snapshot.task_managers))
+        now_s = _now(snapshot, past)
+        if past is None or past.jobs != jobs or past.managers != managers:
+            readings, due_s, machine = Readings(), now_s + p.warm_up_s, Memory()
+        else:
+            readings, due_s, machine = past.readings, past.known.due_s, past.known.machine
+        if readings.at_s is None or now_s - readings.at_s >= (1.0 - _EARLY) * p.observe_s:
+            readings = readings.after(now_s, snapshot, measured.counts, jobs, p.readings)
+        known = Known(now_s, due_s, *readings.averages(p.average), machine)
+        learned = replace(snapshot, extra={**snapshot.extra, KEY: known.to_json()})
+        done = self.turn(learned)
+        if done.actions:
+            readings = readings.without(done.changed)
+        return learned, _Past(after(known, done), readings, jobs, managers)
+
+    def turn(self, snapshot: Snapshot) -> Turn:
+        """Return the cycle's outcome on a snapshot: state, utilities, step. Completed by `learn`, or as the first of a
+        run."""
+        known = Known.of(snapshot)
+        if known is None:
+            snapshot, _ = self.learn(snapshot, Measured(), None)
+            return self.turn(snapshot)
+        found = known
+        return snapshot.derived(f"{KEY} {self.parameters!r}", lambda: turn(snapshot, found, self.parameters))
+
+    def explain(self, snapshot: Snapshot, plan: Plan) -> Reasons:
+        """See `core.policy.ExplainingPolicy`."""
+        return _HengeReasons(self.turn(snapshot), self.parameters, self.name)
+
+
+def _now(snapshot: Snapshot, past: _Past | None) -> float:
+    """Return the time, seconds: the snapshot's, else one cycle after the last."""
+    if snapshot.at_s is not None:
+        return snapshot.at_s
+    return 0.0 if past is None else past.known.now_s + CYCLE_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +249,7 @@ def _has(utility: Utility) -> str:
     return f"has {utility.current:.3g} of its utility of {utility.most:.3g}"
 
 
-class HengeReasons(SheddingNothing):
+class _HengeReasons(SheddingNothing):
     """The `core.policy.Reasons` of a plan of Henge."""
 
     def __init__(self, turn: Turn, parameters: Parameters, policy: str) -> None:
@@ -238,89 +322,3 @@ class HengeReasons(SheddingNothing):
         if until is None:
             return []
         return [f"its last step gave {job} too little: it is skipped for {until - self.turn.known.now_s:.0f} s more"]
-
-
-#: Seconds from one snapshot to the next where they have no time.
-CYCLE_S = 5.0
-#: Part of `observe_s` by which a reading may be early: cycles are not exactly a period apart.
-EARLY = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """The memory between cycles."""
-
-    known: Known  #: after the last one
-    readings: Readings
-    jobs: Jobs
-    managers: frozenset[str]  #: the task managers that work
-
-
-class Henge:
-    """The policy `henge`: reconfiguration, reduction and reversion as `Scale` actions.
-
-    Juice comes from the row counts that `learn` gets. What was known before a decision is kept in the snapshot, under
-    `KEY`, so that a plan is a function of its snapshot alone. Without `learn`, `decide` does with the rates.
-    """
-
-    def __init__(self, parameters: Parameters | None = None, name: str = "henge") -> None:
-        self.name = name
-        self.parameters = parameters or Parameters()
-
-    def __repr__(self) -> str:
-        return f"policy {self.name}"
-
-    def decide(self, snapshot: Snapshot, state: Any = None) -> tuple[Plan, Any]:
-        """Return the plan for a valid snapshot. `state` is what the last call returned; it counts only where a snapshot
-        was not completed by `learn`.
-
-        Raises SnapshotError, one line, if what Henge keeps in the snapshot can't be read.
-        """
-        if KEY not in snapshot.extra:
-            snapshot, state = self.learn(snapshot, Measured(), state)
-        return keeping_all(snapshot, self.turn(snapshot).actions), state
-
-    def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Past]:
-        """See `core.policy.LearningPolicy`: a reading where one is due, and what is known in the snapshot.
-
-        After a change of task managers or jobs the machine starts over, when `warm_up_s` have passed. Raises
-        SnapshotError for an optional field that can't be read.
-        """
-        past: Past | None = memory
-        p = self.parameters
-        jobs = jobs_of(snapshot)
-        managers = frozenset(manager.id for manager in working(snapshot.task_managers))
-        now_s = _now(snapshot, past)
-        if past is None or past.jobs != jobs or past.managers != managers:
-            readings, due_s, machine = Readings(), now_s + p.warm_up_s, Memory()
-        else:
-            readings, due_s, machine = past.readings, past.known.due_s, past.known.machine
-        if readings.at_s is None or now_s - readings.at_s >= (1.0 - EARLY) * p.observe_s:
-            readings = readings.after(now_s, snapshot, measured.counts, jobs, p.readings)
-        known = Known(now_s, due_s, *readings.averages(p.average), machine)
-        learned = replace(snapshot, extra={**snapshot.extra, KEY: known.to_json()})
-        done = self.turn(learned)
-        if done.actions:
-            readings = readings.without(done.changed)
-        return learned, Past(after(known, done), readings, jobs, managers)
-
-    def turn(self, snapshot: Snapshot) -> Turn:
-        """Return the cycle's outcome on a snapshot: state, utilities, step. Completed by `learn`, or as the first of a
-        run."""
-        known = Known.of(snapshot)
-        if known is None:
-            snapshot, _ = self.learn(snapshot, Measured(), None)
-            return self.turn(snapshot)
-        found = known
-        return snapshot.derived(f"{KEY} {self.parameters!r}", lambda: turn(snapshot, found, self.parameters))
-
-    def explain(self, snapshot: Snapshot, plan: Plan) -> Reasons:
-        """See `core.policy.ExplainingPolicy`."""
-        return HengeReasons(self.turn(snapshot), self.parameters, self.name)
-
-
-def _now(snapshot: Snapshot, past: Past | None) -> float:
-    """Return the time, seconds: the snapshot's, else one cycle after the last."""
-    if snapshot.at_s is not None:
-        return snapshot.at_s
-    return 0.0 if past is None else past.known.now_s + CYCLE_S

@@ -118,7 +118,7 @@ def step(bytes: int, life_ms: float | None, sender_ms: float | None, parameters:
 T = TypeVar("T")
 
 #: Sums of CPU use that are nearer to the cap than this are at it: 0.35 + 0.05 + 0.15 + 0.35 is 0.9.
-SAME_CORES = 1e-9
+_SAME_CORES = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +164,6 @@ def _end_of_run(known: Sequence[TaskFacts], first: int, cap_cores: float) -> int
         if task.is_chained or not task.may_chain or task.cpu_cores is None or not joins:
             return i - 1
         used.append(task.cpu_cores)
-        if fsum(used) > cap_cores - SAME_CORES:
+        if fsum(used) > cap_cores - _SAME_CORES:
             return i - 1
     return len(known) - 1

@@ -15,6 +15,81 @@ from qod_magics.policies.d_storm.solver import Known, consolidation
 from qod_magics.policies.stack.stage import Demand, Lever, Proposal, View
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Moves an instance from each task manager that is short of CPU to one where it fits, if that takes load off; and
+    empties a task manager, to be released, once all have had CPU to spare for a while. Neighbours that have long been
+    on one task manager become one query while all is calm, and are separated where one of them must leave it."""
+
+    after_s: float = 10.0  #: how long a query must be under pressure
+    least: float = 5.0  #: CPU that a move must take off a task manager, % of one core
+    margin: float = 1.1  #: room that the target must have, as a multiple of the instance's need
+    empty_after_s: float = 60.0  #: how long all must have had CPU to spare before a task manager is emptied
+    headroom: float = 0.2  #: fraction of the CPU of the others that stays free then
+    fuse_after_s: float = 60.0  #: how long neighbours must have been side by side, and no query under pressure
+    most: int = 8  #: instances that move for it where more than one task manager is packed again
+
+    name = "place"
+    owns = frozenset({Lever.PLACEMENT, Lever.FUSION})
+
+    def propose(self, view: View) -> Proposal:
+        """See `Stage`. Under pressure, instances leave task managers until these have the CPU."""
+        if view.roomy_s() >= self.empty_after_s:
+            emptied = emptying_moves(view.snapshot, view.demand, self.headroom, self.most)
+            if emptied:
+                return Proposal(emptied)
+        if view.eased_s() >= self.fuse_after_s:
+            pairs = within_a_core(view.together, view.snapshot, view.demand.by_instance(view.snapshot))
+            together = {pair: view.together[pair] for pair in pairs}
+            return Proposal(fusing(together, view.now_s, self.fuse_after_s))
+        if view.pressed_s() < self.after_s:
+            return Proposal()
+        moves = helpful_moves(view.snapshot, view.demand, self.least, self.margin)
+        if moves:
+            return Proposal(moves)
+        separated = separating(view.snapshot, view.demand, self.least, self.margin)
+        if separated:
+            return Proposal(separated)
+        if view.demand.short > self.least:
+            return Proposal(note=f"no move takes load off: {view.demand.short:.0f} % of a core is short everywhere")
+        return Proposal()
+
+
+def helpful_moves(snapshot: Snapshot, demand: Demand, least: float, margin: float) -> tuple[Move, ...]:
+    """For each task manager short of CPU, most first, the moves that take most load off it. Where two take as much,
+    that of a query, whose pause no other task feels, and of two queries the smaller one. CPU in % of one core.
+
+    A start costs CPU: one instance for each core arrives at a task manager that has instances, as many as fit at an
+    empty one.
+    """
+    instances, managers = snapshot.instances, snapshot.task_managers
+    room = {m: demand.room(m) for m, manager in enumerate(managers) if demand.over(m) == 0 and takes_instances(manager)}
+    arrivals = {m: _starts_at_once(managers[m]) if demand.hosted[m] else len(instances) for m in room}
+    ends = [not snapshot.downstream[instance.task] for instance in instances]
+    found = []
+    for home in sorted(range(len(managers)), key=lambda m: (-demand.over(m), managers[m].id)):
+        over = demand.over(home)
+        staying = [i for i in demand.hosted[home] if RESTS.of(instances[i]) is None and is_running(instances[i])]
+        while over > least and room:
+            target = max(room, key=lambda m: (room[m], -m))
+            fitting = [i for i in staying if margin * demand.instance[i] <= room[target]]
+            if not fitting:
+                break
+            chosen = max(fitting, key=lambda i: (min(demand.instance[i], over), ends[i], -demand.instance[i], -i))
+            taken = min(demand.instance[chosen], over)
+            if taken < least:
+                break
+            why = f"{managers[home].id} lacks {over:.0f} % of a core for full accuracy, {managers[target].id} has room"
+            found.append(Move(instances[chosen].id, managers[target].id, why))
+            staying.remove(chosen)
+            over -= taken
+            room[target] -= demand.instance[chosen]
+            arrivals[target] -= 1
+            if arrivals[target] == 0:
+                del room[target]
+    return tuple(found)
+
+
 def emptying_moves(snapshot: Snapshot, demand: Demand, headroom: float, most: int) -> tuple[Move, ...]:
     """Return the moves that empty a task manager whose instances fit on the others at full accuracy: the dearest, and
     of equally dear ones that with the least load; and further ones in this order. One instance for each core arrives at
@@ -27,7 +102,7 @@ def emptying_moves(snapshot: Snapshot, demand: Demand, headroom: float, most: in
         return ()
     restless = {i for i, each in enumerate(instances) if RESTS.of(each) is not None or not is_running(each)}
     free = {m: (1 - headroom) * demand.available[m] - demand.needed[m] for m in up}
-    arrivals = {m: starts_at_once(managers[m]) for m in up}
+    arrivals = {m: _starts_at_once(managers[m]) for m in up}
     moves: list[Move] = []
     used: set[int] = set()
     for leaving in sorted(up, key=lambda m: (-(PRICE.of(managers[m]) or 0.0), demand.needed[m], -m)):
@@ -60,10 +135,10 @@ def emptying_moves(snapshot: Snapshot, demand: Demand, headroom: float, most: in
     if found is None or len(found.moves) > most:
         return ()
     arriving = Counter(move.to for move in found.moves)
-    return found.moves if all(arriving[each.id] <= starts_at_once(each) for each in managers) else ()
+    return found.moves if all(arriving[each.id] <= _starts_at_once(each) for each in managers) else ()
 
 
-def starts_at_once(manager: TaskManager) -> int:
+def _starts_at_once(manager: TaskManager) -> int:
     """Return how many instances may start together on a task manager that has some: one for each core, since starts
     cost CPU."""
     return max(round(manager.cores), 1)
@@ -131,78 +206,3 @@ def separating(snapshot: Snapshot, demand: Demand, least: float, margin: float =
         else f"{instance.id} needs {demand.instance[largest]:.0f} % of a core, and {instance.task_manager} has more"
     )
     return (Unfuse(within[instance.task][-1], why),)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Moves an instance from each task manager that is short of CPU to one where it fits, if that takes load off; and
-    empties a task manager, to be released, once all have had CPU to spare for a while. Neighbours that have long been
-    on one task manager become one query while all is calm, and are separated where one of them must leave it."""
-
-    after_s: float = 10.0  #: how long a query must be under pressure
-    least: float = 5.0  #: CPU that a move must take off a task manager, % of one core
-    margin: float = 1.1  #: room that the target must have, as a multiple of the instance's need
-    empty_after_s: float = 60.0  #: how long all must have had CPU to spare before a task manager is emptied
-    headroom: float = 0.2  #: fraction of the CPU of the others that stays free then
-    fuse_after_s: float = 60.0  #: how long neighbours must have been side by side, and no query under pressure
-    most: int = 8  #: instances that move for it where more than one task manager is packed again
-
-    name = "place"
-    owns = frozenset({Lever.PLACEMENT, Lever.FUSION})
-
-    def propose(self, view: View) -> Proposal:
-        """See `Stage`. Under pressure, instances leave task managers until these have the CPU."""
-        if view.roomy_s() >= self.empty_after_s:
-            emptied = emptying_moves(view.snapshot, view.demand, self.headroom, self.most)
-            if emptied:
-                return Proposal(emptied)
-        if view.eased_s() >= self.fuse_after_s:
-            pairs = within_a_core(view.together, view.snapshot, view.demand.by_instance(view.snapshot))
-            together = {pair: view.together[pair] for pair in pairs}
-            return Proposal(fusing(together, view.now_s, self.fuse_after_s))
-        if view.pressed_s() < self.after_s:
-            return Proposal()
-        moves = helpful_moves(view.snapshot, view.demand, self.least, self.margin)
-        if moves:
-            return Proposal(moves)
-        separated = separating(view.snapshot, view.demand, self.least, self.margin)
-        if separated:
-            return Proposal(separated)
-        if view.demand.short > self.least:
-            return Proposal(note=f"no move takes load off: {view.demand.short:.0f} % of a core is short everywhere")
-        return Proposal()
-
-
-def helpful_moves(snapshot: Snapshot, demand: Demand, least: float, margin: float) -> tuple[Move, ...]:
-    """For each task manager short of CPU, most first, the moves that take most load off it. Where two take as much,
-    that of a query, whose pause no other task feels, and of two queries the smaller one. CPU in % of one core.
-
-    A start costs CPU: one instance for each core arrives at a task manager that has instances, as many as fit at an
-    empty one.
-    """
-    instances, managers = snapshot.instances, snapshot.task_managers
-    room = {m: demand.room(m) for m, manager in enumerate(managers) if demand.over(m) == 0 and takes_instances(manager)}
-    arrivals = {m: starts_at_once(managers[m]) if demand.hosted[m] else len(instances) for m in room}
-    ends = [not snapshot.downstream[instance.task] for instance in instances]
-    found = []
-    for home in sorted(range(len(managers)), key=lambda m: (-demand.over(m), managers[m].id)):
-        over = demand.over(home)
-        staying = [i for i in demand.hosted[home] if RESTS.of(instances[i]) is None and is_running(instances[i])]
-        while over > least and room:
-            target = max(room, key=lambda m: (room[m], -m))
-            fitting = [i for i in staying if margin * demand.instance[i] <= room[target]]
-            if not fitting:
-                break
-            chosen = max(fitting, key=lambda i: (min(demand.instance[i], over), ends[i], -demand.instance[i], -i))
-            taken = min(demand.instance[chosen], over)
-            if taken < least:
-                break
-            why = f"{managers[home].id} lacks {over:.0f} % of a core for full accuracy, {managers[target].id} has room"
-            found.append(Move(instances[chosen].id, managers[target].id, why))
-            staying.remove(chosen)
-            over -= taken
-            room[target] -= demand.instance[chosen]
-            arrivals[target] -= 1
-            if arrivals[target] == 0:
-                del room[target]
-    return tuple(found)

@@ -20,51 +20,12 @@ from qod_magics.policies.stack.stage import LEVER_OF, Demand, Lever, Pressure, S
 from qod_magics.policies.stack.under_way import BACK_OFF_S, Judge, Trial, UnderWay, in_use, subject
 from qod_magics.policies.stream_economics.policy import LearningStreamEconomics
 
-
-class StackReasons:
-    """See `core.policy.Reasons`."""
-
-    def __init__(self, shedding: Reasons, plan: Plan) -> None:
-        self._shedding = shedding
-        self._notes = stage_notes(plan)
-
-    def __repr__(self) -> str:
-        return f"{self._shedding!r}, with {len(self._notes)} notes of stages"
-
-    def shedding(self, tasks: Sequence[str]) -> Mapping[str, str]:
-        """See `core.policy.Reasons`."""
-        return self._shedding.shedding(tasks)
-
-    def task(self, id: str) -> Sequence[str]:
-        """See `core.policy.Reasons`; each stage with something to say is named."""
-        return [*self._shedding.task(id), *self._stages()]
-
-    def supply(self, id: str) -> str:
-        """See `core.policy.Reasons`."""
-        return self._shedding.supply(id)
-
-    def task_manager(self, id: str) -> Sequence[str]:
-        """See `core.policy.Reasons`."""
-        return [*self._shedding.task_manager(id), *self._stages()]
-
-    def starved(self, id: str) -> str:
-        """See `core.policy.Reasons`."""
-        return self._shedding.starved(id)
-
-    def numbers(self, id: str) -> Mapping[str, float]:
-        """See `core.policy.Reasons`."""
-        return self._shedding.numbers(id)
-
-    def _stages(self) -> list[str]:
-        return [f"stage {name}: {note}" for name, note in self._notes.items()]
-
-
 #: Name of the stage that sheds, and of the one that judges.
 SHED, JUDGE = "shed", Judge.name
 #: Fraction of the CPU that one task manager fewer must leave free before any is emptied.
 HEADROOM = 0.2
 #: Fraction of the instances that may warm up while a disruptive action begins: in a large cluster, some always do.
-WARMING = 0.02
+_WARMING = 0.02
 #: Seconds between two snapshots without a time: the default period.
 PERIOD_S = 5.0
 
@@ -101,9 +62,9 @@ class Stack:
     Minimum accuracies and priorities are those of `shedding`: its accuracies are never changed. Its moves, for minimums
     that do not fit, precede what the stages propose, and need not wait for warm-ups. Stages propose in their order; the
     first proposal is carried out, with the task managers that later stages start beside it, and no other until its
-    effect is in the snapshot, at most `WARMING` of the instances warm up, and `settle_s` have passed. An action without
-    effect within `under_way.TIMEOUT_S` is not tried again for `BACK_OFF_S`. Where no task manager can be started, none
-    is emptied and released: it could not be had back when the load rises.
+    effect is in the snapshot, at most 2 % of the instances warm up, and `settle_s` have passed. Without effect within
+    `under_way.TIMEOUT_S`, an action is not tried again for `BACK_OFF_S`. Where no task manager can be started, none is
+    emptied and released: none could be started when the load rises.
 
     Args:
         name: what `--policy` selects.
@@ -187,7 +148,7 @@ class Stack:
 
     def explain(self, snapshot: Snapshot, plan: Plan) -> Reasons:
         """See `core.policy.ExplainingPolicy`."""
-        return StackReasons(self.shedding.explain(snapshot, plan), plan)
+        return _StackReasons(self.shedding.explain(snapshot, plan), plan)
 
     def decide(self, snapshot: Snapshot, state: Any = None) -> tuple[Plan, Any]:
         """Return the plan of `shedding`, with at most one proposal of the stages."""
@@ -267,7 +228,7 @@ class Stack:
             names = listed([" ".join(subject(action)) for action in known.under_way.actions])
             return f"{names} is under way"
         warming = [instance.id for instance in snapshot.instances if instance.warming_up]
-        if len(warming) > WARMING * len(snapshot.instances):
+        if len(warming) > _WARMING * len(snapshot.instances):
             return f"{listed(warming)} warms up"
         left_s = known.settled_at_s - now_s
         return f"the last action settles for {left_s:.0f} s more" if left_s > 0 else ""
@@ -325,3 +286,41 @@ class Stack:
 def _why(action: Action) -> str:
     name = " ".join(subject(action))
     return f"{name}: {action.why}" if action.why else name
+
+
+class _StackReasons:
+    """See `core.policy.Reasons`."""
+
+    def __init__(self, shedding: Reasons, plan: Plan) -> None:
+        self._shedding = shedding
+        self._notes = stage_notes(plan)
+
+    def __repr__(self) -> str:
+        return f"{self._shedding!r}, with {len(self._notes)} notes of stages"
+
+    def shedding(self, tasks: Sequence[str]) -> Mapping[str, str]:
+        """See `core.policy.Reasons`."""
+        return self._shedding.shedding(tasks)
+
+    def task(self, id: str) -> Sequence[str]:
+        """See `core.policy.Reasons`; each stage with something to say is named."""
+        return [*self._shedding.task(id), *self._stages()]
+
+    def supply(self, id: str) -> str:
+        """See `core.policy.Reasons`."""
+        return self._shedding.supply(id)
+
+    def task_manager(self, id: str) -> Sequence[str]:
+        """See `core.policy.Reasons`."""
+        return [*self._shedding.task_manager(id), *self._stages()]
+
+    def starved(self, id: str) -> str:
+        """See `core.policy.Reasons`."""
+        return self._shedding.starved(id)
+
+    def numbers(self, id: str) -> Mapping[str, float]:
+        """See `core.policy.Reasons`."""
+        return self._shedding.numbers(id)
+
+    def _stages(self) -> list[str]:
+        return [f"stage {name}: {note}" for name, note in self._notes.items()]

@@ -19,7 +19,7 @@ from qod_magics.policies.stack.stage import View, latency
 #: Time after which an action that has had no effect counts as failed, seconds: starting a task manager takes longest.
 TIMEOUT_S = 90.0
 #: Time within which instances that are to be fused or unfused have stopped, seconds: their successor is checked first.
-BEGUN_S = 30.0
+_BEGUN_S = 30.0
 #: Time for which a failed action is not tried again, seconds.
 BACK_OFF_S = 120.0
 
@@ -76,7 +76,7 @@ class UnderWay:
         """Return whether they took too long, or what is to be fused or unfused runs on as if not asked for."""
         waited_s = now_s - self.since_s
         return waited_s > TIMEOUT_S or (
-            waited_s > BEGUN_S and not any(_may_have_begun(each, snapshot) for each in self.not_done(snapshot))
+            waited_s > _BEGUN_S and not any(_may_have_begun(each, snapshot) for each in self.not_done(snapshot))
         )
 
 
@@ -117,7 +117,7 @@ def subject(action: Action) -> tuple[str, str]:
 
 
 #: Ratio by which the load may differ from that before an action for the action to be judged.
-SAME_LOAD = 0.2
+_SAME_LOAD = 0.2
 #: A stack lets actions settle by itself.
 PARAMETERS = Parameters(settle_s=0.0, skip_s=300.0)
 
@@ -148,7 +148,7 @@ class Judge:
         load = sum(view.demand.needed)
         known = trial.guard
         if known.trial is not None and (
-            abs(load - trial.load) > SAME_LOAD * trial.load
+            abs(load - trial.load) > _SAME_LOAD * trial.load
             or not _can_be_taken_back(known.trial.proposal.inverse, view.snapshot)
         ):
             known = replace(known, trial=None)

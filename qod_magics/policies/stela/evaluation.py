@@ -35,8 +35,8 @@ class Proportional:
 
 
 WINDOW_S = 10.0
-WITHIN = 0.05  #: of the mean: the standard deviation up to which throughput has settled
-FLAT = 4  #: samples equal to the mean that count as settled, too
+_WITHIN = 0.05  #: of the mean: the standard deviation up to which throughput has settled
+_FLAT = 4  #: samples equal to the mean that count as settled, too
 
 
 def settled_mean(throughput: Sequence[float]) -> float:
@@ -73,7 +73,7 @@ def down_s(throughput: Sequence[float], window_s: float = WINDOW_S) -> float:
 
 
 def _is_flat(run: Sequence[float], mean: float) -> bool:
-    return len(run) >= FLAT and all(isclose(rate, mean, rel_tol=1e-9) for rate in run[-FLAT:])
+    return len(run) >= _FLAT and all(isclose(rate, mean, rel_tol=1e-9) for rate in run[-_FLAT:])
 
 
 def _oscillates(run: Sequence[float], mean: float) -> bool:
@@ -85,7 +85,7 @@ def _oscillates(run: Sequence[float], mean: float) -> bool:
             above += now > 0
             below += now < 0
         side = now
-    return above >= 2 and below >= 2 and pstdev(run) <= WITHIN * mean
+    return above >= 2 and below >= 2 and pstdev(run) <= _WITHIN * mean
 
 
 def chance_of_best(machines: int, best: int, remove: int) -> Fraction:

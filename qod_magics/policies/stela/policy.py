@@ -25,35 +25,6 @@ from qod_magics.policies.stela.strategies import ByETP, ByLinkLoad, Deployment, 
 LEAVING = "leaving"
 
 
-def leaving(snapshot: Snapshot) -> tuple[str, ...] | int:
-    """The task managers that are to leave: their ids, or their number; 0 if none. Raises SnapshotError, one line.
-
-    An id that is not there has left already.
-    """
-    found = snapshot.extra.get(LEAVING, 0)
-    if isinstance(found, list | tuple) and all(isinstance(name, str) for name in found):
-        return tuple(found)
-    if isinstance(found, int) and not isinstance(found, bool) and found >= 0:
-        return found
-    raise SnapshotError(
-        f"{LEAVING}: {show(found)} is neither a list of task managers nor a number of them; give one or the other"
-    )
-
-
-def machines(snapshot: Snapshot) -> tuple[str, ...]:
-    """The task managers that instances may be placed on, in the snapshot's order: all but those on standby."""
-    return tuple(manager.id for manager in snapshot.task_managers if takes_instances(manager))
-
-
-def joined(snapshot: Snapshot, known: Collection[str]) -> tuple[str, ...]:
-    """The machines that are not known, host nothing and are not to leave: a scale-out is asked for (section 2.2.6)."""
-    wanted = leaving(snapshot)
-    excluded = {instance.task_manager for instance in snapshot.instances}.union(known)
-    if not isinstance(wanted, int):
-        excluded.update(wanted)
-    return tuple(name for name in machines(snapshot) if name not in excluded)
-
-
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What an `Elastic` keeps between cycles."""
@@ -122,7 +93,66 @@ class Elastic:
         return actions, memory
 
 
-class StelaReasons(SheddingNothing):
+class Stela(Elastic):
+    """New instances for the operators that move the throughput most; machines whose work moves it least go.
+
+    Le Xu's dissertation, 2021, chapter 2.
+    """
+
+    def __init__(self, name: str = "stela", options: Options = DEFAULT) -> None:
+        super().__init__(name, ByETP(options))
+        self.options = options
+
+    def explain(self, snapshot: Snapshot, plan: Plan) -> Reasons:
+        """See `core.policy.ExplainingPolicy`."""
+        return _StelaReasons(snapshot, self.options, self.name)
+
+
+def storm_re_deal() -> Elastic:
+    """Storm's default scheduler."""
+    return Elastic("storm-re-deal", ReDeal())
+
+
+def least_link_load() -> Elastic:
+    """Migration of the instances with the least load on their links."""
+    return Elastic("least-link-load", ByLinkLoad("least"))
+
+
+def most_link_load() -> Elastic:
+    """Migration of the instances with the most load on their links."""
+    return Elastic("most-link-load", ByLinkLoad("most"))
+
+
+def leaving(snapshot: Snapshot) -> tuple[str, ...] | int:
+    """The task managers that are to leave: their ids, or their number; 0 if none. Raises SnapshotError, one line.
+
+    An id that is not there has left already.
+    """
+    found = snapshot.extra.get(LEAVING, 0)
+    if isinstance(found, list | tuple) and all(isinstance(name, str) for name in found):
+        return tuple(found)
+    if isinstance(found, int) and not isinstance(found, bool) and found >= 0:
+        return found
+    raise SnapshotError(
+        f"{LEAVING}: {show(found)} is neither a list of task managers nor a number of them; give one or the other"
+    )
+
+
+def machines(snapshot: Snapshot) -> tuple[str, ...]:
+    """The task managers that instances may be placed on, in the snapshot's order: all but those on standby."""
+    return tuple(manager.id for manager in snapshot.task_managers if takes_instances(manager))
+
+
+def joined(snapshot: Snapshot, known: Collection[str]) -> tuple[str, ...]:
+    """The machines that are not known, host nothing and are not to leave: a scale-out is asked for (section 2.2.6)."""
+    wanted = leaving(snapshot)
+    excluded = {instance.task_manager for instance in snapshot.instances}.union(known)
+    if not isinstance(wanted, int):
+        excluded.update(wanted)
+    return tuple(name for name in machines(snapshot) if name not in excluded)
+
+
+class _StelaReasons(SheddingNothing):
     """The `core.policy.Reasons` of a plan of Stela.
 
     The actions of the plan carry those that they were chosen for, by mean rates; here are those of the snapshot alone.
@@ -170,33 +200,3 @@ class StelaReasons(SheddingNothing):
         names = [manager.id for manager in self.snapshot.task_managers]
         placement = Deployment.of(self.snapshot, self._job, names).placement
         return {machine: score(hosted, self._etp) for machine, hosted in placement.items()}
-
-
-class Stela(Elastic):
-    """New instances for the operators that move the throughput most; machines whose work moves it least go.
-
-    Le Xu's dissertation, 2021, chapter 2.
-    """
-
-    def __init__(self, name: str = "stela", options: Options = DEFAULT) -> None:
-        super().__init__(name, ByETP(options))
-        self.options = options
-
-    def explain(self, snapshot: Snapshot, plan: Plan) -> Reasons:
-        """See `core.policy.ExplainingPolicy`."""
-        return StelaReasons(snapshot, self.options, self.name)
-
-
-def storm_re_deal() -> Elastic:
-    """Storm's default scheduler."""
-    return Elastic("storm-re-deal", ReDeal())
-
-
-def least_link_load() -> Elastic:
-    """Migration of the instances with the least load on their links."""
-    return Elastic("least-link-load", ByLinkLoad("least"))
-
-
-def most_link_load() -> Elastic:
-    """Migration of the instances with the most load on their links."""
-    return Elastic("most-link-load", ByLinkLoad("most"))

@@ -18,7 +18,6 @@ from qod_magics.policies.stela.job import DEFAULT, Graph, Job, Options, Rate
 from qod_magics.policies.stela.scaling import Hosted, ScaleIn, Slot, scale_in, scale_out, slots_per_machine
 
 WORKERS = 4  #: worker slots of a machine, at most (section 2.4)
-
 Order = Literal["least", "most"]
 
 
@@ -52,58 +51,6 @@ class Strategy(Protocol):
     def scale_in(self, deployment: Deployment, remove: int, among: Collection[str] | None) -> tuple[Action, ...]:
         """Moves and releases that remove `remove` task managers of `among` (None: of all), but never the last one."""
         ...
-
-
-def re_deal(
-    instances: Sequence[Hosted], ops: Sequence[str], machines: Sequence[str], workers: int | None = None
-) -> Mapping[str, str]:
-    """Return the machine by instance as Storm's default scheduler assigns it, which places every instance again.
-
-    Instances are listed by operator, then in the given order, and assigned round robin to the worker slots, which are
-    listed machine by machine in turn: the first slot of each, then the second of each.
-
-    Args:
-        instances: all instances.
-        ops: the operators in declared order.
-        machines: those that there are now.
-        workers: number of worker slots; None: four on each machine.
-
-    """
-    rank = {op: i for i, op in enumerate(ops)}
-    slots = [machines[slot % len(machines)] for slot in range(workers or WORKERS * len(machines))]
-    dealt = sorted(instances, key=lambda hosted: rank[hosted[1]])
-    return {instance: slots[i % len(slots)] for i, (instance, _) in enumerate(dealt)}
-
-
-def link_loads(job: Job) -> Mapping[str, Rate]:
-    """Rows/s on the edges of one instance of each operator: all that the operator receives and sends, / k_o."""
-    load: dict[str, Rate] = dict.fromkeys(job.graph.ops, Fraction(0))
-    for (source, target), rate in job.emitted.items():
-        load[source] += rate
-        load[target] += rate
-    return {op: rate / job.parallelism(op) for op, rate in load.items()}
-
-
-def by_link_load(
-    instances: Iterable[Hosted], graph: Graph, load: Mapping[str, Rate], count: int, order: Order = "least"
-) -> tuple[str, ...]:
-    """Return the `count` instances that Least (or Most) Link Load migrates, in the order in which it picks them.
-
-    First the one with the least load; then, again and again, the first remaining one by load whose operator is adjacent
-    to that of a picked one, or else the first remaining one. Of equal loads, the first declared operator goes first,
-    and its instances in the given order.
-    """
-    sign = 1 if order == "least" else -1
-    rank = {op: i for i, op in enumerate(graph.ops)}
-    waiting = sorted(instances, key=lambda hosted: (sign * load[hosted[1]], rank[hosted[1]]))
-    picked: list[str] = []
-    near: set[str] = set()
-    while waiting and len(picked) < count:
-        at = next((i for i, (_, op) in enumerate(waiting) if op in near), 0)
-        instance, op = waiting.pop(at)
-        picked.append(instance)
-        near.update(graph.children[op], graph.parents[op])
-    return tuple(picked)
 
 
 class ByETP:
@@ -238,3 +185,55 @@ def _hash(name: str) -> int:
     for byte in name.encode("utf-8", "surrogatepass"):
         found = (found ^ byte) * 0x100000001B3 % 2**64
     return found
+
+
+def re_deal(
+    instances: Sequence[Hosted], ops: Sequence[str], machines: Sequence[str], workers: int | None = None
+) -> Mapping[str, str]:
+    """Return the machine by instance as Storm's default scheduler assigns it, which places every instance again.
+
+    Instances are listed by operator, then in the given order, and assigned round robin to the worker slots, which are
+    listed machine by machine in turn: the first slot of each, then the second of each.
+
+    Args:
+        instances: all instances.
+        ops: the operators in declared order.
+        machines: those that there are now.
+        workers: number of worker slots; None: four on each machine.
+
+    """
+    rank = {op: i for i, op in enumerate(ops)}
+    slots = [machines[slot % len(machines)] for slot in range(workers or WORKERS * len(machines))]
+    dealt = sorted(instances, key=lambda hosted: rank[hosted[1]])
+    return {instance: slots[i % len(slots)] for i, (instance, _) in enumerate(dealt)}
+
+
+def link_loads(job: Job) -> Mapping[str, Rate]:
+    """Rows/s on the edges of one instance of each operator: all that the operator receives and sends, / k_o."""
+    load: dict[str, Rate] = dict.fromkeys(job.graph.ops, Fraction(0))
+    for (source, target), rate in job.emitted.items():
+        load[source] += rate
+        load[target] += rate
+    return {op: rate / job.parallelism(op) for op, rate in load.items()}
+
+
+def by_link_load(
+    instances: Iterable[Hosted], graph: Graph, load: Mapping[str, Rate], count: int, order: Order = "least"
+) -> tuple[str, ...]:
+    """Return the `count` instances that Least (or Most) Link Load migrates, in the order in which it picks them.
+
+    First the one with the least load; then, again and again, the first remaining one by load whose operator is adjacent
+    to that of a picked one, or else the first remaining one. Of equal loads, the first declared operator goes first,
+    and its instances in the given order.
+    """
+    sign = 1 if order == "least" else -1
+    rank = {op: i for i, op in enumerate(graph.ops)}
+    waiting = sorted(instances, key=lambda hosted: (sign * load[hosted[1]], rank[hosted[1]]))
+    picked: list[str] = []
+    near: set[str] = set()
+    while waiting and len(picked) < count:
+        at = next((i for i, (_, op) in enumerate(waiting) if op in near), 0)
+        instance, op = waiting.pop(at)
+        picked.append(instance)
+        near.update(graph.children[op], graph.parents[op])
+    return tuple(picked)

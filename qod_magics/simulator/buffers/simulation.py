@@ -21,7 +21,7 @@ from qod_magics.simulator.buffers.results import Action, Results
 from qod_magics.simulator.buffers.scenario import BufferScenario, Stream, arrivals, streams
 from qod_magics.simulator.buffers.tasks import ChannelRun, Mailbox, TaskRun, Thread
 
-DRAIN_LOOK = MS  #: how often it is looked whether the queues of tasks that are to be chained are empty
+_DRAIN_LOOK = MS  #: how often it is looked whether the queues of tasks that are to be chained are empty
 
 
 class BufferSimulation:
@@ -328,7 +328,7 @@ class BufferSimulation:
             for shipment in channel.output.flush(self.now):
                 self._ship(channel, shipment)
         if any(c.in_flight or c.queued for c in inner) or any(run.thread.is_busy for run in runs):
-            self._at(self.now + DRAIN_LOOK, self._drain, what)
+            self._at(self.now + _DRAIN_LOOK, self._drain, what)
             return
         runs[0].thread.is_halted = False
         self._join(runs, inner)

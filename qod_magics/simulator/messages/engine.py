@@ -305,7 +305,7 @@ class Engine:
 
 
 #: Jobs that get a line each.
-MOST_JOBS = 30
+_MOST_JOBS = 30
 
 
 def summary(engine: Engine, cpu_s: float) -> str:
@@ -322,9 +322,9 @@ def summary(engine: Engine, cpu_s: float) -> str:
         reads, fetches = engine.store.reads, sum(engine.store.fetches)
         lines.append(f"state: {reads:,} reads, {fetches:,} of them from the store ({fetches / reads:.1%})")
     jobs = engine.results.jobs
-    lines += [_line(job) for job in jobs[:MOST_JOBS]]
-    if len(jobs) > MOST_JOBS:
-        lines.append(f"... and {len(jobs) - MOST_JOBS} more jobs")
+    lines += [_line(job) for job in jobs[:_MOST_JOBS]]
+    if len(jobs) > _MOST_JOBS:
+        lines.append(f"... and {len(jobs) - _MOST_JOBS} more jobs")
     return "\n".join(lines)
 
 

@@ -27,7 +27,7 @@ SOME = 0.5
 #: Merging goes by the age of cohorts, but by no less than this share of the oldest one's.
 YOUNG = 0.25
 #: Cohorts over which rows that are read again are spread.
-SLICES = 4
+_SLICES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +146,9 @@ class Cohorts:
                 continue
             k = _first(self.waiting[[channel], self.first : self.end])[0]
             until = now if k < 0 else float(self.at[self.first + k])
-            for part in range(SLICES):
-                second = until - max(now - since, 0.0) * (SLICES - part - 0.5) / SLICES
-                self.waiting[channel, self._new(max(second, 0.0))] += count / SLICES
+            for part in range(_SLICES):
+                second = until - max(now - since, 0.0) * (_SLICES - part - 0.5) / _SLICES
+                self.waiting[channel, self._new(max(second, 0.0))] += count / _SLICES
 
     # -- what is known of them -----------------------------------------------------------------------------------------
 

@@ -17,9 +17,9 @@ from qod_magics.simulator.rates.simulation import Machine, Simulation
 from qod_magics.simulator.rates.wiring import Array, Totals, Wiring
 
 #: Maximum share of a task manager's cores for background and overhead.
-OTHERS_SHARE = 0.9
+_OTHERS_SHARE = 0.9
 #: Maximum share of the rest for start-up work outside the instances.
-STARTING_SHARE = 0.5
+_STARTING_SHARE = 0.5
 NOWHERE = -1
 #: Time constants after which the slowdown of a warm-up is below floating-point precision.
 WARM = 60.0
@@ -382,12 +382,12 @@ class Engine:
         overhead = np.bincount(self._host, busy, count)
         background = np.array([each.rate(self.now) for each in self._backgrounds])[self._background_of]
         always: Array = (
-            np.where(self.up, np.minimum(background + overhead, OTHERS_SHARE * self.cores), 0.0) * self.step_s
+            np.where(self.up, np.minimum(background + overhead, _OTHERS_SHARE * self.cores), 0.0) * self.step_s
         )
         if not self._starting.any():
             return always
         due = self._starting * -np.expm1(-self.step_s / max(self.moves.warm_up_s, 1e-9))
-        starting = np.minimum(due, STARTING_SHARE * (self.cores * self.step_s - always))
+        starting = np.minimum(due, _STARTING_SHARE * (self.cores * self.step_s - always))
         self._starting -= starting
         others: Array = always + starting
         return others

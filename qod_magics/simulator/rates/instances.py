@@ -15,41 +15,6 @@ from qod_magics.simulator.rates.engine import NOWHERE, Engine
 from qod_magics.simulator.rates.reports import Reports
 from qod_magics.simulator.rates.simulation import Simulation
 
-
-def what_is_placed(
-    simulation: Simulation, engine: Engine, reports: Reports, forbidden: Mapping[int, Collection[str]]
-) -> tuple[list[Unplaced], list[TaskManager], list[Instance]]:
-    """Return the instances to place, the task managers that are up, and the other instances on them, with their last
-    CPU.
-
-    `forbidden`: by the index of an instance to place, the task managers that are excluded.
-    """
-    wiring, machines = engine.wiring, simulation.machines
-    there = dict.fromkeys(np.flatnonzero(engine.up).tolist())
-    ever = reports.ever
-    seconds = np.maximum(reports.window_to.at - reports.window_from.at, 1e-9)
-    cpu: list[float] = (100.0 * (reports.window_to.cpu - reports.window_from.cpu) / seconds).tolist()
-
-    def task(i: int) -> str:
-        name: str = wiring.tasks[wiring.instance_task[i]].id
-        return name
-
-    running = [
-        Instance(wiring.instances[i], task(i), machines[int(engine.where[i])].id, 0.0, cpu[i], not ever[i])
-        for i in np.flatnonzero(engine.where != NOWHERE).tolist()
-        if int(engine.where[i]) in there and i not in forbidden
-    ]
-    load = dict.fromkeys((machines[m].id for m in there), 0.0)
-    for instance in running:
-        load[instance.task_manager] += instance.cpu
-    managers = [TaskManager(machines[m].id, machines[m].planned, load[machines[m].id]) for m in there]
-    unplaced = [
-        Unplaced(wiring.instances[i], task(i), cpu[i] if ever[i] else None, frozenset(closed))
-        for i, closed in forbidden.items()
-    ]
-    return unplaced, managers, running
-
-
 #: Back-off between restarts of a failing query, virtual seconds, as on a live cluster; after the last it stays stopped.
 BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 #: The reason that events give for a failure.
@@ -132,7 +97,7 @@ class Instances:
     def targets(self, forbidden: Mapping[int, Collection[str]]) -> Mapping[int, int]:
         """Return the policy's task managers for these instances, without those it names."""
         names = self._engine.wiring.instances
-        found = self.place(*what_is_placed(self._simulation, self._engine, self._reports, forbidden))
+        found = self.place(*_what_is_placed(self._simulation, self._engine, self._reports, forbidden))
         by_name = {names[i]: i for i in forbidden}
         return {by_name[name]: self._machine[target] for name, target in found.items()}
 
@@ -318,3 +283,37 @@ class Instances:
         for instance in np.flatnonzero(unplaced).tolist():
             if instance not in self._given_up:
                 self.restart(instance)
+
+
+def _what_is_placed(
+    simulation: Simulation, engine: Engine, reports: Reports, forbidden: Mapping[int, Collection[str]]
+) -> tuple[list[Unplaced], list[TaskManager], list[Instance]]:
+    """Return the instances to place, the task managers that are up, and the other instances on them, with their last
+    CPU.
+
+    `forbidden`: by the index of an instance to place, the task managers that are excluded.
+    """
+    wiring, machines = engine.wiring, simulation.machines
+    there = dict.fromkeys(np.flatnonzero(engine.up).tolist())
+    ever = reports.ever
+    seconds = np.maximum(reports.window_to.at - reports.window_from.at, 1e-9)
+    cpu: list[float] = (100.0 * (reports.window_to.cpu - reports.window_from.cpu) / seconds).tolist()
+
+    def task(i: int) -> str:
+        name: str = wiring.tasks[wiring.instance_task[i]].id
+        return name
+
+    running = [
+        Instance(wiring.instances[i], task(i), machines[int(engine.where[i])].id, 0.0, cpu[i], not ever[i])
+        for i in np.flatnonzero(engine.where != NOWHERE).tolist()
+        if int(engine.where[i]) in there and i not in forbidden
+    ]
+    load = dict.fromkeys((machines[m].id for m in there), 0.0)
+    for instance in running:
+        load[instance.task_manager] += instance.cpu
+    managers = [TaskManager(machines[m].id, machines[m].planned, load[machines[m].id]) for m in there]
+    unplaced = [
+        Unplaced(wiring.instances[i], task(i), cpu[i] if ever[i] else None, frozenset(closed))
+        for i, closed in forbidden.items()
+    ]
+    return unplaced, managers, running

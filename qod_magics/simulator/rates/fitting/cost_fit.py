@@ -22,7 +22,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 HUBER = 1.345
 ROUNDS = 20
 #: Median absolute deviation of a normal distribution, in standard deviations.
-MAD = 0.6745
+_MAD = 0.6745
 #: A column whose relative residual on the columns before it is below this is collinear with them.
 APART = 0.05
 
@@ -103,7 +103,7 @@ def _nonnegative(x: Array, y: Array, weights: Array) -> Array:
 
 def _spread(residual: Array) -> float:
     """Robust standard deviation, from the median absolute residual."""
-    return float(np.median(np.abs(residual)) / MAD) if len(residual) else 0.0
+    return float(np.median(np.abs(residual)) / _MAD) if len(residual) else 0.0
 
 
 #: Time from the start of an instance to its steady state, seconds.
@@ -111,13 +111,13 @@ STEADY_S = 20.0
 #: Minimum number of reports: with fewer in steady state, or fewer with rows, the others count, too.
 ENOUGH = 6
 #: Relative standard error above which a coefficient is poorly determined.
-VAGUE = 0.5
+_VAGUE = 0.5
 #: Task managers whose costs differ by no more than this share count as alike.
 ALIKE = 0.1
 #: Starts under load that suffice to separate the CPU of a start from a slowdown that fades.
-MANY_STARTS = 3
+_MANY_STARTS = 3
 #: Candidate time constants of the slowdown after a start, seconds.
-TIME_CONSTANTS_S = (3.0, 6.0, 12.0, 24.0)
+_TIME_CONSTANTS_S = (3.0, 6.0, 12.0, 24.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def _note(line: Line, rows: bool) -> str:
         notes.append("its rate hardly changed: fixed CPU can't be separated from that of rows")
     elif not np.isfinite(read):
         notes.append("read and processed rows went together: work_us is for both")
-    elif read > VAGUE * max(line.coefficients[2], 1e-9) or work > VAGUE * max(line.coefficients[0], 1e-9):
+    elif read > _VAGUE * max(line.coefficients[2], 1e-9) or work > _VAGUE * max(line.coefficients[0], 1e-9):
         notes.append("read_us and work_us can hardly be separated")
     return "; ".join(notes)
 
@@ -209,14 +209,14 @@ def all_costs(readings: Sequence[RecordedReading]) -> tuple[dict[str, Costs], di
             value
             for task, mine in by_task.items()
             if homes[task] == home
-            and (value := relative_cost([r for r in mine if r.manager == manager], costs[task])) is not None
+            and (value := _relative_cost([r for r in mine if r.manager == manager], costs[task])) is not None
         ]
         if manager != home and ratios and abs(median(ratios) - 1) > ALIKE:
             factors[manager] = median(ratios)
     return {task: each.by(factors[homes[task]]) for task, each in costs.items()}, factors
 
 
-def relative_cost(readings: Sequence[RecordedReading], costs: Costs) -> float | None:
+def _relative_cost(readings: Sequence[RecordedReading], costs: Costs) -> float | None:
     """Median ratio of measured to predicted CPU of these reports; None if there are too few."""
     ratios = [
         reading.cpu * reading.length_s / 100.0 / costs.cpu_s(reading)
@@ -241,11 +241,11 @@ def starts(
     rows = [(number == 0, reading) for run in early for number, reading in enumerate(run)]
     first = np.array([float(new) for new, _ in rows])
     excess = np.array([r.cpu * r.length_s / 100.0 - factors[r.manager] * costs[r.task].cpu_s(r) for _, r in rows])
-    if len(early) < MANY_STARTS:
+    if len(early) < _MANY_STARTS:
         line = fit_line((first,), excess)
         return Starts(line.coefficients[0], 1.0, default.warm_up_s, len(early), "too few to separate a slowdown")
     best: tuple[float, float, Line] | None = None
-    for warm_up_s in TIME_CONSTANTS_S:
+    for warm_up_s in _TIME_CONSTANTS_S:
         slow = np.array([factors[r.manager] * costs[r.task].rows_s(r) * _decay(r, warm_up_s) for _, r in rows])
         line = fit_line((first, slow), excess)
         left = float(np.abs(excess - np.stack((first, slow), axis=1) @ np.array(line.coefficients)).sum())

@@ -35,10 +35,10 @@ from qod_magics.simulator.rates.fitting.readings import Load, loads, lost_cpu, m
 from qod_magics.simulator.rates.simulation import Fault, Machine, Metrics, Moves, SimulatedTask, Simulation
 
 #: Tolerance of the simplified background curve, cores.
-BACKGROUND_TOLERANCE = 0.015
-UNTOLD_PERIODS = 3  #: `others_periods` of a recording that does not state it
+_BACKGROUND_TOLERANCE = 0.015
+_UNTOLD_PERIODS = 3  #: `others_periods` of a recording that does not state it
 #: Lag in periods of input above which it is a backlog, not rows in transit.
-BACKLOG_PERIODS = 2.0
+_BACKLOG_PERIODS = 2.0
 #: Steps of the simulation, seconds: the short one if the latency of a stream is below the long one.
 SHORT_STEP_S, STEP_S = 0.1, 0.25
 
@@ -190,7 +190,7 @@ class _Fitting:
             measured = self.records[i].measured
             for edge, lag in measured.lag.items():
                 rate = measured.input_rate.get(edge)
-                if edge.rpartition(">")[2] == name and rate and lag <= BACKLOG_PERIODS * self.period_s * rate:
+                if edge.rpartition(">")[2] == name and rate and lag <= _BACKLOG_PERIODS * self.period_s * rate:
                     waiting += lag
                     coming += rate
         return waiting / coming if coming else 0.0
@@ -273,7 +273,7 @@ class _Fitting:
     def others_periods(self) -> int:
         """Number of periods over which the recording's runtime averaged the CPU of all but the tasks."""
         told = (m.extra.get("others_periods") for record in self.records for m in record.snapshot.task_managers)
-        return next((int(periods) for periods in told if periods), UNTOLD_PERIODS)
+        return next((int(periods) for periods in told if periods), _UNTOLD_PERIODS)
 
     def _backgrounds(self, beside: float) -> tuple[dict[str, list[tuple[float, float]]], float]:
         """(second, cores) of the background of each task manager, and its CPU seconds for a start."""
@@ -300,7 +300,7 @@ class _Fitting:
         most = max(load.cpu for load in mine)
         full = [load for load in mine if load.cpu >= 0.999 * most]
         cores = most / 100.0 if len(full) > 2 and most >= 100.0 * planned else max(planned / 0.9, most / 100.0)
-        curve = load_curve(points, BACKGROUND_TOLERANCE)
+        curve = load_curve(points, _BACKGROUND_TOLERANCE)
         level = median(value for _, value in points)
         self._say(
             name, f"{cores:.3g} cores, {planned:g} planned, background {level:.3f} cores ({len(curve.points)} points)"

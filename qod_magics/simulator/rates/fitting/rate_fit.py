@@ -12,12 +12,12 @@ from qod_magics.kafka.rates import PiecewiseLinear
 Point = tuple[float, float]
 
 #: Weight of second differences (smoothness) against residuals.
-SMOOTHING = 0.15
+_SMOOTHING = 0.15
 
 #: Cycles whose mean rates differ by no more than this share form one level.
 LEVEL = 0.04
 #: Cycles between two levels up to which the change is a step; beyond, it is a ramp.
-JUMP = 2
+_JUMP = 2
 
 
 def rate_curve(ends: Sequence[float], means: Sequence[float]) -> PiecewiseLinear:
@@ -55,7 +55,7 @@ def _join(
     (_, last), (first, _) = runs
     between = range(last + 1, first)
     before = points[-1][1]
-    if len(between) > JUMP:
+    if len(between) > _JUMP:
         points += [((starts[i] + ends[i]) / 2, means[i]) for i in between]
         return starts[first]
     begin, end = ends[last], starts[first]
@@ -103,7 +103,7 @@ def unaveraged(means: Sequence[float], over: int) -> list[float]:
     for row in range(count):
         first = max(row - over + 1, 0)
         averaging[row, first : row + 1] = 1.0 / (row + 1 - first)
-    bends = np.diff(np.eye(count), 2, axis=0) * SMOOTHING
+    bends = np.diff(np.eye(count), 2, axis=0) * _SMOOTHING
     found = np.linalg.lstsq(np.vstack((averaging, bends)), np.append(means, np.zeros(len(bends))), rcond=None)[0]
     return [float(value) for value in found]
 

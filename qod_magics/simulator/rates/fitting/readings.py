@@ -135,7 +135,7 @@ def epoch(record: Record) -> float:
 
 
 #: Mean time from plan to stop above which instances finish their batch first, seconds.
-WAITS_S = 0.5
+_WAITS_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def move_times(records: Records, readings: Sequence[RecordedReading]) -> MoveTim
         return None
     mean = fmean(down)
     spread = (max(down) - min(down)) / (2 * mean) if len(down) > 2 and mean > 0 else None
-    return MoveTimes(len(told) or len(seen), mean, spread, bool(seen) and fmean(w for _, w in seen) > WAITS_S)
+    return MoveTimes(len(told) or len(seen), mean, spread, bool(seen) and fmean(w for _, w in seen) > _WAITS_S)
 
 
 def lost_cpu(records: Records) -> bool:
