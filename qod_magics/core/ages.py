@@ -14,8 +14,8 @@ PARTS = 4
 
 
 def slices(quantiles: Sequence[float], rows: float) -> list[tuple[float, float]]:
-    """Slices of a distribution by its quantiles at `LEVELS`, `PARTS` between two levels, values being spread evenly
-    there: middle of the value, rows.
+    """Return slices of a distribution by its quantiles at `LEVELS`, `PARTS` between two levels, values being spread
+    evenly there: middle of the value, rows.
 
     Raises ValueError unless there is one quantile for each level.
     """
@@ -28,7 +28,7 @@ def slices(quantiles: Sequence[float], rows: float) -> list[tuple[float, float]]
 
 
 def quantile(points: Iterable[tuple[float, float]], share: float) -> float | None:
-    """The least age of a point that this share of the rows does not exceed; None without rows."""
+    """Return the least age of a point that this share of the rows does not exceed; None without rows."""
     ordered = sorted((age, rows) for age, rows in points if rows > 0)
     wanted, done = share * sum(rows for _, rows in ordered) * (1 - 1e-9), 0.0
     for age, rows in ordered:

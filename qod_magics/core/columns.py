@@ -41,7 +41,7 @@ class Table(Sequence[_Row], Generic[_Row]):
         return found
 
     def but(self, name: str, values: tuple[Any, ...]) -> Table[_Row]:
-        """The same rows with other values in one field."""
+        """Return these rows with other values in one field."""
         return Table(self._kind, *({**self._columns, name: values}.values()))
 
     def rows(self) -> tuple[_Row, ...]:
@@ -105,8 +105,8 @@ class Keys(Generic[_Key]):
         return {key: i for i, key in enumerate(self.all)}
 
     def places(self, of: Keys[_Key]) -> list[int] | None:
-        """Positions of the keys of `of` among these; None: the same keys in the same order. Cached for repeated calls.
-        Raises KeyError for a missing key."""
+        """Return positions of the keys of `of` among these; None: the same keys in the same order. Cached for repeated
+        calls. Raises KeyError for a missing key."""
         for known, places in self._places:
             if known is of:
                 return places
@@ -170,7 +170,7 @@ class _Items(ItemsView[_Key, _Value]):
 
 
 def differing(these: Sequence[object], those: Sequence[object]) -> list[int]:
-    """Indices where two sequences of equal length differ."""
+    """Return indices where two sequences of equal length differ."""
     return list(compress(count(), map(ne, these, those)))
 
 

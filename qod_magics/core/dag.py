@@ -40,7 +40,7 @@ class Topology:
 
     @classmethod
     def following(cls, found: Declared) -> Topology:
-        """The same from the tasks' `declared` fields."""
+        """Return the topology of tasks with these `declared` fields."""
         ids, upstream_ids, priorities, minimums = found
         position = {name: i for i, name in enumerate(ids)}
         none: list[int] = []  # shared: a list per task would mostly burden the garbage collector

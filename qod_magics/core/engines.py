@@ -75,7 +75,7 @@ def stream_channel(source: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OperatorInfo:
-    """What a dispatcher may know of an operator before it has run."""
+    """The facts that a dispatcher may use of an operator before it has run."""
 
     name: str
     job: int
@@ -98,7 +98,7 @@ class Topology:
     delay: int = 0  #: between two different machines, and from clients, ns
 
     def delay_between(self, one: int, other: int) -> int:
-        """One-way delay, ns; 0 within a machine."""
+        """Return the one-way delay, ns; 0 within a machine."""
         return 0 if one == other else self.delay
 
 
@@ -201,7 +201,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What is to be done after a round: all loads of a segment are carried out before its drops."""
+    """The result of a round: routing, loads and drops. All loads of a segment are carried out before its drops."""
 
     routing: Mapping[str, Mapping[str, int]]  #: by segment: the nodes that share its pairs, and in what proportion
     loads: tuple[Copy, ...] = ()

@@ -12,7 +12,7 @@ from qod_magics.errors import SnapshotError
 
 #: Key of a task: the streams within it that an `Unfuse` can name, "from>to", inputs first; absent where there is none.
 FUSED = "fused"
-#: Key of a task: those of these streams at which it can't be parted now; absent where there is none.
+#: Key of a task: those of these streams at which it can't be unfused now; absent where there is none.
 INSEPARABLE = "inseparable"
 
 
@@ -22,13 +22,13 @@ def fused_streams(task: Task) -> tuple[tuple[str, str], ...]:
 
 
 def separable_streams(task: Task) -> tuple[tuple[str, str], ...]:
-    """Those of them at which it can be parted now. Raises as `fused_streams`."""
+    """Return the streams within a task at which it can be unfused now. Raises as `fused_streams`."""
     whole = _streams(task, INSEPARABLE)
     return tuple(edge for edge in fused_streams(task) if edge not in whole)
 
 
 def fused_into(snapshot: Snapshot) -> dict[tuple[str, str], str]:
-    """By each stream within a task, the task."""
+    """Return the fused task by stream within it."""
     return {edge: task.id for task in snapshot.tasks if FUSED in task.extra for edge in fused_streams(task)}
 
 
@@ -47,8 +47,8 @@ CORE = 100.0
 
 
 def neighbours(snapshot: Snapshot) -> tuple[Pair, ...]:
-    """The streams whose ends may be one query: by their declarations, with at most one that keeps state, each instance
-    with its counterpart on one task manager, in the same mode, and all of them running."""
+    """Return the streams whose ends may be one query: by their declarations, with at most one that keeps state, each
+    instance with its counterpart on one task manager, in the same mode, and all of them running."""
     tasks = {task.id: task for task in snapshot.tasks}
     found = [task for task in snapshot.tasks if FUSABLE.of(task) and len(task.upstream) == 1]
     if not found:
@@ -63,8 +63,8 @@ def neighbours(snapshot: Snapshot) -> tuple[Pair, ...]:
 
 
 def within_a_core(pairs: Collection[Pair], snapshot: Snapshot, needs: Mapping[str, float]) -> tuple[Pair, ...]:
-    """Of these `neighbours`, those whose query would need no more CPU than the core that an instance can use: a larger
-    one would part again at once. `needs`: by instance, CPU in % of one core."""
+    """Return those of these `neighbours` whose query would need no more CPU than the core that an instance can use: a
+    larger one would be unfused again at once. `needs`: by instance, CPU in % of one core."""
     if not pairs:
         return ()
     of = _in_order(snapshot)
@@ -86,7 +86,7 @@ def _side_by_side(first: list[Instance], second: list[Instance]) -> bool:
 
 
 def _in_order(snapshot: Snapshot) -> dict[str, list[Instance]]:
-    """By task, its instances in the order of their numbers."""
+    """Return the instances of each task in the order of their numbers."""
     of: dict[str, list[Instance]] = {}
     for instance in sorted(snapshot.instances, key=lambda each: (len(each.id), each.id)):
         of.setdefault(instance.task, []).append(instance)

@@ -136,7 +136,7 @@ class RuntimeGraph:
         return self._tasks[vertex]
 
     def worker(self, task: Task) -> str:
-        """The worker that a task runs on."""
+        """Return the worker that a task runs on."""
         return self.workers[task.vertex][task.number]
 
     def receivers(self, task: Task, vertex: str) -> tuple[Task, ...]:
@@ -262,7 +262,7 @@ class ChannelSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a worker's reporter measured for one manager since its last report. Sent only if there is anything."""
+    """The measurements of a worker's reporter for one manager since its last report. Sent only if there are any."""
 
     latencies: Sequence[ChannelSample] = ()  #: of tagged items: out of the sender's to into the receiver's user code
     life_times: Sequence[ChannelSample] = ()  #: means over the buffers that were shipped, opening to shipping
@@ -315,7 +315,7 @@ class Manager(Protocol):
         """Take in a report at its arrival."""
 
     def check(self, now: int) -> Sequence[Instruction]:
-        """What is to be changed; called once an interval."""
+        """Return the changes to make; called once an interval."""
 
 
 class ChannelPolicy(Protocol):

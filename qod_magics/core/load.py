@@ -32,7 +32,7 @@ class Hosting:
 
     @classmethod
     def of(cls, snapshot: Snapshot, topology: Topology, last: Hosting | None = None) -> Hosting:
-        """That of a valid snapshot; `last` itself if it is the same. `topology` is that of the snapshot's tasks."""
+        """Return the hosting of a valid snapshot; `last` itself if nothing changed. `topology` is that of its tasks."""
         names = column(snapshot.task_managers, "id")
         ids, tasks, managers = (column(snapshot.instances, name) for name in ("id", "task", "task_manager"))
         found = [names, ids, tasks, managers]
@@ -61,7 +61,7 @@ class Hosting:
         return self.grouped(self.by_id)
 
     def grouped(self, instances: Sequence[int]) -> Mapping[int, Mapping[int, list[int]]]:
-        """The same for these instances alone, in their order."""
+        """Return p(t) -> task manager -> tasks as `by_priority`, of these instances alone, in their order."""
         groups: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         task_of, manager_of, priority = self.task_of, self.manager_of, self.topology.priority
         for i in instances:
@@ -147,7 +147,7 @@ def current_accuracy(snapshot: Snapshot) -> Mapping[str, float]:
 
 
 def current_accuracies(snapshot: Snapshot, topology: Topology) -> Sequence[float]:
-    """The same by task position, computed once per snapshot; do not change it. `topology` is that of its tasks.
+    """Return curAc(t) by task position, computed once per snapshot; do not change it. `topology` is that of its tasks.
 
     Stream Economics, model items 2 and 3, Eqs. 3.4 and 3.5: the instance with the lowest input rate counts for a task.
     """

@@ -25,7 +25,7 @@ _STATES_KEY = "node_states"
 
 
 class NodeState(StrEnum):
-    """What a task manager does that is not simply up."""
+    """The state of a task manager that is not simply up."""
 
     STARTING = "starting"  #: joins once it is warm
     PREPARING = "preparing"  #: stands by once it is warm
@@ -34,7 +34,7 @@ class NodeState(StrEnum):
 
 
 def node_states(snapshot: Snapshot) -> Mapping[str, NodeState]:
-    """State by task manager, {} where none joins or leaves. Raises SnapshotError, one line."""
+    """Return the state by task manager, {} where none joins or leaves. Raises SnapshotError, one line."""
     rows = snapshot.extra.get(_STATES_KEY, {})
     if not isinstance(rows, Mapping):
         raise SnapshotError(f"{_STATES_KEY}: {show(rows)} is not an object; give {{task manager: state}}")

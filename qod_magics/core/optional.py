@@ -152,7 +152,7 @@ class Freshness:
 
     @classmethod
     def of(cls, instance: Instance) -> Freshness:
-        """As the instance's row says. Raises a one-line SnapshotError for an invalid window."""
+        """Return the freshness of an instance by its row. Raises a one-line SnapshotError for an invalid window."""
         extra = instance.extra
         return cls(window_of(instance), bool(extra.get("stale")), tuple(extra.get("missing") or ()))
 

@@ -77,7 +77,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Run a task as this many instances: more are started, or the last ones stop, and its partitions are dealt anew."""
+    """Run a task as this many instances: more start, or the last ones stop, and its partitions are assigned again."""
 
     task: str
     parallelism: int

@@ -50,7 +50,7 @@ class PlacingPolicy(Policy, Protocol):
     def place(
         self, unplaced: Sequence[Unplaced], managers: Sequence[TaskManager], running: Sequence[Instance]
     ) -> Mapping[str, str]:
-        """Task manager by instance; an instance without one waits. Pure."""
+        """Return the task manager by instance; an instance without one waits. Pure."""
         ...
 
 
@@ -78,7 +78,7 @@ class StagedPolicy(Policy, Protocol):
         ...
 
     def pausing(self, stage: str, paused: bool = True) -> StagedPolicy:
-        """The same policy with a stage paused, or not. It takes over the state. Raises UsageProblem: no such stage."""
+        """Return this policy with a stage paused, or not; its state stays valid. Raises UsageProblem: no such stage."""
         ...
 
 
@@ -96,19 +96,19 @@ class Reasons(Protocol):
     """A policy's reasons for one decision, as clauses: without a full stop, to follow "; " or ": "."""
 
     def shedding(self, tasks: Sequence[str]) -> Mapping[str, str]:
-        """By task, the reason for its desired accuracy."""
+        """Return the reason for the desired accuracy of each task."""
         ...
 
     def task(self, id: str) -> Sequence[str]:
-        """The same at length, for one task."""
+        """Return the reasons for the desired accuracy of one task, at length."""
         ...
 
     def supply(self, id: str) -> str:
-        """CPU that a task manager has and its tasks need; "" if the policy does not model it."""
+        """Return the CPU that a task manager has and its tasks need; "" if the policy does not model it."""
         ...
 
     def task_manager(self, id: str) -> Sequence[str]:
-        """What else limits or raises the CPU for a task manager's tasks."""
+        """Return what else limits or raises the CPU for a task manager's tasks."""
         ...
 
     def starved(self, id: str) -> str:

@@ -111,13 +111,13 @@ class Dials:
 
 
 class Runtime(Protocol):
-    """A cluster that can be observed and told what to do."""
+    """A cluster that can be observed, and that carries out plans."""
 
     #: the actions that it carries out; `apply` is called with no others
     supports: frozenset[type[Action]]
 
     def observe(self) -> Observation:
-        """Measure now. Events are those since the last call. May raise QodError; the controller goes on."""
+        """Measure the cluster. Events are those since the last call. May raise QodError; the controller goes on."""
         ...
 
     def apply(self, plan: Plan, dials: Dials) -> None:
@@ -131,7 +131,8 @@ class InputRateRuntime(Runtime, Protocol):
     """A runtime that measures its input rates between observations."""
 
     def input_rates(self, over_s: float) -> Mapping[str, float]:
-        """Rows/s that reached each source in the last `over_s` seconds or so, where known. Cheap; changes nothing."""
+        """Return rows/s that reached each source in the last `over_s` seconds or so, where known. Cheap; changes
+        nothing."""
         ...
 
 
@@ -145,7 +146,7 @@ class PlacingRuntime(Runtime, Protocol):
 
 
 def refused(refusal: Refusal) -> Event:
-    """The event of an action that is not carried out."""
+    """Return the event of an action that is not carried out."""
     fields = asdict(refusal.action)
     named = {key: value for key, value in fields.items() if key in ("instance", "task", "to", "id")}
     if "edge" in fields:

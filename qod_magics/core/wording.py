@@ -30,7 +30,7 @@ def hint(word: str, known: Iterable[str]) -> str:
 
 
 def listed(names: Sequence[str], separator: str = ", ") -> str:
-    """Names with commas, or another separator, at most `_LISTED` of them."""
+    """Return names with commas, or another separator, at most `_LISTED` of them."""
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return separator.join(names[:_LISTED]) + more
 

@@ -254,7 +254,8 @@ def reference_points(rows: int, seed: int, clusters: int = 8) -> pa.Table:
 
 
 def _draw(rows: int, seed: int, clusters: int, stream: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Points (rows x 3, three digits) and their clusters. Clusters depend on the seed alone, draws on `stream` too."""
+    """Return points (rows x 3, three digits) and their clusters. Clusters depend on the seed alone, draws on `stream`
+    too."""
     shape = np.random.default_rng([seed, clusters, 0])
     centres = shape.uniform(0.0, _BOX, (clusters, 3))
     spreads = shape.uniform(3.0, 9.0, clusters)

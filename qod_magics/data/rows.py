@@ -178,7 +178,7 @@ def _json_texts(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def mean_bytes(rows: EncodedRows) -> float:
-    """Mean length of a row's JSON, bytes."""
+    """Return the mean length of a row's JSON, bytes."""
     sample = rows.values(0, min(len(rows), 1000), 0)
     return math.fsum(map(len, sample)) / max(1, len(sample))
 

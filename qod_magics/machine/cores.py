@@ -42,7 +42,7 @@ class MemoryLimit:
 
 
 def memory_limit(root: Path = Path("/")) -> MemoryLimit | None:
-    """The memory limit of this process's control groups of which the least is free; None: unlimited.
+    """Return the memory limit of this process's control groups of which the least is free; None: unlimited.
 
     By cgroup v2 (`memory.max`) or v1 (`memory.limit_in_bytes`). `root`: where /proc and /sys are.
     """
@@ -51,7 +51,7 @@ def memory_limit(root: Path = Path("/")) -> MemoryLimit | None:
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """The directories of this process's groups that a controller has, and of all their ancestors."""
+    """Yield the directories of this process's groups that a controller has, and of all their ancestors."""
     mounted = root / "sys/fs/cgroup"
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
@@ -167,7 +167,7 @@ def can_pin() -> bool:
 
 
 def every_core() -> list[int]:
-    """The numbers of the cores that this process may use."""
+    """Return the numbers of the cores that this process may use."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 

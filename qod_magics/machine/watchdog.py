@@ -177,7 +177,7 @@ def tell(said: dict[str, Any]) -> None:
 
 
 def session_members(session: int) -> list[int]:
-    """Processes of this session."""
+    """Return the processes of this session."""
     members = []
     for pid in every_process():
         with contextlib.suppress(OSError):  # gone meanwhile

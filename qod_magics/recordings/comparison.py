@@ -76,13 +76,13 @@ Series = Sequence[tuple[float, float]]  #: (seconds, value)
 
 
 def accuracies(run: Aligned, query: str) -> Series:
-    """Measured accuracy of a query over time."""
+    """Return measured accuracy of a query over time."""
     values = ((t, record.measured.accuracy.get(query)) for t, record in zip(run.at, run.records, strict=True))
     return [(t, float(value)) for t, value in values if value is not None]
 
 
 def loads(run: Aligned, manager: str) -> Series:
-    """CPU of a task manager over time, % of one core."""
+    """Return the CPU of a task manager over time, % of one core."""
     return [
         (t, float(each.cpu))
         for t, record in zip(run.at, run.records, strict=True)
@@ -92,7 +92,7 @@ def loads(run: Aligned, manager: str) -> Series:
 
 
 def lags(run: Aligned, edge: str) -> Series:
-    """Lag of a source or stream over time, rows."""
+    """Return the lag of a source or stream over time, rows."""
     values = ((t, record.measured.lag.get(edge)) for t, record in zip(run.at, run.records, strict=True))
     return [(t, float(value)) for t, value in values if value is not None]
 
@@ -172,7 +172,7 @@ def _counted(moves_by_phase: Mapping[str, int]) -> str:
 
 
 def _lags(live: Records, simulated: Records, settle_s: float) -> dict[str, tuple[float, float]]:
-    """Mean lag in the settled part of each phase that settled in both."""
+    """Return the mean lag in the settled part of each phase that settled in both."""
     one, other = _mean_lags(live, settle_s), _mean_lags(simulated, settle_s)
     return {phase: (value, other[phase]) for phase, value in one.items() if phase in other}
 

@@ -109,7 +109,7 @@ def plans_replayed(run: Judged, policy: str | None) -> Criterion:
 
 
 def _pausing(policy: Policy, stages: Collection[str]) -> Policy:
-    """The policy with those of its stages paused that are among these."""
+    """Return the policy with those of its stages paused that are among these."""
     if isinstance(policy, StagedPolicy):
         for stage in policy.stage_names:
             policy = policy.pausing(stage, stage in stages)

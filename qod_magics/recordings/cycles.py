@@ -53,7 +53,7 @@ def recorded_notes(record: Record, paused: Collection[str]) -> tuple[StageNote, 
 
 
 def paused_after(paused: frozenset[str], events: Iterable[Event]) -> frozenset[str]:
-    """The stages that are paused once these events have happened to the controller; `paused`: before."""
+    """Return the stages that are paused once these events have happened to the controller; `paused`: before."""
     for event in events:
         match event.kind:
             case "policy":  # another one decides, with nothing paused
@@ -87,7 +87,8 @@ def _shedding(snapshot: Snapshot, plan: Plan) -> list[str]:
 
 @cache
 def _stage_names(policy: str) -> tuple[str, ...]:
-    """The stages of the policy of this name that can be paused; () where it has none, or is not installed here."""
+    """Return the stages of the policy of this name that can be paused; () where it has none, or is not installed
+    here."""
     try:
         named = policy_named(policy)
     except UsageProblem:

@@ -117,7 +117,7 @@ def in_time(run: Judged) -> Criterion:
 
 
 def steady(run: Judged) -> Criterion:
-    """Task managers come once and go once."""
+    """Judge whether task managers come once and go once."""
     name = "no task manager comes and goes more than once"
     adds = [i for i in range(len(run.records)) if _asks(run, i, AddNode)]
     releases = [i for i in range(len(run.records)) if _asks(run, i, ReleaseNode)]

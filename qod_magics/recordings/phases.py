@@ -93,7 +93,7 @@ def is_warming_up(record: Record) -> bool:
 
 
 def settled(records: Records, phase: Phase, settle_s: float = DEFAULT_SETTLE_S) -> tuple[int, ...]:
-    """Indices of the records in the settled part of `phase`; () when it never settled.
+    """Return indices of the records in the settled part of `phase`; () when it never settled.
 
     Those are the records at least `settle_s` seconds after the start of the phase and after the last disturbance in it
     (a move, a task manager that joined or was lost, a query that restarted or got another minimum accuracy), with no

@@ -61,7 +61,7 @@ def verdict(
 
 
 def _lag(run: Judged) -> Criterion:
-    """Lag <= 2 * period * input rate, of every source and stream."""
+    """Judge whether lag <= 2 * period * input rate, of every source and stream."""
     name = "lag stays within 2 periods of input once settled"
     found: list[tuple[float, str]] = []
     unknown: set[str] = set()
@@ -85,7 +85,7 @@ def _lag(run: Judged) -> Criterion:
 
 
 def _estimate(run: Judged) -> Criterion:
-    """Mean |curAc - ac| over the sources."""
+    """Judge the mean |curAc - ac| over the sources."""
     name = "sources run at the accuracy that was planned"
     settled_indices = {index for indices in run.settled.values() for index in indices}
     errors = accuracy_errors(run.records)
@@ -166,7 +166,8 @@ def _sheds(run: Judged) -> Criterion:
 
 
 def _priority_inversion(asked: Mapping[str, Query], means: Mapping[str, float]) -> str:
-    """The first pair of queries in which the one of lower priority has more of its need met, as text; else ""."""
+    """Return the first pair of queries in which the one of lower priority has more of its need met, as text; else
+    ""."""
     share = {
         name: (means[name] - query.min_accuracy) / (1 - query.min_accuracy)
         for name, query in asked.items()

@@ -149,7 +149,7 @@ def figure(number: float | None) -> str:
 
 
 def table(columns: Sequence[Column], rows: Sequence[Row]) -> str:
-    """Rows under the names of their columns, numbers to the right."""
+    """Return rows under the names of their columns, numbers to the right."""
     cells = [[c.name for c in columns], *([cell(row.get(c.name), c.kind) for c in columns] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join(

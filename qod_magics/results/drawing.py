@@ -150,7 +150,7 @@ def _largest(marks: _Marks, most: int) -> tuple[list[_Mark], tuple[str, ...]]:
 
 
 def _few(marks: Iterable[_Mark], before: Iterable[str]) -> tuple[str, ...]:
-    """Names of groups, at most `MOST_GROUPS`: those drawn before, then those with the largest sums."""
+    """Return names of groups, at most `MOST_GROUPS`: those drawn before, then those with the largest sums."""
     sums: dict[str, float] = {}
     for mark in marks:
         sums[mark.group] = sums.get(mark.group, 0.0) + mark.size
@@ -193,7 +193,8 @@ def page_of(result: Result, layout: Layout, drawing: Drawing) -> Page:
 
 
 def facts(result: Result, layout: Layout, drawing: Drawing) -> list[str]:
-    """Lines of text under a result: its accuracy, what shedding does to the columns on show, and what is left out."""
+    """Return lines of text under a result: its accuracy, what shedding does to the columns on show, and what is left
+    out."""
     columns = [layout.y] if layout.y is not None else [column.name for column in result.columns]
     effects = result.effects_of_shedding(columns)
     notes = list(drawing.notes)

@@ -56,7 +56,7 @@ class Result:
 
 
 def to_json(result: Result, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """JSON objects of a result with only these rows: first what is known of it, then each row."""
+    """Return JSON objects of a result with only these rows: first what is known of it, then each row."""
     head = {
         "query": result.query,
         "columns": {column.name: column.kind.value for column in result.columns},

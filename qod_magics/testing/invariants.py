@@ -19,7 +19,7 @@ SHORT_S = 4.0
 
 
 def books(run: Watched) -> list[str]:
-    """Rows and CPU created or lost by the simulation itself."""
+    """Return rows and CPU created or lost by the simulation itself."""
     return run.wrong
 
 
@@ -30,7 +30,8 @@ def minimums_fit(run: Watched, at_s: float | None = None) -> bool:
 
 
 def tight(run: Watched) -> list[str]:
-    """Cycles after which the minimum accuracies fit a task manager, but with less headroom than MARGIN requires."""
+    """Return cycles after which the minimum accuracies fit a task manager, but with less headroom than MARGIN
+    requires."""
     truth, found = run.truth, []
     for number, look in enumerate(run.looks, 1):
         load = truth.load(look.where, truth.minimum(), look.at_s)
@@ -50,7 +51,7 @@ def all_fits(run: Watched) -> bool:
 
 
 def below_minimum(run: Watched, cycles: int) -> list[str]:
-    """Queries below their minimum in the last cycles, as a share of the rows due or as measured."""
+    """Return queries below their minimum in the last cycles, as a share of the rows due or as measured."""
     found = []
     for query in run.truth.queries:
         floor = (query.min_accuracy or 0.0) - TOLERANCE
@@ -72,7 +73,7 @@ def measured(run: Watched, task: str, cycles: int) -> Iterator[tuple[int, float]
 
 
 def unsettled(run: Watched, cycles: int) -> list[str]:
-    """Queries whose plan still changes in the last cycles."""
+    """Return queries whose plan still changes in the last cycles."""
     found = []
     for query in run.truth.queries:
         desired = run.desired(query.id, cycles)
@@ -82,7 +83,7 @@ def unsettled(run: Watched, cycles: int) -> list[str]:
 
 
 def oscillating(run: Watched, cycles: int) -> list[str]:
-    """Queries whose plan goes up and down in the last cycles, rather than one way."""
+    """Return queries whose plan goes up and down in the last cycles, rather than one way."""
     found = []
     for query in run.truth.queries:
         desired = run.desired(query.id, cycles)
@@ -100,7 +101,7 @@ def moving(run: Watched, cycles: int) -> list[str]:
 
 
 def stalled(run: Watched) -> list[str]:
-    """Instances whose warm-up timed out: the plan for their task managers was frozen for a minute."""
+    """Return instances whose warm-up timed out: the plan for their task managers was frozen for a minute."""
     return [
         f"cycle {cycle.number}: the warm-up of {event.detail['instance']} timed out"
         for cycle in run.cycles
@@ -110,7 +111,7 @@ def stalled(run: Watched) -> list[str]:
 
 
 def back_and_forth(run: Watched) -> list[str]:
-    """Instances that returned to a task manager they had left."""
+    """Return instances that returned to a task manager they had left."""
     found = []
     for instance in run.where:
         route = run.moves(instance)
@@ -120,7 +121,7 @@ def back_and_forth(run: Watched) -> list[str]:
 
 
 def returned(run: Watched, within_s: float) -> list[str]:
-    """Instances that returned to a task manager less than `within_s` seconds after they had left it."""
+    """Return instances that returned to a task manager less than `within_s` seconds after they had left it."""
     found = []
     for instance in run.where:
         left: dict[str, float] = {}
@@ -138,8 +139,8 @@ def returned(run: Watched, within_s: float) -> list[str]:
 
 
 def comparable(run: Watched) -> Iterator[tuple[SimulatedTask, SimulatedTask]]:
-    """Pairs of queries, the higher priority first, that differ only in priority and minimum: same inputs, same costs,
-    same task managers."""
+    """Yield pairs of queries, the higher priority first, that differ only in priority and minimum: same inputs, same
+    costs, same task managers."""
     for high, low in permutations(run.truth.queries, 2):
         if (high.priority or 0) <= (low.priority or 0) or not alike(high, low):
             continue
@@ -161,9 +162,9 @@ def managers(run: Watched, task: SimulatedTask) -> list[str]:
 
 
 def inverted(run: Watched, cycles: int) -> list[str]:
-    """Priority inversions, all else being equal: the query of higher priority gets a smaller share of its rows, and a
-    smaller share of the range between minimum and 1. (The former alone is legitimate: the query of lower priority may
-    have the higher minimum, and a task upstream of both may limit them.)"""
+    """Return priority inversions, all else being equal: the query of higher priority gets a smaller share of its rows,
+    and a smaller share of the range between minimum and 1. (The former alone is legitimate: the query of lower priority
+    may have the higher minimum, and a task upstream of both may limit them.)"""
     found = []
     for high, low in comparable(run):
         more, less = run.served(high.id, cycles), run.served(low.id, cycles)
@@ -182,7 +183,7 @@ def above(query: SimulatedTask, accuracy: float) -> float:
 
 
 def still_shedding(run: Watched, cycles: int) -> list[str]:
-    """Queries that are still shed in the last cycles, by plan or by the rows processed."""
+    """Return queries that are still shed in the last cycles, by plan or by the rows processed."""
     found = []
     for query in run.truth.queries:
         desired, served = run.desired(query.id, cycles), run.served(query.id, cycles)
@@ -192,13 +193,13 @@ def still_shedding(run: Watched, cycles: int) -> list[str]:
 
 
 def waiting_s(run: Watched, cycle: int = -1) -> float:
-    """Backlog after a cycle, in seconds of input at full accuracy."""
+    """Return the backlog after a cycle, in seconds of input at full accuracy."""
     look = run.looks[cycle]
     return look.waiting / sum(run.truth.full(look.at_s).values())
 
 
 def unexplained(run: Watched) -> list[str]:
-    """Cycles that were neither decided and applied nor skipped with a reason."""
+    """Return cycles that were neither decided and applied nor skipped with a reason."""
     return [
         f"cycle {cycle.number} was neither decided nor skipped with a reason"
         for cycle in run.cycles
@@ -207,7 +208,7 @@ def unexplained(run: Watched) -> list[str]:
 
 
 def late(run: Watched, cycles: int) -> list[str]:
-    """Cycles with too large a backlog, among the last of a controlled run."""
+    """Return cycles with too large a backlog, among the last of a controlled run."""
     return [
         f"after cycle {len(run.looks) + cycle + 1}, the backlog is {waiting_s(run, cycle):.1f} s of input"
         for cycle in range(-cycles, 0)
@@ -238,8 +239,8 @@ def overloaded(simulation: Simulation) -> bool:
 
 
 def worse(run: Watched, other: Watched, cycles: int) -> list[str]:
-    """Queries that a run serves worse than another of the same load, in the last cycles: those of the highest priority
-    by the share of rows due, all others as far as their minimums."""
+    """Return queries that a run serves worse than another of the same load, in the last cycles: those of the highest
+    priority by the share of rows due, all others as far as their minimums."""
     highest = max(query.priority or 0 for query in run.truth.queries)
     found = []
     for query in run.truth.queries:

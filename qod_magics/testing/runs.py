@@ -43,7 +43,8 @@ class Watched:
         return Truth(self.simulation)
 
     def served(self, task: str, cycles: int) -> float:
-        """Share of the rows due at full accuracy that a task processed in the last `cycles`, at constant rates."""
+        """Return the share of the rows due at full accuracy that a task processed in the last `cycles`, at constant
+        rates."""
         last, first = self.looks[-1], self.looks[-1 - cycles]
         due = self.truth.full(last.at_s)[task] * (last.at_s - first.at_s)
         return (last.kept[task] - first.kept[task]) / due
@@ -67,7 +68,7 @@ class Watched:
 
 
 def processed(cluster: SimulatedCluster) -> dict[str, int]:
-    """Rows that each task has processed since the start."""
+    """Return rows that each task has processed since the start."""
     wiring = cluster.wiring
     kept = np.bincount(wiring.instance_task[wiring.channel_instance], cluster.engine.kept, len(wiring.tasks))
     return {task.id: int(k) for task, k in zip(wiring.tasks, kept.tolist(), strict=True)}

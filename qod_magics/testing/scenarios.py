@@ -30,7 +30,7 @@ def few(low: float, high: float, steps: int = 10) -> st.SearchStrategy[float]:
 def dags(
     draw: Draw, most: int = 6, parallelism: int = 2, proportional: bool = False, joins: bool = True
 ) -> list[dict[str, Any]]:
-    """Tasks in JSON, their costs relative to each other: chains, joins, branches, several applications.
+    """Return tasks in JSON, their costs relative to each other: chains, joins, branches, several applications.
 
     `proportional`: CPU is proportional to the rows kept, as the policy assumes; else there are also fixed costs and
     costs of reading dropped rows. `joins`: tasks may read two others.
@@ -91,7 +91,7 @@ def scaled(value: Mapping[str, Any], load: float, fitting: bool) -> Simulation:
 
 
 def by_rows(truth: Truth, accuracy: Mapping[str, float], at_s: float, fixed: Mapping[str, float]) -> float:
-    """Cores needed for rows, without fixed costs, at these accuracies."""
+    """Return cores needed for rows, without fixed costs, at these accuracies."""
     return max(sum(truth.need(accuracy, at_s).values()) - sum(fixed.values()), 1e-9)
 
 

@@ -33,11 +33,11 @@ class Truth:
         return tuple(task for task in self.simulation.tasks if task.min_accuracy is not None)
 
     def rate(self, at_s: float) -> float:
-        """Total input rate of all sources."""
+        """Return the total input rate of all sources."""
         return sum(self._rates[task.topic].rate(at_s) for task in self.simulation.tasks if task.topic is not None)
 
     def full(self, at_s: float) -> dict[str, float]:
-        """Rows that each task reads per second at full accuracy."""
+        """Return rows that each task reads per second at full accuracy."""
         found: dict[str, float] = {}
         for task in self.simulation.tasks:
             if task.topic is not None:
@@ -51,7 +51,7 @@ class Truth:
         return dict.fromkeys(self.tasks, 1.0)
 
     def minimum(self) -> dict[str, float]:
-        """MinAc of every task: the highest minimum accuracy of its queries."""
+        """Return MinAc of every task: the highest minimum accuracy of its queries."""
         return self.upwards({task.id: task.min_accuracy or 0.0 for task in self.queries})
 
     def upwards(self, queries: Accuracies) -> dict[str, float]:
@@ -63,7 +63,7 @@ class Truth:
         return found
 
     def need(self, accuracy: Accuracies, at_s: float) -> dict[str, float]:
-        """Cores that all instances of each task use together at these accuracies."""
+        """Return cores that all instances of each task use together at these accuracies."""
         full = self.full(at_s)
         found = {}
         for task in self.simulation.tasks:
@@ -85,7 +85,7 @@ class Truth:
         )
 
     def load(self, where: Mapping[str, str], accuracy: Accuracies, at_s: float) -> dict[str, float]:
-        """Cores that the tasks use on each task manager, in the placement `where`."""
+        """Return cores that the tasks use on each task manager, in the placement `where`."""
         need = self.need(accuracy, at_s)
         found = dict.fromkeys((machine.id for machine in self.simulation.machines), 0.0)
         for task in self.simulation.tasks:

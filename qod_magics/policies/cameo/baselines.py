@@ -63,7 +63,8 @@ class ArrivalQueue:
             self._turn = (self._turn + 1) % len(bags)
 
     def choose(self, worker: int, now: int) -> Message | None:
-        """The message that an idle worker is to run next; it holds the operator from then on. None: nothing waits."""
+        """Return the message that an idle worker is to run next; it holds the operator from then on. None: nothing
+        waits."""
         operator = self.holds[worker]
         mine = self._workers[worker] if self._own else 0
         if operator >= 0:

@@ -204,7 +204,7 @@ class DeadlineContexts:
 
 
 def _feeding(topology: Topology) -> list[tuple[int, ...]]:
-    """Source streams upstream of each operator."""
+    """Return source streams upstream of each operator."""
     found: list[set[int]] = [set() for _ in topology.operators]
     for source, entries in enumerate(topology.entries):
         waiting = [*entries]
@@ -228,7 +228,8 @@ class Tokens:
         self._taken = 0  #: in it
 
     def take(self, now: int) -> tuple[int, int]:
-        """Number of the interval, and the tag of its next token (12), (13); LEAST_URGENT if none is left (14)."""
+        """Return the number of the interval, and the tag of its next token (12), (13); LEAST_URGENT if none is left
+        (14)."""
         window = now // self.interval
         if window != self._window:
             self._window, self._taken = window, 0

@@ -23,7 +23,7 @@ class Queue(Protocol):
     holds: dict[int, int]  #: operator, by worker; -1: none
 
     def choose(self, worker: int, now: int) -> Message | None:
-        """The message that an idle worker is to run next; None: nothing waits for it."""
+        """Return the message that an idle worker is to run next; None: nothing waits for it."""
         ...
 
     def is_runnable(self) -> bool:
@@ -159,7 +159,8 @@ class TwoLevelQueue:
             self._rank(priority, number, operator)
 
     def choose(self, worker: int, now: int) -> Message | None:
-        """The message that an idle worker is to run next; it holds the operator from then on. None: nothing waits."""
+        """Return the message that an idle worker is to run next; it holds the operator from then on. None: nothing
+        waits."""
         operator = self.holds[worker]
         if operator >= 0:
             pending = self._pending[operator]
@@ -280,11 +281,11 @@ class Cameo(Pools):
 
 
 def with_deadlines(parameters: Parameters | None = None, name: str = "cameo") -> Cameo:
-    """Cameo with these parameters; by default, the source's."""
+    """Return Cameo with these parameters; by default, the source's."""
     chosen = parameters or Parameters()
     return Cameo(DeadlineContexts(chosen), name, chosen.quantum)
 
 
 def with_tokens(rates: TokenRates | None = None, name: str = "cameo-tokens", quantum: int = MS) -> Cameo:
-    """Cameo that shares the workers in proportion to token rates; by default, in equal parts."""
+    """Return Cameo that shares the workers in proportion to token rates; by default, in equal parts."""
     return Cameo(TokenContexts(rates or TokenRates()), name, quantum)

@@ -79,17 +79,17 @@ LEAST_URGENT = 1 << 80
 
 
 def start_deadline(frontier_time: int, target: int, cost: int, after: int) -> int:
-    """Latest moment at which a message may start: least laxity first, the default (3)."""
+    """Return the latest moment at which a message may start: least laxity first, the default (3)."""
     return frontier_time + target - cost - after
 
 
 def completion_deadline(frontier_time: int, target: int, cost: int, after: int) -> int:
-    """Latest moment at which a message may be done: earliest deadline first."""
+    """Return the latest moment at which a message may be done: earliest deadline first."""
     return frontier_time + target - after
 
 
 def shortest_job(frontier_time: int, target: int, cost: int, after: int) -> int:
-    """Cost of the message: shortest job first. Knows no deadline."""
+    """Return the cost of the message: shortest job first. Knows no deadline."""
     return cost
 
 
@@ -97,7 +97,7 @@ URGENCY: Mapping[str, Urgency] = {"llf": start_deadline, "edf": completion_deadl
 
 
 def critical_paths(targets: Mapping[Node, Sequence[Node]], cost: Mapping[Node, int]) -> dict[Node, int]:
-    """Largest sum of costs over the paths from the successors of each operator to a sink (4); 0 of a sink.
+    """Return the largest sum of costs over the paths from the successors of each operator to a sink (4); 0 of a sink.
 
     Raises:
         graphlib.CycleError: the graph is no DAG.
@@ -164,7 +164,7 @@ class ProgressMap:
             self._pt -= progress * time
 
     def _slope(self) -> tuple[int, int]:
-        """Numerator and denominator of alpha; the latter is 0 where it falls back to 1."""
+        """Return the numerator and denominator of alpha; the latter is 0 where it falls back to 1."""
         n = len(self._pairs)
         above = n * self._pt - self._p * self._t
         below = n * self._pp - self._p * self._p
@@ -181,7 +181,7 @@ class ProgressMap:
         return (self._t * below + (n * progress - self._p) * above) // (n * below)
 
     def line(self) -> tuple[Fraction, Fraction] | None:
-        """Alpha and gamma of (9), exact. Alpha is 1 for one pair, equal progress, or time that does not grow."""
+        """Return alpha and gamma of (9), exact. Alpha is 1 for one pair, equal progress, or time that does not grow."""
         if self.newest is None:
             return None
         above, below = self._slope()

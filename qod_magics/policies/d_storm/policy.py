@@ -238,8 +238,8 @@ def possible(snapshot: Snapshot) -> frozenset[Fusing]:
 
 
 def to_fuse(snapshot: Snapshot, needs: Mapping[str, float], asked: Collection[Fusing]) -> tuple[Fuse, ...]:
-    """The first two co-located neighbours whose query needs no more than the core that an instance can use, but for
-    those `asked` for before; one action at a time. `needs`: by instance, CPU in % of one core."""
+    """Return the first two co-located neighbours whose query needs no more than the core that an instance can use, but
+    for those `asked` for before; one action at a time. `needs`: by instance, CPU in % of one core."""
     found = [pair for pair in neighbours(snapshot) if Fuse(pair) not in asked]
     why = "they run on one task manager, and throughput and latency meet their targets"
     return tuple(Fuse(pair, why) for pair in within_a_core(found, snapshot, needs)[:1])

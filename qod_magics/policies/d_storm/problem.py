@@ -81,7 +81,7 @@ class Problem:
 
 
 def total_traffic(channels: Iterable[Channel]) -> float:
-    """Traffic between all instances, in the unit of the channels."""
+    """Return the traffic between all instances, in the unit of the channels."""
     return sum(channel.traffic for channel in channels if channel.source != channel.target)
 
 

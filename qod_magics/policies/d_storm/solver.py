@@ -263,7 +263,7 @@ def placed(
     running: Sequence[Instance],
     parameters: Parameters = DEFAULTS,
 ) -> Mapping[str, str]:
-    """Task manager by instance, packed into what is free; streams are not known yet.
+    """Return the task manager by instance, packed into what is free; streams are not known yet.
 
     An instance that never ran demands as much as another of its task, or else an equal part of the CPU left, so that
     the cluster is filled evenly until it is measured. What doesn't pack, or must not go where it packs, goes where the

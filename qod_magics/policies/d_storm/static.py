@@ -177,7 +177,7 @@ def resource_aware(
 
 
 def node_order(nodes: Sequence[Node], already: Mapping[str, int]) -> list[Node]:
-    """Nodes by tasks already there, effective share and mean share, each the most first, then by id."""
+    """Return nodes by tasks already there, effective share and mean share, each the most first, then by id."""
     cpu, memory = sum(node.cpu for node in nodes), sum(node.memory for node in nodes)
 
     def key(node: Node) -> tuple[float, float, float, str]:

@@ -51,7 +51,7 @@ class Draws(Protocol):
     """Draws workers."""
 
     def some(self, workers: Sequence[int], number: int) -> Sequence[int]:
-        """Different ones, at most as many as there are."""
+        """Return different workers, at most as many as there are."""
         ...
 
 
@@ -70,7 +70,7 @@ class Seeded:
         return ((mixed ^ (mixed >> 31)) * number) >> 64
 
     def some(self, workers: Sequence[int], number: int) -> Sequence[int]:
-        """Different ones, at most as many as there are."""
+        """Return different workers, at most as many as there are."""
         count = len(workers)
         if number == 1:
             return (workers[self.below(count)],)
@@ -99,12 +99,13 @@ class Listed:
 
 
 def lessor(address: str, workers: int) -> int:
-    """The worker that a function is bound to, by a stable hash of its address."""
+    """Return the worker that a function is bound to, by a stable hash of its address."""
     return crc32(address.encode()) % workers
 
 
 def neighbours(lessor: int, parallelism_range: int | None, workers: int) -> tuple[int, ...]:
-    """The workers that may run a function, lessor first: as many as the range says, upwards and around (Eq. 8)."""
+    """Return the workers that may run a function, lessor first: as many as the range says, upwards and around (Eq.
+    8)."""
     number = workers if parallelism_range is None else min(parallelism_range, workers)
     return tuple((lessor + k) % workers for k in range(number))
 
@@ -161,7 +162,7 @@ class Dirigo:
         return self.options.parallelism_range
 
     def allowed(self, operator: int) -> tuple[int, ...]:
-        """The machines that may run an operator, its lessor first."""
+        """Return the machines that may run an operator, its lessor first."""
         lessor = self._lessors[operator]
         if self._bound[operator]:
             return (lessor,)

@@ -90,7 +90,7 @@ def shortest(candidates: Iterable[int], answers: Mapping[int, Answer]) -> int:
 
 
 def by_laxity(candidates: Collection[int], answers: Mapping[int, Answer]) -> int:
-    """The candidate with which the message is on time; if that says nothing, the one with the shortest queue."""
+    """Return the candidate with which the message is on time; if that says nothing, the one with the shortest queue."""
     fitting = [machine for machine in candidates if answers[machine].fits]
     return fitting[0] if len(fitting) == 1 else shortest(candidates, answers)
 
@@ -279,7 +279,7 @@ class CentralRandom(Dirigo):
 
 
 def popularity(number: int, exponent: float) -> list[float]:
-    """Shares of `number` objects, proportional to k^-exponent, the most popular first; infinite: it alone."""
+    """Return shares of `number` objects, proportional to k^-exponent, the most popular first; infinite: it alone."""
     if exponent == inf:
         return [1.0] + [0.0] * (number - 1)
     weights = [(k + 1) ** -exponent for k in range(number)]
@@ -288,5 +288,5 @@ def popularity(number: int, exponent: float) -> list[float]:
 
 
 def static_limit(number: int, exponent: float) -> float:
-    """Mean utilisation of the workers, one per object, at which static binding saturates the hottest one."""
+    """Return the mean utilisation of the workers, one per object, at which static binding saturates the hottest one."""
     return 1 / (number * popularity(number, exponent)[0])

@@ -49,7 +49,7 @@ class Deadlines:
         return time + info.max_latency - self.after(operator)
 
     def after(self, operator: int) -> int:
-        """C_path: the largest sum of costs on a path behind an operator, ns."""
+        """Return C_path: the largest sum of costs on a path behind an operator, ns."""
         found = self._paths.get(operator)
         if found is None:
             targets = self._operators[operator].targets
@@ -64,7 +64,7 @@ Item = TypeVar("Item")
 def violators(
     queue: Iterable[tuple[int, int, Item]], free_at: int, may_offer: Callable[[Item], bool] = lambda _: True
 ) -> list[Item]:
-    """Those that would be late and may be offered, in order of deadlines.
+    """Return those that would be late and may be offered, in order of deadlines.
 
     `queue`: (deadline, cost, message), first to run first, ns; `free_at`: E. The cost of a violator isn't carried on,
     as it will leave; that of a late message that may not leave is.
@@ -106,7 +106,7 @@ class _Block(Generic[Item]):
         return self.lowest
 
     def low_behind(self, at: int) -> int:
-        """Least stored laxity of the messages from position `at` on, if they were first."""
+        """Return the least stored laxity of the messages from position `at` on, if they were first."""
         if not at:
             return self.low()
         return min(map(sub, self.deadlines[at:], accumulate(self.costs[at:])), default=FAR)
@@ -235,7 +235,7 @@ class LaxityQueue(Generic[Item]):
         return item
 
     def lowest(self) -> int:
-        """Least stored laxity: the latest E with which all are on time, ns; FAR if there is none."""
+        """Return the least stored laxity: the latest E with which all are on time, ns; FAR if there is none."""
         ahead, found = 0, FAR
         for block in self._blocks:
             found = min(found, block.low() - ahead)
@@ -243,13 +243,13 @@ class LaxityQueue(Generic[Item]):
         return found
 
     def stored(self) -> dict[Item, int]:
-        """Stored laxity by message, first to run first (Eq. 3)."""
+        """Return the stored laxity by message, first to run first (Eq. 3)."""
         keys = [key for block in self._blocks for key in block.keys]
         costs = accumulate(cost for block in self._blocks for cost in block.costs)
         return {item: deadline - sum_ for item, (deadline, _), sum_ in zip(self, keys, costs, strict=True)}
 
     def marks(self) -> dict[Item, int]:
-        """Messages whose stored laxity is smaller than that of all behind them (Eq. 7)."""
+        """Return messages whose stored laxity is smaller than that of all behind them (Eq. 7)."""
         found, low = [], FAR
         for item, laxity in reversed(self.stored().items()):
             if laxity < low:
@@ -267,7 +267,7 @@ class LaxityQueue(Generic[Item]):
         return violators(self.entries(), free_at, may_offer) if self.lowest() < free_at else []
 
     def copy(self) -> LaxityQueue[Item]:
-        """Another queue with the same messages."""
+        """Return another queue with the same messages."""
         other: LaxityQueue[Item] = LaxityQueue()
         other._blocks = [_Block(block.keys[:], block.costs[:], block.items[:]) for block in self._blocks]
         other._lasts, other._key_of = self._lasts[:], self._key_of.copy()

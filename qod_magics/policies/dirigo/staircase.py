@@ -34,7 +34,7 @@ class StaircaseQueue(Generic[Item]):
         return len(self._keys)
 
     def _ahead(self, position: int) -> int:
-        """Cost of the messages before a position (Eq. 5)."""
+        """Return the cost of the messages before a position (Eq. 5)."""
         return self._keys[position - 1][0] - self._stored[position - 1] if position else 0
 
     def check(self, deadline: int, cost: int, free_at: int) -> bool:
@@ -100,7 +100,7 @@ class StaircaseQueue(Generic[Item]):
         return self._keys.pop(position), self._items.pop(position)
 
     def stored(self) -> dict[Item, int]:
-        """Stored laxity by message (Eq. 3), first to run first."""
+        """Return the stored laxity by message (Eq. 3), first to run first."""
         return dict(zip(self._items, self._stored, strict=True))
 
     def marks(self) -> dict[Item, int]:

@@ -150,7 +150,7 @@ def note(marker: Message, closing: bool, cost: int) -> Message:
 
 
 def copy(marker: Message, closing: bool, cost: int) -> Message:
-    """Another one, for another worker."""
+    """Return a copy of a marker, for another worker."""
     return note(replace(marker, id=-1), closing, cost)
 
 

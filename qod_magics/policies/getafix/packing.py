@@ -125,7 +125,7 @@ class Allocation:
 
 
 def _checked_counts(counts: Mapping[str, int]) -> dict[str, int]:
-    """The segments that have pairs, in declared order. Raises UsageProblem for a number that is no count."""
+    """Return the segments that have pairs, in declared order. Raises UsageProblem for a number that is no count."""
     for segment, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise UsageProblem(f"Getafix: segment {segment} has {count!r} accesses; give a whole number, 0 or more")
@@ -138,7 +138,7 @@ def uneven(capacities: Iterable[int]) -> bool:
 
 
 def capacities(total: int, weights: Sequence[int]) -> tuple[int, ...]:
-    """Pairs that each node takes: ceil(total * w_h / sum of w), of compute, never of memory.
+    """Return pairs that each node takes: ceil(total * w_h / sum of w), of compute, never of memory.
 
     Weights are shares of the work, such as cores; equal ones give ceil(total / n). Raises UsageProblem without nodes,
     and for weights that are no positive integers.
@@ -233,7 +233,7 @@ MOST_SEGMENTS = 10
 
 
 def replica_bounds(segments: int, nodes: int) -> tuple[int, int]:
-    """Lower bound on the copies of any plan, m, and upper bound on those of ModifiedBestFit, m + n - 1 (4).
+    """Return the lower bound on the copies of any plan, m, and upper bound on those of ModifiedBestFit, m + n - 1 (4).
 
     ModifiedBestFit splits a segment only when it fills a node, which it does at most n - 1 times before the end.
     Segments without pairs do not count.

@@ -266,7 +266,7 @@ class Readings:
         return Readings(self.at_s, self.counts, juice, latency)
 
     def averages(self, kind: Average) -> tuple[Mapping[str, float], Mapping[str, float]]:
-        """Mean or median juice by job, and latency by query, seconds; without those of no reading."""
+        """Return the mean or median juice by job, and latency by query, seconds; without those of no reading."""
         of: Callable[[Sequence[float]], float] = median if kind == "median" else _mean
         return _averages(self.juice, of), _averages(self.latency_s, of)
 
@@ -286,8 +286,8 @@ def tallies(now: Mapping[str, Count], before: Mapping[str, Count]) -> Tallies:
 
 
 def _taken(count: Count) -> int:
-    """Rows that are no longer in the queue. Dropped ones are among them: a shedder decided so, and no instance more
-    would have processed them."""
+    """Return rows that are no longer in the queue. Dropped ones are among them: a shedder decided so, and no instance
+    more would have processed them."""
     return count.processed + count.dropped + count.unreported
 
 
@@ -312,8 +312,8 @@ def rate_tallies(snapshot: Snapshot) -> Tallies:
 
 
 def juice_of(upstream: Upstream, known: Tallies) -> float:
-    """Juice of a job, as in `job_juice`: each source reads a topic of the outside world, every other task what
-    its upstream tasks sent, counted once for each of their readers (H-R1). `upstream`: of each of its tasks."""
+    """Return the juice of a job, as in `job_juice`: each source reads a topic of the outside world, every other task
+    what its upstream tasks sent, counted once for each of their readers (H-R1). `upstream`: of each of its tasks."""
     sent: dict[str, float] = dict.fromkeys(upstream, 0.0)
     executed: dict[Link, float] = {}
     entry: dict[str, float] = {}

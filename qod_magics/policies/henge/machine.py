@@ -195,7 +195,8 @@ def configuration_of(jobs: Mapping[str, Job]) -> Configuration:
 
 
 def targets(step: Step) -> Configuration:
-    """The instances that operators are to have after a step, by job; those it does not change may be left out."""
+    """Return the instances that operators are to have after a step, by job; those it does not change may be left
+    out."""
     if isinstance(step, Reconfiguration | Reduction):
         return {job: {o: after for o, (_, after) in each.items()} for job, each in step.changes.items()}
     return step.configuration if isinstance(step, Reversion) else {}
@@ -243,7 +244,7 @@ def _judged(
 
 
 def _reductions(jobs: Mapping[str, Job], parameters: Parameters) -> Mapping[str, Changes]:
-    """Instances taken from the idle operators of jobs that meet their target."""
+    """Return instances taken from the idle operators of jobs that meet their target."""
     found = {}
     for name, job in jobs.items():
         if job.utility.is_met:
@@ -262,7 +263,7 @@ def _reductions(jobs: Mapping[str, Job], parameters: Parameters) -> Mapping[str,
 def _reconfigured(
     memory: Memory, jobs: Mapping[str, Job], utilities: Mapping[str, Utility], parameters: Parameters
 ) -> Mapping[str, Changes]:
-    """Instances given to congested operators of the first job in order that can use more."""
+    """Return instances given to congested operators of the first job in order that can use more."""
     order = farthest_first if parameters.order == "farthest" else priority_first
     found: dict[str, Changes] = {}
     for name in order(utilities):
@@ -284,7 +285,8 @@ _DECIMALS = 9
 
 
 def added(busy: float, parameters: Parameters) -> int:
-    """Instances to add to an operator with this busy fraction (equation 9); 0 unless it is congested (equation 8)."""
+    """Return instances to add to an operator with this busy fraction (equation 9); 0 unless it is congested (equation
+    8)."""
     if not busy > parameters.cap_thr:
         return 0
     excess = round((busy - parameters.cap_thr) / parameters.cap_thr * parameters.mult, _DECIMALS)
@@ -297,7 +299,7 @@ def grown(instances: int, busy: float, most: int, parameters: Parameters) -> int
 
 
 def reduced(instances: int, parameters: Parameters) -> int:
-    """Instances that a reduction leaves, 1 or more."""
+    """Return instances that a reduction leaves, 1 or more."""
     return max(1, floor(round(parameters.keep * instances, _DECIMALS)))
 
 

@@ -69,14 +69,15 @@ def satisfaction(jobs: Iterable[Utility]) -> float:
 
 
 def farthest_first(jobs: Mapping[str, Utility]) -> list[str]:
-    """Jobs that miss their target, farthest from it first; then the larger utility, then by name (equation 11)."""
+    """Return jobs that miss their target, farthest from it first; then the larger utility, then by name (equation
+    11)."""
     missing = [name for name, job in jobs.items() if not job.is_met]
     return sorted(missing, key=lambda name: (jobs[name].share, -jobs[name].most, name))
 
 
 def priority_first(jobs: Mapping[str, Utility]) -> list[str]:
-    """Jobs that miss their target, by maximum utility downwards, then current utility upwards, then by name: the order
-    of the authors' prototype (H-R5)."""
+    """Return jobs that miss their target, by maximum utility downwards, then current utility upwards, then by name: the
+    order of the authors' prototype (H-R5)."""
     missing = [name for name, job in jobs.items() if not job.is_met]
     return sorted(missing, key=lambda name: (-jobs[name].most, jobs[name].current, name))
 

@@ -134,7 +134,7 @@ class TaskFacts:
 
 
 def longest_chain(tasks: Sequence[T], facts: Callable[[T], TaskFacts], cap_cores: float) -> tuple[T, ...]:
-    """The longest run of two or more tasks that can be chained; of equal ones the first; () without any.
+    """Return the longest run of two or more tasks that can be chained; of equal ones the first; () without any.
 
     Args:
         tasks: consecutive tasks of a sequence, each joined to the next by a channel.

@@ -54,7 +54,8 @@ def task_latency(entered: float, exits: Sequence[float]) -> float:
 
 
 def element_latencies(log: Log, entry: Crossing) -> list[float]:
-    """Latency of each element for an item that enters the sequence by its first channel; up to an infinite one."""
+    """Return the latency of each element for an item that enters the sequence by its first channel; up to an infinite
+    one."""
     found: list[float] = []
     item: Hashable = entry.item
     at = entry.exits
@@ -127,7 +128,7 @@ class Window:
 
 
 def estimate(means: Iterable[float | None]) -> float | None:
-    """Sum of the means of a sequence's elements; None (unknown) if one of them has none."""
+    """Return the sum of the means of a sequence's elements; None (unknown) if one of them has none."""
     total = 0.0
     for mean in means:
         if mean is None:
@@ -188,7 +189,7 @@ class Weighed:
                         self._after[channel.sender] = channel.receiver
 
     def worst_through(self, channel: Channel, ms: float) -> float | None:
-        """Latency of the worst known sequence through a channel of latency `ms`; None without any."""
+        """Return the latency of the worst known sequence through a channel of latency `ms`; None without any."""
         if channel.sender not in self._until or channel.receiver not in self._from:
             return None
         return self._until[channel.sender] + ms + self._from[channel.receiver]
@@ -205,7 +206,7 @@ class Weighed:
         return [channel for channel, worst in self._through() if worst > limit_ms]
 
     def worst(self) -> tuple[float, tuple[Task, ...]] | None:
-        """Latency of the worst known sequence and its tasks along the path; None without any."""
+        """Return the latency of the worst known sequence and its tasks along the path; None without any."""
         known = {task: ms for task, ms in self._until.items() if task in self._ends}
         if not known:
             return None

@@ -167,7 +167,7 @@ def owner(graph: RuntimeGraph, path: Path, sequence: Sequence[Task]) -> str:
 
 
 def overlap(setups: Iterable[ManagerSetup]) -> int:
-    """The sum over ordered pairs of managers of the tasks that both graphs have: the second objective."""
+    """Return the sum over ordered pairs of managers of the tasks that both graphs have: the second objective."""
     counts: dict[Task, int] = {}
     for each in setups:
         for task in each.vertices:

@@ -147,8 +147,8 @@ def _starts_at_once(manager: TaskManager) -> int:
 def _fitting(
     needs: Mapping[int, float], free: Mapping[int, float], arrivals: Mapping[int, int]
 ) -> dict[int, int] | None:
-    """Task managers for instances by position, the largest first, each where most CPU is `free`; as long as they fit,
-    no more than `arrivals` at each. None where one does not fit."""
+    """Return task managers for instances by position, the largest first, each where most CPU is `free`; as long as they
+    fit, no more than `arrivals` at each. None where one does not fit."""
     left = {m: cpu for m, cpu in free.items() if cpu >= 0}
     count = dict(arrivals)
     homes = {}

@@ -146,8 +146,8 @@ def released(snapshot: Snapshot, demand: Demand, headroom: float) -> tuple[Relea
 
 
 def enough(kinds: Sequence[Spare], short: float, least: float) -> tuple[str, ...]:
-    """The kinds of the task managers that make up for the CPU that is `short` (% of one core) up to `least`, one by one
-    the `cheapest`; as many as may be started where all do not suffice."""
+    """Return the kinds of the task managers that make up for the CPU that is `short` (% of one core) up to `least`, one
+    by one the `cheapest`; as many as may be started where all do not suffice."""
     found: list[str] = []
     while short > least and (one := cheapest(kinds, short)) is not None:
         found.append(one.kind)
@@ -157,7 +157,8 @@ def enough(kinds: Sequence[Spare], short: float, least: float) -> tuple[str, ...
 
 
 def cheapest(kinds: Sequence[Spare], short: float) -> Spare | None:
-    """The cheapest kind with the CPU that is `short` (% of one core), else that with the most; None without any."""
+    """Return the cheapest kind with the CPU that is `short` (% of one core), else that with the most; None without
+    any."""
     kinds = [spare for spare in kinds if spare.count > 0]
     if not kinds:
         return None

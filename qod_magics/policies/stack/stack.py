@@ -234,8 +234,8 @@ class Stack:
         return f"the last action settles for {left_s:.0f} s more" if left_s > 0 else ""
 
     def _chosen(self, view: View, known: StackState, busy: str) -> _Chosen:
-        """The first proposal that may be carried out, with the task managers that later stages start beside it; or the
-        last action taken back. With the notes of the stages."""
+        """Return the first proposal that may be carried out, with the task managers that later stages start beside it;
+        or the last action taken back. With the notes of the stages."""
         notes: dict[str, str] = {}
         trial = known.trial
         first = ""

@@ -79,11 +79,11 @@ class Demand:
         return dict(zip(column(snapshot.instances, "id"), self.instance, strict=True))
 
     def over(self, manager: int) -> float:
-        """CPU that its instances need beyond what it has; 0 where all fit."""
+        """Return the CPU that its instances need beyond what it has; 0 where all fit."""
         return max(self.needed[manager] - self.available[manager], 0.0)
 
     def room(self, manager: int) -> float:
-        """CPU left there at full accuracy; 0 where none is."""
+        """Return the CPU left there at full accuracy; 0 where none is."""
         return max(self.available[manager] - self.needed[manager], 0.0)
 
     @property

@@ -90,7 +90,7 @@ def _may_have_begun(action: Action, snapshot: Snapshot) -> bool:
 
 
 def in_use(snapshot: Snapshot) -> frozenset[str]:
-    """The task managers that instances may run on: all but those that stand by."""
+    """Return the task managers that instances may run on: all but those that stand by."""
     return frozenset(each.id for each in snapshot.task_managers if takes_instances(each))
 
 

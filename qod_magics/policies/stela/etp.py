@@ -116,7 +116,7 @@ class Advice:
 
 
 def one_more(snapshot: Snapshot, options: Options = DEFAULT, samples: Samples | None = None) -> tuple[Advice, ...]:
-    """The tasks that may have one more instance, the one that moves throughput most first; () if none may.
+    """Return the tasks that may have one more instance, the one that moves throughput most first; () if none may.
 
     Congested tasks in the order of their ETPs; where none of them may have more instances, the sources that may, in
     declared order. A task that sheds is congested once it keeps less than 1 / `congestion_rate` of its input: its

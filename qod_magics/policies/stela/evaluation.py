@@ -45,7 +45,8 @@ def settled_mean(throughput: Sequence[float]) -> float:
 
 
 def convergence_s(throughput: Sequence[float], window_s: float = WINDOW_S) -> float | None:
-    """Seconds from the start of an operation until its throughput has settled; None if it does not within the record.
+    """Return seconds from the start of an operation until its throughput has settled; None if it does not within the
+    record.
 
     It has at the end of the first window that closes a run of windows with a standard deviation of at most 5 % of the
     settled mean, in which the throughput rose above that mean twice and fell below it twice, in any order; or where the
@@ -68,7 +69,7 @@ def convergence_s(throughput: Sequence[float], window_s: float = WINDOW_S) -> fl
 
 
 def down_s(throughput: Sequence[float], window_s: float = WINDOW_S) -> float:
-    """Total length of the windows without any throughput, seconds."""
+    """Return the total length of the windows without any throughput, seconds."""
     return window_s * sum(1 for rate in throughput if not rate)
 
 
@@ -89,7 +90,7 @@ def _oscillates(run: Sequence[float], mean: float) -> bool:
 
 
 def chance_of_best(machines: int, best: int, remove: int) -> Fraction:
-    """The probability that machines removed at random include all of those that are best to remove.
+    """Return the probability that machines removed at random include all of those that are best to remove.
 
     Section 2.4.4 and R17: 4 of 8, two of which have the lowest ETP: 3/14.
 

@@ -124,7 +124,8 @@ def most_link_load() -> Elastic:
 
 
 def leaving(snapshot: Snapshot) -> tuple[str, ...] | int:
-    """The task managers that are to leave: their ids, or their number; 0 if none. Raises SnapshotError, one line.
+    """Return the task managers that are to leave: their ids, or their number; 0 if none. Raises SnapshotError, one
+    line.
 
     An id that is not there has left already.
     """
@@ -139,12 +140,13 @@ def leaving(snapshot: Snapshot) -> tuple[str, ...] | int:
 
 
 def machines(snapshot: Snapshot) -> tuple[str, ...]:
-    """The task managers that instances may be placed on, in the snapshot's order: all but those on standby."""
+    """Return the task managers that instances may be placed on, in the snapshot's order: all but those on standby."""
     return tuple(manager.id for manager in snapshot.task_managers if takes_instances(manager))
 
 
 def joined(snapshot: Snapshot, known: Collection[str]) -> tuple[str, ...]:
-    """The machines that are not known, host nothing and are not to leave: a scale-out is asked for (section 2.2.6)."""
+    """Return the machines that are not known, host nothing and are not to leave: a scale-out is asked for (section
+    2.2.6)."""
     wanted = leaving(snapshot)
     excluded = {instance.task_manager for instance in snapshot.instances}.union(known)
     if not isinstance(wanted, int):

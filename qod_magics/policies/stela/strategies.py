@@ -209,7 +209,7 @@ def re_deal(
 
 
 def link_loads(job: Job) -> Mapping[str, Rate]:
-    """Rows/s on the edges of one instance of each operator: all that the operator receives and sends, / k_o."""
+    """Return rows/s on the edges of one instance of each operator: all that the operator receives and sends, / k_o."""
     load: dict[str, Rate] = dict.fromkeys(job.graph.ops, Fraction(0))
     for (source, target), rate in job.emitted.items():
         load[source] += rate

@@ -105,7 +105,7 @@ class OutputBuffer:
         return lost
 
     def take_life(self) -> float | None:
-        """Mean life time of the buffers shipped since the last look, ns; None without any."""
+        """Return the mean life time of the buffers shipped since the last look, ns; None without any."""
         mean = self.life / self.ended if self.ended else None
         self.ended = self.life = 0
         return mean

@@ -194,7 +194,7 @@ class Results:
         return self.latency_sum / self.latency_count / MS if self.latency_count else None
 
     def counts(self) -> dict[str, int]:
-        """Actions that were carried out, by kind."""
+        """Return actions that were carried out, by kind."""
         found: dict[str, int] = {}
         for action in self.actions:
             if action.done:
@@ -222,7 +222,7 @@ def unbalanced(channels: Mapping[Channel, ChannelRun], tasks: Mapping[Task, Task
 
 
 def _by(values: Mapping[Any, float], name: Any) -> dict[str, float]:
-    """Means by name."""
+    """Return the means by name."""
     groups: dict[str, list[float]] = {}
     for key, value in values.items():
         groups.setdefault(name(key), []).append(value)

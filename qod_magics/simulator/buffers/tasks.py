@@ -60,7 +60,7 @@ class ChannelMeter:
                 mailbox.latencies.append(sample)
 
     def take(self) -> tuple[float, float] | None:
-        """Mean latency of the interval and its part before shipping, ms; None without an item."""
+        """Return the mean latency of the interval and its part before shipping, ms; None without an item."""
         if not self.count:
             return None
         found = self.latency / self.count / MS, self.buffered / self.count / MS
@@ -111,7 +111,7 @@ class TaskMeter:
             self.sampled.clear()
 
     def take(self) -> float | None:
-        """Mean latency of the interval, ms; None if no item left."""
+        """Return the mean latency of the interval, ms; None if no item left."""
         if not self.count:
             return None
         found = self.latency / self.count / MS
@@ -119,7 +119,7 @@ class TaskMeter:
         return found
 
     def take_busy(self, now: int) -> int:
-        """Time at work since the last look, ns; work that goes on counts for the next one from now on."""
+        """Return the time at work since the last look, ns; work that goes on counts for the next one from now on."""
         left = max(self._ends - now, 0)
         found = self._busy - left
         self._busy = left

@@ -237,18 +237,18 @@ class Dataflow:
 
 
 def _window(stage: Stage) -> tuple[int, int, int]:
-    """Slide, length and origin of its windows, ns."""
+    """Return the slide, length and origin of its windows, ns."""
     slide, origin = round(stage.slide_ms * MS), round(stage.origin_ms * MS)
     return slide, round(stage.length_ms * MS) or slide, origin
 
 
 def _first_end(info: OperatorInfo) -> int:
-    """End of the first window."""
+    """Return the end of the first window."""
     return info.origin if info.length % info.slide else info.origin + info.slide
 
 
 def _reached(routes: Sequence[Route]) -> tuple[int, ...]:
-    """The operators that a sender may reach, each once, in order."""
+    """Return the operators that a sender may reach, each once, in order."""
     found: dict[int, None] = {}
     for targets, exchange, number in routes:
         found |= dict.fromkeys((targets[number % len(targets)],) if exchange == "one" else targets)
@@ -308,7 +308,7 @@ class Router:
                 )
 
     def _chosen(self, exchange: str, number: int, key: int, route: tuple[int, int, int]) -> int:
-        """The number of the operator that gets all rows, modulo their count."""
+        """Return the number of the operator that gets all rows, modulo their count."""
         if exchange == "turns":
             number = self._turns.get(route, number)
             self._turns[route] = number + 1

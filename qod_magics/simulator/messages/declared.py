@@ -88,7 +88,7 @@ def _source(topic: str) -> str:
 
 
 def _parts(specs: tuple[TaskSpec, ...]) -> list[list[TaskSpec]]:
-    """Tasks that share a topic or stream, directly or through others; in order."""
+    """Return tasks that share a topic or stream, directly or through others; in order."""
     parts: list[tuple[set[str], list[TaskSpec]]] = []
     for spec in specs:
         names = {spec.id, *spec.upstream, *(_source(topic.topic) for topic in spec.topics.values())}

@@ -40,7 +40,7 @@ class _Slowest:
         self._heap = [(origin, channel) for channel in sorted(channels)]  # current ones, and older
 
     def advance(self, channel: int, progress: int) -> int:
-        """The progress that all channels have reached, now that this one has reached `progress`."""
+        """Return the progress that all channels have reached, now that this one has reached `progress`."""
         known, heap = self._progress, self._heap
         if progress > known[channel]:
             known[channel] = progress

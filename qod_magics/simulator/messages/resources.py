@@ -26,7 +26,7 @@ class Links:
         self._free: dict[tuple[int, int], int] = {}  #: when the link has sent all so far
 
     def delay(self, now: int, one: int, other: int, size: int) -> int:
-        """Ns until a message of this many bytes, sent now, has arrived whole."""
+        """Return the ns until a message of this many bytes, sent now, has arrived whole."""
         if one == other:
             return 0
         link = (one, other)
@@ -72,11 +72,11 @@ class Store:
         self._caches: list[OrderedDict[Any, None]] = [OrderedDict() for _ in range(workers)]
 
     def read(self, worker: int, objects: tuple[Any, ...]) -> int:
-        """Ns that a worker waits for these objects, one after another."""
+        """Return the ns that a worker waits for these objects, one after another."""
         return sum(self.fetch(worker, each) for each in objects) if objects else 0
 
     def fetch(self, worker: int, name: Any) -> int:
-        """Ns that a worker waits for an object: 0 if it is in its cache."""
+        """Return the ns that a worker waits for an object: 0 if it is in its cache."""
         self.reads += 1
         cache = self._caches[worker]
         if name in cache:

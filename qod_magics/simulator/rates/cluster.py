@@ -88,7 +88,8 @@ class SimulatedCluster:
         self._instances.place = placer
 
     def input_rates(self, over_s: float) -> Mapping[str, float]:
-        """Input rate of each source since the last `advance` that ended at least `over_s` seconds ago, rows/s."""
+        """Return the input rate of each source since the last `advance` that ended at least `over_s` seconds ago,
+        rows/s."""
         then, before = next(
             (seen for seen in reversed(self._seen) if seen[0] <= self.now - over_s + 1e-9), self._seen[0]
         )

@@ -153,8 +153,8 @@ class Cohorts:
     # -- what is known of them -----------------------------------------------------------------------------------------
 
     def percentiles(self, now: float) -> tuple[Array, Array]:
-        """Median and 95th percentile of the latencies of each query, s, over the rows in its results of the last
-        window; those of an earlier one if there are none, NaN if there never were."""
+        """Return the median and 95th percentile of the latencies of each query, s, over the rows in its results of the
+        last window; those of an earlier one if there are none, NaN if there never were."""
         while self._results and self._results[0].at <= now - self._window_s + 1e-9:
             self._results.popleft()
         if self._results:
@@ -169,7 +169,7 @@ class Cohorts:
         return self.p50, self.p95
 
     def oldest(self, now: float, wiring: Wiring) -> Array:
-        """Age of the oldest row that is not in a result yet, s, by query; 0: none waits."""
+        """Return the age of the oldest row that is not in a result yet, s, by query; 0: none waits."""
         a, b = self.first, self.end
         never = np.inf
         since = np.append(self.at[a:b], never)  # -1: none
@@ -238,7 +238,7 @@ class Cohorts:
 
 
 def _by(group: Array, rows: Array, count: int) -> Array:
-    """Sums of rows (by place and cohort) by group of the places."""
+    """Return sums of rows (by place and cohort) by group of the places."""
     found = np.empty((count, rows.shape[1]), order="F")
     for k in range(rows.shape[1]):
         found[:, k] = np.bincount(group, rows[:, k], count)

@@ -242,7 +242,7 @@ def joined(first: SimulatedTask, second: SimulatedTask) -> SimulatedTask:
 
 
 def ordered(tasks: tuple[SimulatedTask, ...], topics: list[str]) -> tuple[SimulatedTask, ...]:
-    """Tasks in topological order. Raises ScenarioError for a cycle, or a name that does not exist."""
+    """Return tasks in topological order. Raises ScenarioError for a cycle, or a name that does not exist."""
     by_id = {task.id: task for task in tasks}
     readers = {name for task in tasks for name in task.upstream}
     for task in tasks:

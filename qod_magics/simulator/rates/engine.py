@@ -209,7 +209,7 @@ class Engine:
             self.pool = young
 
     def _divided(self, pool: Array, readable: Array) -> Array:
-        """Rows for each channel, of those readable on its edge (`pool` by channel, `readable` by edge)."""
+        """Return rows for each channel, of those readable on its edge (`pool` by channel, `readable` by edge)."""
         edge = self.wiring.channel_edge
         rows = np.floor(pool * self.wiring.channel_share + 1e-9).astype(np.int64)
         left = readable - self.wiring.by_edge(rows)
@@ -223,7 +223,7 @@ class Engine:
         return rows
 
     def _young(self) -> Array:
-        """Rows on each topic that arrived too recently to be readable."""
+        """Return rows on each topic that arrived too recently to be readable."""
         self._came_before.appendleft(self.came.copy())
         came, steps = np.array(self._came_before, float), self._late_steps.astype(int)
         each, part = np.arange(came.shape[1]), self._late_steps - steps
@@ -285,7 +285,7 @@ class Engine:
         return used
 
     def _costs(self) -> tuple[Array, Array]:
-        """CPU seconds per row read, and per row kept, by channel: higher while an instance warms up."""
+        """Return the CPU seconds per row read, and per row kept, by channel: higher while an instance warms up."""
         wiring = self.wiring
         warm_up_s = max(self.moves.warm_up_s, 1e-9)
         all_warm = self.now - self._last_start >= WARM * warm_up_s
@@ -306,7 +306,7 @@ class Engine:
         return read_s, work_s
 
     def _batches(self, active: Array, read_s: Array, work_s: Array) -> Array:
-        """Rows that each channel may read now: in real-time mode all, else the rest of its micro-batch."""
+        """Return rows that each channel may read now: in real-time mode all, else the rest of its micro-batch."""
         wiring = self.wiring
         micro = wiring.micro
         waiting = self.queues.waiting
@@ -328,7 +328,7 @@ class Engine:
         return np.where(is_micro[wiring.channel_instance], self._batch, every)
 
     def batches_over(self) -> Array:
-        """Instances whose micro-batch has just ended."""
+        """Return instances whose micro-batch has just ended."""
         micro = self.wiring.micro
         if not micro.size:
             return micro
@@ -376,7 +376,7 @@ class Engine:
         self.came += total
 
     def _others(self) -> Array:
-        """CPU seconds that each task manager uses outside its tasks in this step."""
+        """Return the CPU seconds that each task manager uses outside its tasks in this step."""
         count = len(self.machines)
         busy = np.where(self.running, self.wiring.overhead, 0.0)
         overhead = np.bincount(self._host, busy, count)
@@ -412,7 +412,7 @@ class Engine:
 
 
 def unbalanced(engine: Engine) -> list[str]:
-    """Violations of row conservation, by channel and edge: always empty."""
+    """Return violations of row conservation, by channel and edge: always empty."""
     wrong = []
     for c in np.flatnonzero(engine.arrived != engine.read + engine.queues.waiting):
         wrong.append(f"channel {c}: arrived {engine.arrived[c]}, read {engine.read[c]}")
@@ -428,7 +428,7 @@ def unbalanced(engine: Engine) -> list[str]:
 
 
 def _uneven(rows: Array, there: Array, place: str) -> list[str]:
-    """Places where the rows of all cohorts are not those that are there."""
+    """Return places where the rows of all cohorts are not those that are there."""
     found = rows.sum(axis=1)
     wrong = np.abs(found - there) > 1e-6 * np.maximum(there, 1)
     return [f"{place} {p}: {there[p]} rows, by cohort {found[p]}" for p in wrong.nonzero()[0].tolist()]

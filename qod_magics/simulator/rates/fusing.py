@@ -158,7 +158,7 @@ class Fusing:
         return None
 
     def _last(self, task: int) -> int:
-        """The last task of those that one is fused with."""
+        """Return the last task of those that one is fused with."""
         for e in self.fused:
             if int(self._plain.edge_source[e]) == task:
                 return self._last(int(self._plain.edge_target[e]))
@@ -178,7 +178,7 @@ class Fusing:
         return self._plain.tasks[task].id
 
     def _there(self, task: int) -> list[int]:
-        """The instances that a task runs with."""
+        """Return the instances that a task runs with."""
         return self._instances.of(task)[: int(self._instances.parallelism[task])]
 
     # -- how it is done ------------------------------------------------------------------------------------------------

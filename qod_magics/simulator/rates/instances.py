@@ -76,12 +76,12 @@ class Instances:
         return instance
 
     def of(self, task: int) -> list[int]:
-        """The instances that a task can have, of which it runs with the first `parallelism`."""
+        """Return the instances that a task can have, of which it runs with the first `parallelism`."""
         first = int(self._engine.wiring.first_instance[task])
         return list(range(first, first + self._engine.wiring.tasks[task].partitions))
 
     def on(self, machine: int) -> list[int]:
-        """The instances that are, or were last, on a task manager."""
+        """Return the instances that are, or were last, on a task manager."""
         found: list[int] = np.flatnonzero(self._engine.where == machine).tolist()
         return found
 

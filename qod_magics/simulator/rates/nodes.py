@@ -47,7 +47,7 @@ class Nodes:
         return self._number[id]
 
     def up(self, id: str) -> int:
-        """The position of a task manager that is up. Raises TaskManagerError."""
+        """Return the position of a task manager that is up. Raises TaskManagerError."""
         there = [machine.id for machine, up in zip(self._machines, self._engine.up, strict=True) if up]
         if id not in there:
             raise TaskManagerError(f"There is no task manager {id!r}.{nearest(id, there)}")

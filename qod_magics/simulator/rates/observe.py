@@ -214,7 +214,7 @@ class Observer:
         )
 
     def _managers(self, where: Array) -> tuple[str, ...]:
-        """Names of the task managers of instances; the same object while none moves."""
+        """Return names of the task managers of instances; the same object while none moves."""
         if self._where is None or not np.array_equal(self._where, where):
             machines = self._engine.machines
             self._where, self._names = where, tuple([machines[w].id for w in where.tolist()])
@@ -242,7 +242,8 @@ class Observer:
         return tuple([{**self._task_extra[t], **found[t]} if t in found else self._task_extra[t] for t in there])
 
     def _manager_cpu(self, cpu: Array, looked: bool) -> Array:
-        """CPU of each task manager, % of one core: what its tasks report, and the mean of the rest, as live."""
+        """Return the CPU of each task manager, % of one core: what its tasks report, and the mean of the rest, as
+        live."""
         engine = self._engine
         mine = np.where(self._reports.seen, cpu, 0.0)
         tasks = np.bincount(np.maximum(engine.where, 0), mine, len(engine.machines))
@@ -285,8 +286,8 @@ class Observer:
         return in_rate, out_rate, cpu, quality.of, fresh
 
     def _telling(self, seconds: Array, width: Array) -> Array:
-        """Instances whose last report is representative of the present input: not one from before that arrived, nor
-        one without rows while the output of upstream tasks is unknown."""
+        """Return instances whose last report is representative of the present input: not one from before that arrived,
+        nor one without rows while the output of upstream tasks is unknown."""
         wiring, reports = self._engine.wiring, self._reports
         start, end = reports.window_from, reports.window_to
         comes = np.bincount(wiring.edge_target, self._rates, len(wiring.tasks))[wiring.instance_task]

@@ -50,7 +50,7 @@ class Arrivals:
         return f"arrivals on {len(self._of)} topics until {self._end_s:g} s"
 
     def step(self, number: int) -> Array:
-        """Rows by topic in step `number` (0 is the first); call in order."""
+        """Return rows by topic in step `number` (0 is the first); call in order."""
         if not self._first <= number < self._first + len(self._table):
             self._first = number
             times = np.minimum(np.arange(number, number + AHEAD + 1) * self._step_s, self._end_s)
@@ -159,7 +159,8 @@ class Queues:
         self.depth[queue] += 1
 
     def work(self, accept: Array, read_s: Array, work_s: Array) -> Array:
-        """Seconds that reading all of each queue takes: `read_s` for a row, `work_s` on top for a row that passes."""
+        """Return seconds that reading all of each queue takes: `read_s` for a row, `work_s` on top for a row that
+        passes."""
         first = np.minimum(accept / np.maximum(self.kept[:, 0], SAME), 1.0)
         seconds: Array = self.rows[:, 0] * (read_s + work_s * first)
         for k in range(1, int(self.depth.max(initial=0))):

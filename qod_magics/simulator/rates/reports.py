@@ -112,7 +112,7 @@ class Reports:
             self.seen[report.parts.instances] = self.ever[report.parts.instances] = True
 
     def _due(self, now: float) -> Array:
-        """Instances in real-time mode that report now."""
+        """Return instances in real-time mode that report now."""
         if self._soonest > now + 1e-9:
             return NOBODY
         due = (self.next_at <= now + 1e-9) & self._engine.running
@@ -181,7 +181,7 @@ class Timed:
         return [{waiting_name: waiting, busy_name: share} for waiting, share in rows]
 
     def latency_s(self, active: Array) -> dict[str, float]:
-        """95th percentile by query, of the `active` tasks, where there is one."""
+        """Return the 95th percentile by query, of the `active` tasks, where there is one."""
         known = active[self.queries] & ~np.isnan(self.p95)
         names = [self.wiring.tasks[t].id for t in self.queries[known].tolist()]
         return dict(zip(names, np.round(self.p95[known], 3).tolist(), strict=True))

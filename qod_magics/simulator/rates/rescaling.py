@@ -113,7 +113,8 @@ class Rescaling:
                 engine.where[i] = NOWHERE  # it waits until a task manager joins
 
     def _homes(self, mine: list[int], rescale: _Rescale) -> Mapping[int, int]:
-        """Task managers of the instances: those that stay, stay where they are; `to` and the policy place the rest."""
+        """Return task managers of the instances: those that stay, stay where they are; `to` and the policy place the
+        rest."""
         engine = self._engine
         homes = {i: int(engine.where[i]) for i in mine[: min(rescale.before, rescale.after)]}
         homes |= dict(zip(mine[rescale.before : rescale.after], rescale.to, strict=False))

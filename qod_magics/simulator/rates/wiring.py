@@ -185,13 +185,13 @@ class Wiring:
         return np.arange(int(self.first_channel[instance]), end)
 
     def by_instance(self, channels: Array) -> Array:
-        """Sums of the channels' values by instance."""
+        """Return sums of the channels' values by instance."""
         if self.pairs or self.scales:  # faster; more than two would be summed in another order
             return np.bincount(self.channel_instance, channels, len(self.instances))
         return np.add.reduceat(channels, self.first_channel)
 
     def by_edge(self, channels: Array) -> Array:
-        """Sums of whole numbers by edge."""
+        """Return sums of whole numbers by edge."""
         return np.bincount(self.channel_edge, channels, len(self.edges)).astype(np.int64)
 
 
@@ -243,7 +243,7 @@ class Parts:
 
     @classmethod
     def of(cls, instances: Array, wiring: Wiring) -> Parts:
-        """These instances with their channels and outlets."""
+        """Return the positions of these instances, and of their channels and outlets."""
         if len(instances) == 1:
             outlets = np.flatnonzero(wiring.outlet_instance == instances[0])
             return cls(instances, wiring.channels_of(int(instances[0])), outlets)

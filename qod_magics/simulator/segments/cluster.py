@@ -116,7 +116,7 @@ class SegmentCluster:
                 self._decide()
 
     def _ends(self) -> Generator[Event, None, None]:
-        """Slices end, and a while later they take the place of the oldest."""
+        """End slices, which take the place of the oldest a while later."""
         slice_, handoff = self.scenario.slice or 0, self.scenario.handoff
         while (self._ended + 1 - self.scenario.kept) * slice_ + handoff < self.scenario.duration:
             yield self.env.timeout(slice_ - (handoff if self._ended > self.scenario.kept else 0))
@@ -151,7 +151,8 @@ class SegmentCluster:
         targets.nodes[position].ask(pair)
 
     def _found(self, segment: str) -> _Targets | None:
-        """Shares by the routing table; of copies that are not there yet, evenly by those that are to be dropped."""
+        """Return shares by the routing table; of copies that are not there yet, evenly by those that are to be
+        dropped."""
         holders = self._copies[segment]
         if not holders:
             return None

@@ -41,7 +41,7 @@ class Results:
 
     @classmethod
     def of(cls, cluster: SegmentCluster) -> Results:
-        """The figures of a run that is over."""
+        """Return the figures of a run that is over."""
         books, memory, latencies = cluster.books, cluster.memory, sorted(cluster.latencies)
         memory.stop(max(int(cluster.env.now), cluster.scenario.duration))
         length, end = max(memory.length, 1), max(cluster.makespan, 1)

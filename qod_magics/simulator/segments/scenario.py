@@ -204,7 +204,7 @@ class Slices:
         return f"slice{number:04d}"
 
     def newest(self, at: int) -> int:
-        """The newest slice that queries may ask for."""
+        """Return the newest slice that queries may ask for."""
         given = self.scenario
         if given.slice is None or at < given.handoff:
             return given.kept - 1

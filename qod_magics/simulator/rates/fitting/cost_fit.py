@@ -69,7 +69,7 @@ def fit_line(columns: Sequence[Array], y: Array) -> Line:
 
 
 def _independent(columns: Sequence[Array]) -> list[int]:
-    """The columns that are not collinear with those before them."""
+    """Return the columns that are not collinear with those before them."""
     used: list[int] = []
     for k, column in enumerate(columns):
         norm = float(np.linalg.norm(column))
@@ -85,7 +85,7 @@ def _independent(columns: Sequence[Array]) -> list[int]:
 
 
 def _nonnegative(x: Array, y: Array, weights: Array) -> Array:
-    """Weighted least squares over the subset of columns that is best with no negative coefficient."""
+    """Return the weighted least-squares fit over the subset of columns that is best with no negative coefficient."""
     root = np.sqrt(weights)
     a, b = x * root[:, None], y * root
     best, least = np.zeros(x.shape[1]), float(b @ b)
@@ -102,7 +102,7 @@ def _nonnegative(x: Array, y: Array, weights: Array) -> Array:
 
 
 def _spread(residual: Array) -> float:
-    """Robust standard deviation, from the median absolute residual."""
+    """Return the robust standard deviation, from the median absolute residual."""
     return float(np.median(np.abs(residual)) / _MAD) if len(residual) else 0.0
 
 
@@ -135,11 +135,11 @@ class Costs:
         return replace(self, fixed=self.fixed / factor, read_us=self.read_us / factor, work_us=self.work_us / factor)
 
     def cpu_s(self, reading: RecordedReading) -> float:
-        """CPU seconds that these costs predict for a report."""
+        """Return the CPU seconds that these costs predict for a report."""
         return self.fixed * reading.length_s + self.rows_s(reading)
 
     def rows_s(self, reading: RecordedReading) -> float:
-        """The part of `cpu_s` that is for rows."""
+        """Return the part of `cpu_s` that is for rows."""
         return (reading.read * self.read_us + reading.kept * self.work_us) * 1e-6 * reading.length_s
 
 
@@ -217,7 +217,7 @@ def all_costs(readings: Sequence[RecordedReading]) -> tuple[dict[str, Costs], di
 
 
 def _relative_cost(readings: Sequence[RecordedReading], costs: Costs) -> float | None:
-    """Median ratio of measured to predicted CPU of these reports; None if there are too few."""
+    """Return the median ratio of measured to predicted CPU of these reports; None if there are too few."""
     ratios = [
         reading.cpu * reading.length_s / 100.0 / costs.cpu_s(reading)
         for reading in readings
@@ -257,7 +257,7 @@ def starts(
 
 
 def _decay(reading: RecordedReading, constant_s: float) -> float:
-    """Mean of exp(-age / constant) over the window of a report."""
+    """Return the mean of exp(-age / constant) over the window of a report."""
     begin, end = reading.since_s - reading.started_s, reading.at_s - reading.started_s
     return float((np.exp(-begin / constant_s) - np.exp(-end / constant_s)) * constant_s / (end - begin))
 
@@ -271,7 +271,8 @@ def begun(readings: Sequence[RecordedReading]) -> list[tuple[float, str]]:
 def start_overhead(
     points: Mapping[str, Sequence[tuple[float, float]]], begun_at: Sequence[tuple[float, str]], last_s: float
 ) -> tuple[dict[str, list[tuple[float, float]]], float, int]:
-    """CPU seconds of a start on its task manager outside the instance: the excess over the level before and after.
+    """Return the CPU seconds of a start on its task manager outside the instance: the excess over the level before and
+    after.
 
     `points` are (second, cores of others) by task manager. Returns the points without that excess, the CPU seconds per
     start, and the number of starts measured. The beginning of a recording counts as starting if a start is within

@@ -21,7 +21,7 @@ _JUMP = 2
 
 
 def rate_curve(ends: Sequence[float], means: Sequence[float]) -> PiecewiseLinear:
-    """The rate whose means over the cycles that end at these seconds are `means`, rows/s.
+    """Return the rate whose means over the cycles that end at these seconds are `means`, rows/s.
 
     Levels are constant, and between two of them lies a jump that preserves the number of rows, or a ramp.
     """
@@ -82,7 +82,7 @@ def _levels(means: Sequence[float]) -> list[tuple[int, int]]:
 
 
 def _tidy(points: Sequence[Point]) -> list[Point]:
-    """Points in order, without negative rates or repeated points, and at most two at a second."""
+    """Return points in order, without negative rates or repeated points, and at most two at a second."""
     kept: list[Point] = []
     for second, rate in points:
         point = (round(max(second, kept[-1][0] if kept else 0.0), 3), max(rate, 0.0))
