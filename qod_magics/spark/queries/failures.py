@@ -23,6 +23,11 @@ _OF_VALUES = re.compile(
     r"INVALID_PARAMETER_VALUE|MALFORMED_\w+|NULL_MAP_KEY|DUPLICATED_MAP_KEY|USER_RAISED_EXCEPTION|INVALID_UTF8_STRING|"
     r"FAILED_EXECUTE_UDF|ASSERT_TRUE\w*)[\].]"
 )
+#: Errors of functions in Python, and those of them that may pass: such a function may ask another server.
+_IN_PYTHON = re.compile(r"\[PYTHON_EXCEPTION\]|PythonException|Python worker")
+_MAY_PASS = re.compile(
+    r"timeout|timed out|connect|network|socket|HTTP|URL|OSError|IOError|BrokenPipe|EOFError|unavail", re.IGNORECASE
+)
 _TOO_LARGE = re.compile(r"RecordTooLargeException|larger than the max message size|MESSAGE_TOO_LARGE")
 _LIMIT = re.compile(r"which is larger than (\d+)")
 #: Kafka's default limit of a record, bytes; where a broker does not say its own.
@@ -49,7 +54,8 @@ def is_certain(why: str, before: str) -> bool:
     """
     if FAILS in why or TOO_LARGE in why or _TOO_LARGE.search(why):
         return True
-    return bool(_OF_VALUES.search(why)) and _same(why) == _same(before)
+    in_python = bool(_IN_PYTHON.search(why)) and not _MAY_PASS.search(why)
+    return (in_python or bool(_OF_VALUES.search(why))) and _same(why) == _same(before)
 
 
 def explained(why: str, instance: Instance) -> str:

@@ -41,8 +41,28 @@ def test_a_value_that_fails_twice_in_the_same_way_fails_again() -> None:
     assert not is_certain(CAST.format(3, 7), LOST)
 
 
-def test_what_may_pass_is_tried_again() -> None:
-    assert not is_certain(LOST, LOST)
+PYTHON = "(STREAM_FAILED) [PYTHON_EXCEPTION] An exception was thrown from the Python worker: {}"
+
+
+@pytest.mark.parametrize("error", ["ZeroDivisionError: division by zero", "KeyError: 'zone'"])
+def test_a_function_in_python_that_fails_twice_in_the_same_way_fails_again(error: str) -> None:
+    why = PYTHON.format(error)
+    assert not is_certain(why, "")
+    assert is_certain(why, why)
+    assert not is_certain(why, PYTHON.format("ValueError: another"))
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        LOST,
+        PYTHON.format("ConnectionResetError: [Errno 104]"),
+        PYTHON.format("requests.exceptions.ReadTimeout: slow"),
+        PYTHON.format("urllib.error.HTTPError: HTTP Error 503"),
+    ],
+)
+def test_what_may_pass_is_tried_again(why: str) -> None:
+    assert not is_certain(why, why)
 
 
 def test_how_often_rows_may_have_been_written_is_said() -> None:

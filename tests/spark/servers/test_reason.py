@@ -31,6 +31,22 @@ def test_details_elsewhere_are_just_text() -> None:
     assert reason(RuntimeError('no such column\n\tdetails = "of the plan"')) == "no such column"
 
 
+def test_an_error_of_a_function_in_python_is_told_without_its_traceback() -> None:
+    text = """[STREAM_FAILED] An exception was thrown from the Python worker: Traceback (most recent call last):
+  File "<recipe>", line 1, in <lambda>
+    return 1 // k
+           ~~^^~~
+
+ZeroDivisionError: integer division or modulo by zero
+ SQLSTATE: 38000
+=== Streaming Query ===
+"""
+    assert reason(RuntimeError(text)) == (
+        "[STREAM_FAILED] An exception was thrown from the Python worker: ZeroDivisionError: integer division or "
+        "modulo by zero"
+    )
+
+
 def test_the_stack_of_the_jvm_is_left_out() -> None:
     assert reason(RuntimeError("JVM stacktrace:\n\n  [BAD] it broke\n\tat org.apache")) == "[BAD] it broke"
 
