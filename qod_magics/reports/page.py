@@ -242,6 +242,10 @@ def _books(run: Records) -> str:
         "read. Among those processed are values that are not JSON of their schema (malformed), records without a value "
         "(tombstones), and rows with a time outside of the years 1 to 9999 (implausible)."
     )
+    late = next((record.measured.late for record in reversed(run) if record.measured.late), {})
+    if late:
+        told = ", ".join(f"{rows:,} of {task}" for task, rows in late.items())
+        text += f" Behind a watermark came at least {told}: these rows are in no result."
     numbers = ["arrived", "processed", "dropped", "waiting", "unreported"]
     shown = books.assign(balance=books["arrived"] - books[numbers[1:]].sum(axis=1))
     misfits = [kind for kind in MISFITS if kind == "malformed" or shown[kind].any()]

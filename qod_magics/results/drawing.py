@@ -206,7 +206,9 @@ def facts(result: Result, layout: Layout, drawing: Drawing) -> list[str]:
         notes.append(
             "each update of a group is a row of its own here: its plan does not tell by which columns it groups"
         )
-    return [str(result.accuracy), *([effects] if effects else []), *([f"shown: {'; '.join(notes)}"] if notes else [])]
+    lacks = [f"incomplete: {each}" for each in result.incomplete]
+    shown = [f"shown: {'; '.join(notes)}"] if notes else []
+    return [str(result.accuracy), *([effects] if effects else []), *lacks, *shown]
 
 
 def text_of(result: Result, wish: Wish) -> str:

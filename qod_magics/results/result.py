@@ -43,6 +43,7 @@ class Result:
     missing: str | None = None  #: what shedding does to whole rows, in words
     unread: int = 0  #: rows of the topic that were not read, or forgotten for others
     whole: bool = False  #: whether the rows are all of the newest batch, in the order of the query
+    incomplete: tuple[str, ...] = ()  #: what it lacks though no shedder dropped it, a sentence each
     state: str = ""  #: why no rows are written for the moment, in words; not saved
 
     def effects_of_shedding(self, columns: Sequence[str]) -> str | None:
@@ -67,6 +68,7 @@ def to_json(result: Result, rows: Sequence[Row]) -> list[dict[str, Any]]:
         "missing": result.missing,
         "unread": result.unread,
         "whole": result.whole,
+        "incomplete": list(result.incomplete),
     }
     return [head, *map(dict, rows)]
 
@@ -85,6 +87,7 @@ def from_json(lines: Sequence[Mapping[str, Any]]) -> Result:
         head["missing"],
         int(head["unread"]),
         bool(head.get("whole", False)),
+        tuple(map(str, head.get("incomplete", ()))),
     )
 
 

@@ -95,8 +95,6 @@ class QueryResults:
             if accuracy.minimum == 1.0 and (accuracy.measured is None or accuracy.measured >= FULL_ACCURACY):
                 labels = None  # no row is dropped
             idle = idle_text(instances_with(self._session, self.name))
-            state = [f"{self.name} is {idle}"] if idle else []
-            state += self._session.runtime.incomplete.texts(self.name)
             return Result(
                 self.name,
                 self._columns,
@@ -108,7 +106,8 @@ class QueryResults:
                 None if labels is None else labels.missing,
                 self._unread,
                 source.whole,
-                "; ".join(state),
+                tuple(self._session.runtime.incomplete.texts(self.name)),
+                f"{self.name} is {idle}" if idle else "",
             )
 
     def leave(self) -> None:

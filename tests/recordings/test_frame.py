@@ -8,6 +8,7 @@ from datetime import datetime
 
 import pytest
 
+from qod_magics.controller.record_json import record_from_json, record_to_json
 from qod_magics.recordings.frame import OTHER, STATES, frame
 from qod_widgets import live_charts
 from tests.recordings.taxi_drives import records, taxi_drives
@@ -75,6 +76,18 @@ def test_rows_that_could_not_be_parsed_are_counted_by_task():
     counts = {"arrived": 9, "processed": 9, "dropped": 0, "waiting": 0, "malformed": 4}
     line["measured"]["counts"] = {"TDSrc1": counts}
     assert {each["id"]: each["malformed"] for each in shown(line)["tasks"] if each["malformed"]} == {"TDSrc1": 4}
+
+
+def test_rows_that_are_in_no_result_are_counted_by_kind_and_recorded():
+    line = deepcopy(LINES[-1])
+    counts = {"arrived": 9, "processed": 9, "dropped": 0, "waiting": 0, "tombstones": 3, "implausible": 2}
+    line["measured"] |= {"counts": {"TDSrc1": counts}, "late": {"TDSnk1": 50}}
+    source, query = task(line, "TDSrc1"), task(line, "TDSnk1")
+    assert (source["malformed"], source["tombstones"], source["implausible"], source["late"]) == (0, 3, 2, 0)
+    assert (query["tombstones"], query["late"]) == (0, 50)
+    measured = record_to_json(record_from_json(line))["measured"]
+    assert measured["late"] == {"TDSnk1": 50}
+    assert measured["counts"]["TDSrc1"] == {**counts, "unreported": 0}
 
 
 def test_instances_and_their_limit_and_the_streams_within_are_told_by_task():

@@ -70,6 +70,18 @@ def test_latencies_are_told_where_they_are_known() -> None:
     assert [tag for tag, _ in without.tags].count("svg") == 6, "there is still a target"
 
 
+def test_rows_behind_a_watermark_are_told() -> None:
+    lines = taxi_drives()[:20]
+    assert "watermark" not in report(records(lines), None, [])
+    for line in lines[10:]:
+        line["measured"]["late"] = {"TDSnk1": 1234}
+        line["measured"]["counts"]["TDSrc1"]["tombstones"] = 77
+    words = Page(report(records(lines), None, [])).words
+    assert any("1,234 of TDSnk1" in each for each in words)
+    assert {"tombstones", "77"} <= set(words)
+    assert "implausible" not in words
+
+
 def test_the_page_needs_nothing_else() -> None:
     text = full()
     tags = {tag for tag, _ in Page(text).tags}

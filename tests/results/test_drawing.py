@@ -196,6 +196,7 @@ def test_facts_are_of_the_column_on_show() -> None:
 def test_what_was_not_read_is_said() -> None:
     found = replace(result(PER_ZONE, KEYS, ROWS), unread=1234)
     assert page(found)["facts"][-1] == "shown: 1,234 older rows are not read"
+    assert page(replace(found, incomplete=("late", "anew")))["facts"][-3:-1] == ["incomplete: late", "incomplete: anew"]
     single = replace(result((NAME, ZONE), None, [{"name": "a", "zone": 1}]), unread=1234)
     assert page(single)["facts"][-1] == "shown: the newest 1 of 1,235 rows"
 

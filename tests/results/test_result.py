@@ -90,7 +90,7 @@ def test_columns_that_are_drawn_have_their_labels() -> None:
 def test_it_comes_back_from_json_as_it_was() -> None:
     rows = [per_zone(0, 1, 5.0), per_zone(1, 2, 7.0, None)]
     for keys in (("w", "zone"), None):
-        found = replace(result(PER_ZONE, keys, rows, labels=LABELS, missing="groups"), unread=3)
+        found = replace(result(PER_ZONE, keys, rows, labels=LABELS, missing="groups"), unread=3, incomplete=("late",))
         again = from_json([json.loads(json.dumps(line)) for line in to_json(found, rows)])
         assert list(again.rows.values()) == rows
         assert replace(again, rows=found.rows) == found
@@ -112,3 +112,10 @@ def test_of_a_whole_result_the_rows_of_the_newest_batch_stay_in_their_order() ->
     unkeyed = NewestBatch(None)
     unkeyed.add([("10 a", 1, {"n": 1}), ("10 a", 1, {"n": 1})])
     assert len(unkeyed.rows) == 2
+
+
+def test_a_file_from_before_results_could_be_incomplete_is_read() -> None:
+    rows = [per_zone(0, 1, 5.0)]
+    head, *lines = to_json(result(PER_ZONE, None, rows), rows)
+    del head["incomplete"]
+    assert from_json([head, *lines]).incomplete == ()

@@ -92,7 +92,8 @@ class Cluster:
         lag = {"Src": 1234, "Src>Snk": 50, "Src>Idle": 7}
         p95 = {name: fields["latency_p95_s"] for name, fields in self.latencies.items()}
         accuracy, dropped = {"Snk": 0.8125, "Src": 1.0}, {"Src": 4321, "Src>Snk": 10}
-        return Observation(snapshot, Measured(lag, {}, accuracy, dropped, latency_s=p95))
+        late = dict(self.incomplete.late)
+        return Observation(snapshot, Measured(lag, {}, accuracy, dropped, latency_s=p95, late=late))
 
     def apply(self, plan: Plan, dials: Dials) -> None:
         self.applied.append(plan)
@@ -174,6 +175,20 @@ def test_latencies_are_shown_against_the_target(made: Made) -> None:
         "before the next cycle"
     )
     assert stream_text(made, "Snk").endswith("95 % of its rows within 1.25 s (target 2.00 s)")
+
+
+def test_rows_behind_a_watermark_and_lost_state_are_told(made: Made) -> None:
+    made.controller.step()
+    assert "late" not in status_text(made)
+    made.runtime.incomplete.add("Snk", 1234, grouped=True)
+    made.runtime.incomplete.anew["Snk"] = 1_800_000_000.0
+    made.controller.step()
+    text = status_text(made)
+    assert row(text, "Snk")[-1] == "1,234"
+    assert "Snk: at least 1,234 rows came behind the watermark" in text
+    assert "Snk: its state began anew" in text
+    assert "behind the watermark" in why_text(made, "Snk")
+    assert "behind the watermark" not in why_text(made, "Src")
 
 
 def test_the_columns_stand_under_their_names(made: Made) -> None:

@@ -100,12 +100,13 @@ def _example(late_time: str | None) -> str:
 
 
 def columnless_text(rows: int, columns: Sequence[str], found: Sequence[str]) -> str:
-    """Such as: none of its 5 records has a column of the schema (zone, fare); found: Zone, Fare."""
-    records = "its only record has no column" if rows == 1 else f"none of its {rows:,} records has a column"
+    """Such as: no record of 5 has a column of the schema that is read (zone, fare); found: Zone, Fare."""
+    records = "its only record has no column" if rows == 1 else f"no record of {rows:,} has a column"
+    of = f"the schema that is read ({', '.join(columns)})" if columns else "the schema"
     there = f"; found: {', '.join(found)}" if found else ""
     cases = {name.lower() for name in columns} & {name.lower() for name in found}
     case = " (upper and lower case matter)" if cases else ""
-    return f"{records} of the schema ({', '.join(columns)}){there}{case}"
+    return f"{records} of {of}{there}{case}"
 
 
 def misfits(account: Account, malformed: Malformed) -> list[str]:
@@ -117,7 +118,7 @@ def misfits(account: Account, malformed: Malformed) -> list[str]:
         told.append(tombstones_text(account.tombstones, malformed))
     if account.implausible:
         told.append(implausible_text(account.implausible, account.late_time, malformed))
-    if account.is_columnless and account.found is not None:
+    if account.is_columnless and account.columns and account.found is not None:
         told.append(columnless_text(account.columnless, account.columns, account.found))
     return told
 

@@ -126,12 +126,22 @@ class Peeks:
                 for value in seen.values.values():
                     names.update(dict.fromkeys(_keys(value)))
         with self.cluster.lock:
-            facts = [i.facts for i in self.cluster.instances_of(reader(name)) if i.facts is not None]
-            schema = next((each.schemas[account.topic] for each in facts if account.topic in each.schemas), None)
-            account.columns, account.found = tuple(schema.names if schema is not None else ()), tuple(names)
+            account.found = tuple(names)
+            columns = self._columns(name, account.topic)
+            if not set(columns).isdisjoint(names):  # they are there, and null
+                return
+            account.columns = columns
             why = columnless_text(account.columnless, account.columns, account.found)
             detail = malformed_event(account.topic, reader(name), account.columnless, why)
             self.cluster.event("no-column-of-the-schema", **detail)
+
+    def _columns(self, name: str, topic: str) -> tuple[str, ...]:
+        """The columns that the reader of a topic reads, as far as its plan tells."""
+        for facts in (i.facts for i in self.cluster.instances_of(reader(name)) if i.facts is not None):
+            if topic in facts.schemas:
+                read = facts.read.get(topic)
+                return tuple(c for c in facts.schemas[topic].names if read is None or c in read.columns)
+        return ()
 
 
 def _keys(value: bytes | None) -> list[str]:

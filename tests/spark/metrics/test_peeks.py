@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from qod_magics.core.runtime import Count
 from qod_magics.kafka.history import OffsetHistory
 from qod_magics.kafka.peek import Seen
 from qod_magics.spark.cluster.books import Account
+from qod_magics.spark.cluster.malformed import misfits
 from qod_magics.spark.metrics import peeks as module
 from qod_magics.spark.metrics.peeks import STUCK_S, Peeks
+from qod_magics.spark.plans.pipeline import PlanFacts, Read
 from qod_magics.spark.queries.progress import FeedCount
-from tests.spark.stand_ins import cluster
+from tests.spark.stand_ins import cluster, instance
 
 
 class Broker:
@@ -29,7 +33,7 @@ class Broker:
         monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
         self.account = Account("t", {0: 0})
         self.history = OffsetHistory()
-        made = cluster()
+        made = self.cluster = cluster()
         made.deployment.accounts["q"] = self.account
         self.events = made.events
         self.peeks = Peeks(made, self.history)
@@ -103,6 +107,34 @@ def test_rows_that_were_not_counted_stay_unreported(
     broker.wait(5, 3.0)
     assert broker.account.count({0: 5}) == Count(arrived=5, processed=3, unreported=2)
     assert broker.account.gap is None
+
+
+def reading(broker: Broker, *columns: str) -> None:
+    """Let an instance read these columns of the topic."""
+    schema = StructType([StructField(name, StringType()) for name in ("zone", "fare")])
+    one = instance()
+    one.job = replace(one.job, task="q", instance="q.1")
+    one.facts = PlanFacts(keeps_state=False, read={"t": Read(schema, frozenset(columns))}, schemas={"t": schema})
+    broker.cluster.instances["q.1"] = one
+
+
+def test_columns_that_are_there_and_null_are_not_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(monkeypatch, {0: b'{"zone": 1, "fare": null}'})
+    reading(broker, "fare")
+    broker.account.take(FeedCount("t", {0: 0}, {0: 1}, 1, 1, columnless=1))
+    broker.wait(1, 3.0)
+    assert len(broker.looks) == 1
+    assert broker.events == []
+    assert misfits(broker.account, "drop") == []
+
+
+def test_only_the_columns_that_are_read_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(monkeypatch, {0: b'{"zone": 1, "Fare": 3}'})
+    reading(broker, "fare")
+    broker.account.take(FeedCount("t", {0: 0}, {0: 1}, 1, 1, columnless=1))
+    broker.wait(1, 3.0)
+    (told,) = misfits(broker.account, "drop")
+    assert "(fare); found: zone, Fare" in told
 
 
 def test_records_without_a_column_are_said_to_have_others(monkeypatch: pytest.MonkeyPatch) -> None:
