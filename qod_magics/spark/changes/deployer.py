@@ -145,7 +145,7 @@ class Deployer:
             change = difference(deployment.specs.values(), specs)
             checked = deployment.check(specs, self.cluster.workshop()) if specs else Checked()
             change = change.restarting(set(checked.chained) ^ set(deployment.checked.chained))
-            checked = replace(checked, resumed=frozenset())
+            checked = replace(checked, resumed=frozenset(self._resumed(change, specs, checked)))
             afresh = self._afresh(change, specs, checked.schemas) - checked.resumed
             anew = [task for task in change.replace if task in afresh and self._keeps_state(task)]
             before = self.before()

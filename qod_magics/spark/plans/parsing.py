@@ -138,7 +138,8 @@ def parsed_input(
     no_value = f"{column} IS NOT NULL AND {column} = '{NO_VALUE}'"
     counts = [
         count_where(f"{column} IS NOT NULL AND {column} <> '{NO_VALUE}'").alias("rows"),
-        F.expr(f"max(nullif(left({column}, {SAMPLE}), '{NO_VALUE}'))").alias("sample"),
+        # nullif() would add a projection, which copies each row
+        F.expr(f"max(CASE WHEN {column} <> '{NO_VALUE}' THEN left({column}, {SAMPLE}) END)").alias("sample"),
         count_where(no_value).alias("tombstones"),
     ]
     if fields:

@@ -91,8 +91,14 @@ _OF_STATE = re.compile(
     r"(?:Hash|ObjectHash|Sort)Aggregate|EventTimeWatermark|\w*StateStore\w*|StreamingDeduplicate\w*|MergingSessions|"
     r"UpdatingSessions"
 )
-#: Operators that do not change the rows that pass, but for the columns that they define or leave out.
-_ROW_BY_ROW = frozenset({"Project", "Filter", "CollectMetrics", "Exchange", "Sort", "StreamingRelation", "Scan"})
+#: Operators that do not change the rows that pass, but for the columns that they define or leave out; and those of
+#: subqueries, with which dials are read on some servers.
+_ROW_BY_ROW = frozenset(
+    {
+        *("Project", "Filter", "CollectMetrics", "Exchange", "Sort", "StreamingRelation", "Scan"),
+        *("Subquery", "LocalTableScan"),
+    }
+)
 _COLUMN = re.compile(r"([\w.$`]+)#(\d+)L?(-T\d+ms)?")
 #: What differs between two plans of one recipe.
 _OF_A_RUN = re.compile(
