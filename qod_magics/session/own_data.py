@@ -45,11 +45,10 @@ class NotebookSpark:
         return f"Spark session of the notebook on {self._manager.id if self._manager else 'no task manager yet'}"
 
     def get(self) -> SparkSession:
-        """The session; another one where its task manager has left, or it was stopped. Raises TaskManagerError: no task
-        manager is up."""
+        """The session; another one where its task manager has left or is silent, or it was stopped. Raises
+        TaskManagerError: no task manager is up."""
         with self._lock:
-            manager = self._manager
-            there = manager is not None and self._runtime.task_managers.get(manager.id) is manager and manager.alive()
+            there = any(manager is self._manager for manager in self._runtime.cluster.answering())
             if self._spark is None or not there or getattr(self._spark, "is_stopped", False):
                 self._close()
                 self._manager = self._runtime.cluster.home()
@@ -66,7 +65,7 @@ class NotebookSpark:
     def _close(self) -> None:
         spark, manager, self._spark, self._manager = self._spark, self._manager, None, None
         if spark is not None and manager is not None and spark is not manager.notebooks:
-            let_go(spark, RELEASE_S if manager.alive() else 0.5)
+            let_go(spark, RELEASE_S if manager.alive() and manager.silent_since is None else 0.5)
 
 
 class OwnData:

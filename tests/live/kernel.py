@@ -17,7 +17,7 @@ import psutil
 from jupyter_client import BlockingKernelClient, KernelManager
 
 from qod_magics.notebook.replies import FROM_THE_START
-from qod_magics.spark.servers.connection import CONNECT_MODE
+from qod_magics.spark.servers.connection import CONNECT_MODE, REMOTE
 from tests import leaks
 
 MARK = "QOD_TEST_KERNEL"  #: in the environment of a kernel and of what it starts
@@ -97,8 +97,8 @@ class Kernel:
 
 
 def surroundings() -> dict[str, str]:
-    """The environment of a new kernel: that of the tests, but for the Connect mode that their own sessions set."""
-    return {name: value for name, value in os.environ.items() if name != CONNECT_MODE}
+    """The environment of a new kernel: that of the tests, but for what their own sessions set of Spark Connect."""
+    return {name: value for name, value in os.environ.items() if name not in (CONNECT_MODE, REMOTE)}
 
 
 class Household:
