@@ -95,7 +95,6 @@ def test_two_queries_read_exactly_what_was_sent(brief: Session, topic: str) -> N
         assert (books.processed, books.dropped, books.unreported) == (300, 0, 0)
 
 
-@pytest.mark.smoke
 def test_a_chain_is_one_query_and_gives_what_three_would(brief: Session, topic: str) -> None:
     session = brief
     for suffix, option in (("", ""), ("_apart", " --no-fuse")):
@@ -360,7 +359,6 @@ pairs.select('id', 'zone', 'cab', a['_weight'], b['_weight'])
     assert all(row["cab"] == f"c{id}" and row["zone"] == id % 9 for id, row in found.items())
 
 
-@pytest.mark.smoke
 def test_replacing_a_stream_loses_none_of_the_rows_that_wait(brief: Session, topic: str) -> None:
     session = brief
     produce(session, topic, ({"id": i} for i in range(100)))
@@ -465,7 +463,6 @@ BAD: tuple[tuple[str, str, str], ...] = (
 )
 
 
-@pytest.mark.smoke
 def test_what_cannot_run_is_one_line_and_leaves_nothing(brief: Session, topic: str) -> None:
     session = brief
     cell(session, f"numbers {NUMBERS}".format(topic=topic), "source")

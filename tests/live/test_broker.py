@@ -234,9 +234,8 @@ def test_another_process_reaches_it_as_an_external_one(broker: EmbeddedBroker) -
     external.close()
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("port", ["clients", "controller"])
-@pytest.mark.parametrize("password", [None, "guessed"])
+@pytest.mark.parametrize("password", [None, pytest.param("guessed", marks=pytest.mark.smoke)])
 def test_without_the_password_rows_are_neither_read_nor_written(
     password: str | None, port: str, broker: EmbeddedBroker
 ) -> None:

@@ -48,13 +48,18 @@ def topic(recommending: Session) -> str:
     return name
 
 
-@pytest.fixture(params=[pytest.param("", marks=pytest.mark.smoke), "--no-fuse"], ids=["one-task", "two-tasks"])
+@pytest.fixture(params=["", "--no-fuse"], ids=["one-task", "two-tasks"])
 def counts(recommending: Session, topic: str, request: pytest.FixtureRequest) -> str:
     """The topic of the bids that are counted by window and bidder, in the task of the one who reads that or its own."""
     cell(recommending, f"counts --from bids {request.param}", "from pyspark.sql import functions as F\n" + COUNTS)
     return topic
 
 
+@pytest.mark.parametrize(
+    "counts",
+    [pytest.param("", marks=pytest.mark.smoke, id="one-task"), pytest.param("--no-fuse", id="two-tasks")],
+    indirect=True,
+)
 def test_the_most_bids_of_a_bidder_are_found_once_for_each_window(recommending: Session, counts: str) -> None:
     totals = "counts.groupBy('window').agg(F.max('n').alias('most'), F.sum('n').alias('bids'))"
     cell(recommending, "totals --from counts -p 1 -a 1", "from pyspark.sql import functions as F\n" + totals)

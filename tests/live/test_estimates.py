@@ -150,7 +150,6 @@ def test_what_is_not_known_is_null(spark: SparkSession) -> None:
     assert frame.agg(est.count("fare").alias("count")).first()["count"]["value"] is None  # type: ignore[index]
 
 
-@pytest.mark.smoke
 def test_sql_and_columns_give_the_same_figures(spark: SparkSession) -> None:
     """Of groups of all sizes, signs and weights, with values and weights that are null."""
     dice = np.random.default_rng(8)

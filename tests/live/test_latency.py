@@ -50,7 +50,7 @@ def declare(session: Session, topic: str, mode: str, *more: str) -> None:
     cell(session, line, "source.select('n')")
 
 
-@pytest.mark.parametrize("mode", [pytest.param("realtime", marks=pytest.mark.smoke), "microbatch"])
+@pytest.mark.parametrize("mode", ["realtime", "microbatch"])
 def test_latencies_are_those_of_the_rows_in_the_result(brief: Session, topic: str, mode: str) -> None:
     session = brief
     declare(session, topic, mode)
