@@ -19,7 +19,7 @@ from qod_magics.recordings.cycles import Narrator
 from qod_magics.recordings.phases import Query, queries
 
 #: kinds of entries that are no decision: they are shown only until there is one
-ASIDE = frozenset({"warm-up", "warm-up-over"})
+ASIDE = frozenset({"warm-up", "warm-up-over", "reaction"})
 BAR = 30  #: characters that stand for all cores of a task manager
 LONGEST = 160  #: characters of a decision on a line
 

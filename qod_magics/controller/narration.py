@@ -126,6 +126,8 @@ def _took(detail: Mapping[str, Any], word: str = "in") -> str:
 def _short(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_short(each)}" for key, each in value.items())
     text = " ".join(str(value).split())
     return text if len(text) <= 200 else f"{text[:199]}…"
 
