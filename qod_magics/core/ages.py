@@ -39,7 +39,7 @@ def quantile(points: Iterable[tuple[float, float]], share: float) -> float | Non
 
 
 def condensed(points: Iterable[tuple[float, float]], count: int) -> list[tuple[float, float]]:
-    """At most `count` points of equal rows with the same total and the same mean."""
+    """Return at most `count` points of equal rows with the same total and the same mean."""
     ordered = sorted((age, rows) for age, rows in points if rows > 0)
     if len(ordered) <= count:
         return ordered

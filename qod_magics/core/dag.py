@@ -89,7 +89,7 @@ def _topological_order(upstream: Sequence[Sequence[int]], downstream: Sequence[S
 
 
 def restrictions(snapshot: Snapshot) -> Mapping[str, tuple[int, float]]:
-    """(p(t), minAc(t)) of every task (model item 1), from its queries. Warm-up ends at minAc(t)."""
+    """Return (p(t), minAc(t)) of every task (model item 1), from its queries. Warm-up ends at minAc(t)."""
     topology = Topology.of(snapshot.tasks)
     return {
         task.id: restriction
@@ -162,7 +162,7 @@ class Dag:
         return {t: rank for rank, t in enumerate(self.topology.order)}
 
     def around(self, positions: Iterable[int]) -> list[int]:
-        """These tasks, their descendants, and all ancestors of those, in topological order."""
+        """Return these tasks, their descendants, and all ancestors of those, in topological order."""
         below = reachable(positions, self.topology.downstream)
         found = reachable(below, self.topology.upstream)
         if isinstance(self.topology.order, range):
@@ -174,7 +174,7 @@ _last: tuple[Sequence[Task], Declared, Dag] | None = None
 
 
 def reachable(starts: Iterable[int], neighbours: Sequence[Sequence[int]]) -> set[int]:
-    """`starts` and all that is reachable from them."""
+    """Return `starts` and all that is reachable from them."""
     found = set(starts)
     waiting = list(found)
     while waiting:
@@ -204,6 +204,6 @@ def queries_of(snapshot: Snapshot, task: str) -> tuple[Task, ...]:
 
 
 def above(snapshot: Snapshot, task: str) -> frozenset[str]:
-    """`task` and its ancestors."""
+    """Return `task` and its ancestors."""
     topology = Dag.of(snapshot).topology
     return frozenset(snapshot.tasks[t].id for t in reachable([topology.position[task]], topology.upstream))

@@ -140,7 +140,7 @@ class Dispatcher(Protocol):
     name: str  #: what `--policy` selects
 
     def begin(self, topology: Topology) -> None:
-        """Once, before all events."""
+        """Prepare for a topology; called once, before all events."""
         ...
 
     def made(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
@@ -149,19 +149,19 @@ class Dispatcher(Protocol):
         ...
 
     def arrived(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
-        """A message reached a machine."""
+        """Handle a message that reached a machine."""
         ...
 
     def finished(self, now: int, worker: int, message: Message) -> Iterable[Instruction]:
-        """A worker has executed a message and is idle; its results are reported by `made`, before this."""
+        """Handle the end of a message: its worker is idle; its results are reported by `made`, before this."""
         ...
 
     def replied(self, now: int, at: int, operator: int, content: Any) -> Iterable[Instruction]:
-        """A reply reached the machine that it was for."""
+        """Handle a reply that reached its machine."""
         ...
 
     def settle(self, now: int) -> Iterable[Instruction]:
-        """Everything of this instant was reported."""
+        """Act once everything of this instant was reported."""
         ...
 
     def check(self) -> None:

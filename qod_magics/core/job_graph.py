@@ -184,7 +184,8 @@ class JobSequence:
 
     @classmethod
     def parse(cls, elements: Sequence[str]) -> JobSequence:
-        """From names such as ["e(P,D)", "D", "e(D,E)"]. Raises UsageProblem where they do not alternate or connect."""
+        """Return the sequence of names such as ["e(P,D)", "D", "e(D,E)"]. Raises UsageProblem where they do not
+        alternate or connect."""
         path: list[str] = []
         was_edge: bool | None = None
         for element in elements:
@@ -248,7 +249,8 @@ class BufferSize(NamedTuple):
     epoch: int = 0
 
     def updated(self, bytes: int, epoch: int) -> BufferSize:
-        """After an update. It is applied if it was decided on at the present epoch: of several, the first one is."""
+        """Return the size after an update. It is applied if it was decided on at the present epoch: of several, the
+        first one is."""
         return BufferSize(bytes, self.epoch + 1) if epoch == self.epoch else self
 
 

@@ -125,7 +125,8 @@ def warming_up(snapshot: Snapshot) -> Mapping[str, list[str]]:
 
 
 def whole_cpu(cores: float) -> float:
-    """100 % for each core; finite, so that differences of CPU are never NaN, whatever `cores` a snapshot claims."""
+    """Return 100 % for each core; finite, so that differences of CPU are never NaN, whatever `cores` a snapshot
+    claims."""
     return min(100.0 * cores, sys.float_info.max)
 
 
@@ -141,7 +142,8 @@ FULL_ACCURACY = 0.999  #: measured accuracy that counts as 1
 
 
 def current_accuracy(snapshot: Snapshot) -> Mapping[str, float]:
-    """curAc(t) by task of a valid snapshot: the share of its input that it reads, times the lowest curAc upstream."""
+    """Return curAc(t) by task of a valid snapshot: the share of its input that it reads, times the lowest curAc
+    upstream."""
     dag = Dag.of(snapshot)
     return Keyed(dag.tasks, current_accuracies(snapshot, dag.topology))
 

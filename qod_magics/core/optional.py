@@ -129,8 +129,8 @@ REQUESTS = (REACT, BACKLOG, PACE, STAGES)
 
 
 def stage_notes(plan: Row) -> Mapping[str, str]:
-    """What each stage does by a plan, in words; empty without stages. Raises a one-line SnapshotError for other than
-    text."""
+    """Return what each stage does by a plan, in words; empty without stages. Raises a one-line SnapshotError for other
+    than text."""
     notes = plan.extra.get(STAGES.name, {})
     if not isinstance(notes, Mapping) or not all(isinstance(words, str) for words in notes.values()):
         raise SnapshotError(f"plan.{STAGES.name}: {show(notes)} is not an object of texts; give {STAGES.shape}")

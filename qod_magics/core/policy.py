@@ -36,7 +36,8 @@ class LearningPolicy(Policy, Protocol):
     """
 
     def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
-        """`snapshot` with learned values in its optional fields (`core.optional`), and the memory for the next call.
+        """Return `snapshot` with learned values in its optional fields (`core.optional`), and the memory for the next
+        call.
 
         Pure: the same snapshot, measurements and memory (None at the first cycle) always give the same result.
         """

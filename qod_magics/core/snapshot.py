@@ -18,7 +18,8 @@ _Value = TypeVar("_Value")
 
 
 def nothing() -> Mapping[str, Any]:
-    """NOTHING as a default factory: before Python 3.12 a dataclass takes a mapping proxy for a mutable default."""
+    """Return NOTHING, as a default factory: before Python 3.12 a dataclass takes a mapping proxy for a mutable
+    default."""
     return NOTHING
 
 

@@ -14,7 +14,7 @@ _LISTED = 5  #: names that a sentence lists before it says how many more there a
 
 
 def show(value: Any) -> str:
-    """`value` as JSON would write it, on one line, cut to _LONGEST_VALUE characters."""
+    """Return `value` as JSON would write it, on one line, cut to _LONGEST_VALUE characters."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
@@ -41,5 +41,5 @@ def counted(number: object, noun: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """Line and paragraph separators, control characters and lone surrogates as escapes."""
+    """Write line and paragraph separators, control characters and lone surrogates as escapes."""
     return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)

@@ -178,7 +178,7 @@ class Child:
             self._orders.flush()
 
     def _is_mine(self) -> bool:
-        """False in a fork of the process that started it: only its owner ends it."""
+        """Return False in a fork of the process that started it: only its owner ends it."""
         return os.getpid() == self._owner
 
     def _end_watchdog(self, timeout_s: float = 10.0) -> None:

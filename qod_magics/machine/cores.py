@@ -134,8 +134,9 @@ class CoreClaim:
 
 @contextmanager
 def choosing(timeout_s: float = 10.0) -> Iterator[None]:
-    """Between the choice of cores and their claim: one session of the machine at a time, else two that start at once
-    take the same. After `timeout_s` without its turn, a session goes on: a shared core is slow, and reported."""
+    """Hold a lock between the choice of cores and their claim: one session of the machine at a time, else two that
+    start at once take the same. After `timeout_s` without its turn, a session goes on: a shared core is slow, and
+    reported."""
     deadline = time.monotonic() + timeout_s
     with closing(_socket()) as turn:
         while LINUX and time.monotonic() < deadline:
@@ -222,8 +223,8 @@ def check_cores(cpus: Collection[int] | None) -> None:
 
 
 def free_cores(cores: int | None, taken: Collection[int]) -> frozenset[int] | None:
-    """`cores` cores for one more task manager, those `taken` or held by another session last, and among these the ones
-    `taken` most often; None: all free ones, at least one.
+    """Return `cores` cores for one more task manager, those `taken` or held by another session last, and among these
+    the ones `taken` most often; None: all free ones, at least one.
 
     Raises UsageProblem when the machine has fewer cores.
     """

@@ -44,7 +44,7 @@ class ArrivalQueue:
         self._taken_at: dict[int, int] = dict.fromkeys(workers, 0)  #: when the worker took its operator, ns
 
     def add(self, message: Message) -> None:
-        """A message waits. One that a worker's operator sent puts its operator into the bag of that worker."""
+        """Queue a message. One that a worker's operator sent puts its operator into the bag of that worker."""
         self.waiting += 1
         operator = message.operator
         pending = self._pending[operator]

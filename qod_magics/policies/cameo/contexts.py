@@ -45,23 +45,23 @@ class ContextPolicy(Protocol):
     """How priorities are made: four functions at sources and operators (2.4)."""
 
     def begin(self, topology: Topology) -> None:
-        """Once, before all others."""
+        """Prepare for a topology; called once, before all others."""
         ...
 
     def build_at_source(self, now: int, message: Message) -> PriorityContext:
-        """Of a message that a source is about to send."""
+        """Return the context of a message that a source is about to send."""
         ...
 
     def build_at_operator(self, message: Message, trigger: Message | None) -> PriorityContext:
-        """Of a message that an operator is about to send, having run `trigger`."""
+        """Return the context of a message that an operator is about to send, having run `trigger`."""
         ...
 
     def prepare_reply(self, message: Message, took: int) -> ReplyContext | None:
-        """At an operator that has run a message for `took` ns; None: the sender knows all that it would say."""
+        """Return the reply of an operator that has run a message for `took` ns; None: the sender knows all of it."""
         ...
 
     def process_reply(self, reply: ReplyContext) -> None:
-        """At the sender."""
+        """Take in a reply at the sender."""
         ...
 
 
@@ -94,7 +94,7 @@ class DeadlineContexts:
         self.after: list[int] = []  #: C_path, ns, by operator: the largest of its targets' replies
 
     def begin(self, topology: Topology) -> None:
-        """Nothing is known of costs and times yet: both count as 0."""
+        """Reset what is known of costs and times: both count as 0."""
         operators = topology.operators
         self._targets = [each.targets for each in operators]
         self._slides = [each.slide if self.parameters.windows else 0 for each in operators]
@@ -108,12 +108,13 @@ class DeadlineContexts:
         self.after = [0] * len(operators)
 
     def build_at_source(self, now: int, message: Message) -> PriorityContext:
-        """Of a source's message: its pair of progress and time is an observation of the stream."""
+        """Return the context of a source's message: its pair of progress and time is an observation of the stream."""
         self._map(message.source).update(message.progress, message.observed)
         return self._convert(message, message.source)
 
     def build_at_operator(self, message: Message, trigger: Message | None) -> PriorityContext:
-        """Of an operator's message: if it names no stream, the map is that of the message that triggered it."""
+        """Return the context of an operator's message. If it names no stream, the map is that of the triggering
+        message."""
         source = message.source
         if source < 0 and trigger is not None and trigger.context is not None:
             source = trigger.context.source
@@ -143,7 +144,7 @@ class DeadlineContexts:
         return PriorityContext(frontier, priority, source)
 
     def _frontier_time(self, frontier: int, source: int, operator: int) -> int | None:
-        """When `frontier` is available at the sources (8), (9), (11); None without an estimate."""
+        """Return when `frontier` is available at the sources (8), (9), (11); None without an estimate."""
         if self.parameters.ingestion_time:
             return frontier
         if self.parameters.join_aware:
@@ -247,13 +248,13 @@ class TokenContexts:
         self.rates = rates
 
     def begin(self, topology: Topology) -> None:
-        """Every source of a job has as many tokens as the job's rate says."""
+        """Give every source of a job as many tokens as the job's rate says."""
         self._jobs = [each.job for each in topology.operators]
         self._tokens: dict[tuple[int, int], Tokens] = {}
         self._without = 0  #: messages without a token so far: they go in order of arrival, whatever operator runs (14)
 
     def build_at_source(self, now: int, message: Message) -> PriorityContext:
-        """With the tag of a token, while the source has one in this interval."""
+        """Return a context with the tag of a token, while the source has one in this interval."""
         job = self._jobs[message.operator]
         tokens = self._tokens.get((job, message.source))
         if tokens is None:
@@ -267,14 +268,14 @@ class TokenContexts:
         return PriorityContext(window, tag, message.source)
 
     def build_at_operator(self, message: Message, trigger: Message | None) -> PriorityContext:
-        """As the message that triggered it; without one, least urgent."""
+        """Return the context of the message that triggered it; without one, the least urgent."""
         if trigger is None or trigger.context is None:
             return PriorityContext(0, LEAST_URGENT, message.source)
         context: PriorityContext = trigger.context
         return context
 
     def prepare_reply(self, message: Message, took: int) -> ReplyContext | None:
-        """Nothing to say."""
+        """Return None: nothing is profiled."""
         return None
 
     def process_reply(self, reply: ReplyContext) -> None:

@@ -41,7 +41,7 @@ class Pools:
     name = ""
 
     def begin(self, topology: Topology) -> None:
-        """Workers are idle, queues empty."""
+        """Begin with idle workers and empty queues."""
         self._machines = [each.machine for each in topology.operators]
         self._machine_of_worker = list(topology.workers)
         workers: dict[int, list[int]] = {}
@@ -66,17 +66,17 @@ class Pools:
         raise NotImplementedError
 
     def made(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
-        """A message goes to the machine of its operator at once."""
+        """Send a message to the machine of its operator at once."""
         return (Forward(message, self._machines[message.operator]),)
 
     def arrived(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
-        """It waits there."""
+        """Queue a message that arrived."""
         self.put(at, message)
         self._changed[at] = None
         return ()
 
     def finished(self, now: int, worker: int, message: Message) -> Iterable[Instruction]:
-        """A worker has to choose, once everything of this instant is known."""
+        """Mark a worker idle: it chooses once everything of this instant is known."""
         machine = self._machine_of_worker[worker]
         insort(self._idle[machine], worker)
         self._changed[machine] = None
@@ -84,11 +84,11 @@ class Pools:
         return ()
 
     def replied(self, now: int, at: int, operator: int, content: Any) -> Iterable[Instruction]:
-        """Nothing is made of replies."""
+        """Ignore a reply."""
         return ()
 
     def settle(self, now: int) -> Iterable[Instruction]:
-        """Idle workers choose."""
+        """Let idle workers choose."""
         changed = self._changed
         if not changed:
             return ()
@@ -147,7 +147,7 @@ class TwoLevelQueue:
         self._taken_at: dict[int, int] = dict.fromkeys(self.holds, 0)  #: when the worker took its operator, ns
 
     def add(self, message: Message, local: int, priority: int) -> None:
-        """A message waits, ranked within its operator by `local`; by `priority`, once it is at the head."""
+        """Queue a message, ranked within its operator by `local`; by `priority`, once it is at the head."""
         operator = message.operator
         number = self.added
         self.added = number + 1
@@ -239,7 +239,7 @@ class Cameo(Pools):
         self.quantum = quantum  #: an operator keeps a worker for this long at least, ns
 
     def begin(self, topology: Topology) -> None:
-        """Nothing is known of costs and progress yet."""
+        """Begin without knowledge of costs and progress."""
         super().begin(topology)
         self.contexts.begin(topology)
 

@@ -38,7 +38,7 @@ class Parameters:
     cost_error: Callable[[], int] | None = None
 
     def __post_init__(self) -> None:
-        """Raises UsageProblem for a value out of range."""
+        """Raise UsageProblem for a value out of range."""
         if self.order not in ("llf", "edf", "sjf"):
             raise UsageProblem(f"Cameo: there is no order {self.order!r}; give 'llf', 'edf' or 'sjf'")
         if self.transform not in ("channel", "printed"):
@@ -63,7 +63,7 @@ class TokenRates:
     overtake: bool = False
 
     def __post_init__(self) -> None:
-        """Raises UsageProblem for a value out of range."""
+        """Raise UsageProblem for a value out of range."""
         if self.interval < 1:
             raise UsageProblem(f"Cameo: the token interval is {self.interval!r}; give nanoseconds, 1 or more")
         for rate in (*self.rates.values(), self.default):
@@ -129,7 +129,7 @@ def waits(frontier: int, progress: int) -> bool:
 
 
 def printed_frontier_progress(progress: int, slide: int, slide_of_sender: int) -> int:
-    """Equation 5.4 as printed: it puts off the very message that completes a window (E1). For comparison only."""
+    """Return equation 5.4 as printed, which puts off the message that completes a window (E1). For comparison only."""
     return (progress // slide + 1) * slide if slide_of_sender < slide else progress
 
 
@@ -171,7 +171,7 @@ class ProgressMap:
         return (above, below) if below > 0 and above > 0 else (1, 0)
 
     def time(self, progress: int) -> int | None:
-        """When `progress` is seen, rounded down; None before the first pair."""
+        """Return when `progress` is seen, rounded down; None before the first pair."""
         if self.newest is None:
             return None
         above, below = self._slope()

@@ -152,7 +152,7 @@ class Window:
 
 
 def state_of(window: Window, parameters: Parameters = DEFAULTS) -> State:
-    """High usage alone is never a reason to act."""
+    """Return the state of a window. High usage alone is never a reason to act."""
     limit = parameters.max_latency_s if window.max_latency_s is None else window.max_latency_s
     if falls_behind(window, parameters) or (window.latency_s is not None and window.latency_s > limit):
         return State.PERFORMANCE
@@ -199,7 +199,7 @@ class Observation:
 def observed(
     snapshot: Snapshot, parameters: Parameters = DEFAULTS, known: Mapping[str, Requirement] | None = None
 ) -> Observation:
-    """Demands at the workload (section 2.1), capacities and traffic from a valid snapshot, a window's mean.
+    """Return demands at the workload (section 2.1), capacities and traffic from a valid snapshot, a window's mean.
 
     An instance demands what it uses, grown with its input where a task on its way falls behind. A task manager offers
     what its other processes leave; its memory where known. A stream's traffic is split evenly over pairs of instances.
@@ -224,7 +224,7 @@ def observed(
 
 
 def usages(demands: Mapping[str, Demand], nodes: Mapping[str, Node], placement: Mapping[str, str]) -> dict[str, float]:
-    """u(k) of each used node: the larger of its shares of CPU and memory, fractions of 1."""
+    """Return u(k) of each used node: the larger of its shares of CPU and memory, fractions of 1."""
     used: dict[str, list[float]] = {}
     for instance, node in placement.items():
         both = used.setdefault(node, [0.0, 0.0])
@@ -263,7 +263,7 @@ def window_of(snapshot: Snapshot, parameters: Parameters = DEFAULTS) -> Window:
 
 
 def _rates(snapshot: Snapshot) -> tuple[dict[str, float], dict[str, float]]:
-    """By task, rows/s that it reads, and rows/s that arrive for it."""
+    """Return by task the rows/s that it reads, and the rows/s that arrive for it."""
     read = {task.id: 0.0 for task in snapshot.tasks}
     for instance in snapshot.instances:
         read[instance.task] += instance.in_rate
@@ -323,7 +323,7 @@ def _channels(snapshot: Snapshot, factors: Mapping[str, float]) -> tuple[tuple[C
 
 
 def _nominal(manager: TaskManager) -> tuple[float, float | None, float]:
-    """Memory, price and cores of a task manager."""
+    """Return memory, price and cores of a task manager."""
     return _memory(MEMORY.of(manager)), PRICE.of(manager), manager.cores
 
 

@@ -139,7 +139,7 @@ class _Filling:
 
 
 def availability(nodes: Iterable[Node], demands: Sequence[Demand]) -> list[float]:
-    """By node, how many average instances it could hold in its scarcer resource; infinite if none is demanded."""
+    """Return by node how many average instances it could hold in its scarcer resource; infinite if none is demanded."""
     cpu, memory = sum(demand.cpu for demand in demands), sum(demand.memory for demand in demands)
     return [min(_held(node.cpu, cpu, len(demands)), _held(node.memory, memory, len(demands))) for node in nodes]
 

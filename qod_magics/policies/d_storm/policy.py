@@ -59,7 +59,8 @@ class Memory:
 
     @classmethod
     def begun(cls, snapshot: Snapshot) -> Memory:
-        """At the first cycle. The first deployment counts as a round, from whose time on windows and intervals count.
+        """Return the memory of the first cycle. The first deployment counts as a round, from whose time on windows and
+        intervals count.
 
         A snapshot without a time in which everything is measured may be the only one, so it is decided at once.
         """
@@ -115,7 +116,7 @@ class DStorm:
         return DStormReasons(snapshot, plan, self.name)
 
     def _analysed(self, memory: Memory, snapshot: Snapshot) -> tuple[tuple[Action, ...], Memory]:
-        """At the end of a window: release what the last plan emptied, then a round if one is due, or fusing."""
+        """Act at the end of a window: release what the last plan emptied, then a round if one is due, or fusing."""
         parameters = self.parameters
         mean = memory.monitor.mean
         memory = replace(memory, asked=memory.asked & possible(snapshot))
@@ -188,7 +189,7 @@ class DStorm:
 
 
 def _asked(actions: tuple[Fusing, ...], memory: Memory, snapshot: Snapshot) -> tuple[tuple[Action, ...], Memory]:
-    """These actions, which are not asked for again unless they are only recommended now."""
+    """Ask for these actions, which are not asked for again unless they are only recommended now."""
     if snapshot.extra.get(PAUSED):
         return actions, memory
     return actions, replace(memory, asked=memory.asked.union(actions))
@@ -212,8 +213,8 @@ def _idle(solved: Solution, snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _alerted(memory: Memory, seen: Observation, packing: Packing) -> Memory:
-    """FAILURE: the placement stays, and the task managers that can't hold their instances are starved; where all can,
-    those of the instances that fitted nowhere."""
+    """Handle FAILURE: the placement stays, and the task managers that can't hold their instances are starved; where all
+    can, those of the instances that fitted nowhere."""
     demands = {demand.id: demand for demand in seen.problem.demands}
     nodes = {node.id: node for node in seen.problem.nodes}
     usage = usages(demands, nodes, seen.current)

@@ -86,12 +86,12 @@ def total_traffic(channels: Iterable[Channel]) -> float:
 
 
 def inter_node_traffic(channels: Iterable[Channel], placement: Mapping[str, str]) -> float:
-    """kappa: traffic of the channels whose ends are on different nodes; each directed channel counts once."""
+    """Return kappa: traffic of the channels whose ends are on different nodes; each directed channel counts once."""
     return sum(channel.traffic for channel in channels if placement[channel.source] != placement[channel.target])
 
 
 def costs(*sets: Iterable[Node]) -> tuple[float, ...]:
-    """What each of these sets of nodes costs, to compare them: per hour, or in cores unless all have a price."""
+    """Return what each of these sets of nodes costs, to compare them: per hour, or in cores unless all have a price."""
     found = [list(nodes) for nodes in sets]
     priced = all(node.price is not None for nodes in found for node in nodes)
     return tuple(sum((node.price or 0.0) if priced else node.size[0] for node in nodes) for nodes in found)
@@ -110,7 +110,7 @@ class Requirement:
 
 
 def requirement(measured: float, rate: float, fixed: float = 0.0, last: Requirement | None = None) -> Requirement:
-    """From the mean over a window: `measured` points or MB at `rate` rows/s.
+    """Return the requirement from the mean over a window: `measured` points or MB at `rate` rows/s.
 
     Without input nothing is learned about rows: the last known value stays, and all that it uses is fixed.
     """
@@ -121,7 +121,7 @@ def requirement(measured: float, rate: float, fixed: float = 0.0, last: Requirem
 
 
 def input_rates(tasks: Iterable[str], channels: Iterable[Channel], external: Mapping[str, float]) -> dict[str, float]:
-    """in(i), rows/s: the sum of its channels, or what a source takes from the outside."""
+    """Return in(i), rows/s: the sum of its channels, or what a source takes from the outside."""
     rates = {task: external.get(task, 0.0) for task in tasks}
     for channel in channels:
         rates[channel.target] += channel.traffic
@@ -135,7 +135,7 @@ def growth(
     workload: Mapping[str, float],
     tolerance: float = 0.0,
 ) -> dict[str, float]:
-    """By task, the rate to plan for / the rate measured; 1 where it keeps up and so does all above it.
+    """Return by task the rate to plan for / the rate measured; 1 where it keeps up and so does all above it.
 
     A task that falls behind holds back all that it feeds, which would be planned at its throttled demand. What several
     tasks feed grows by the shares of their origin.

@@ -14,7 +14,7 @@ from qod_magics.policies.d_storm.problem import Demand, Node, Parameters
 
 
 def trigger(state: State, window: Window, parameters: Parameters) -> str:
-    """What started a round in this state."""
+    """Return what started a round in this state, in words."""
     if state is State.CONSOLIDATE:
         mean = sum(window.usage.values()) / len(window.usage)
         return f"most of the {len(window.usage)} task managers in use are under-used, {mean:.0%} on average"

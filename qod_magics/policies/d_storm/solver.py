@@ -112,7 +112,7 @@ def _solution(
 def relabelled(
     placement: Mapping[str, str], nodes: Sequence[Node], demands: Sequence[Demand], current: Mapping[str, str]
 ) -> dict[str, str]:
-    """`placement` with the roles of equal nodes exchanged so that the most instances stay where they are.
+    """Return `placement` with the roles of equal nodes exchanged so that the most instances stay where they are.
 
     Nodes are equal if of one `size`; where less of it is free on one of them, it only takes a role that fits. Traffic
     between nodes and the number of nodes of each size stay the same. O(m ** 3) for m nodes of one size.
@@ -147,7 +147,8 @@ def _weight(role: Node, node: Node, load: Sequence[float], staying: int, size: i
 
 
 def assignment(weights: Sequence[Sequence[float]]) -> list[int]:
-    """By row, its column: one each, so that the sum of weights is largest. -inf: never, unless there is no other way.
+    """Return the column of each row: one each, so that the sum of weights is largest. -inf: never, unless there is no
+    other way.
 
     The Hungarian method with potentials; square matrices, O(n ** 3).
     """

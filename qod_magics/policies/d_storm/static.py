@@ -35,7 +35,7 @@ class StormRoundRobin:
         return f"policy {self.name}"
 
     def decide(self, snapshot: Snapshot, state: Any = None) -> tuple[Plan, Any]:
-        """Sheds nothing and changes nothing: it runs at submission only."""
+        """Return a plan that sheds and changes nothing: it runs at submission only."""
         return keeping_all(snapshot), None
 
     def place(
@@ -85,7 +85,7 @@ class StormRas:
         return f"policy {self.name}"
 
     def decide(self, snapshot: Snapshot, state: Any = None) -> tuple[Plan, Any]:
-        """Moves once, at the end of the pilot run."""
+        """Return a plan that moves once, at the end of the pilot run."""
         state = state if isinstance(state, _Submission) else None
         memory = Memory.seeing(snapshot, state and state.memory, self.parameters)
         scheduled = state.scheduled if state is not None else frozenset()
@@ -131,7 +131,7 @@ def profiled(demands: Sequence[Demand], profile: Profile) -> Demand:
 def round_robin(
     tasks: Iterable[str], nodes: Sequence[str], free_slots: Mapping[str, int] | None = None, first: int = 0
 ) -> dict[str, str]:
-    """Node by task: task number t, by id, goes to node t mod m.
+    """Return the node of each task: task number t, by id, goes to node t mod m.
 
     Nodes by free slots (one slot a node if not given), the most first, then by id. `first`: number of tasks assigned
     before. Capacity is not checked. Raises ValueError without nodes.
@@ -150,7 +150,7 @@ def resource_aware(
     nodes: Sequence[Node],
     already: Mapping[str, int] | None = None,
 ) -> dict[str, str] | None:
-    """Node by task, each on the first node with room by its operator's profile; None if one finds none.
+    """Return the node of each task, each on the first node with room by its operator's profile; None if one finds none.
 
     Args:
         tasks: the tasks of each operator, in the order in which they are taken.
@@ -190,7 +190,8 @@ def node_order(nodes: Sequence[Node], already: Mapping[str, int]) -> list[Node]:
 
 
 def _task_order(tasks: Mapping[str, Sequence[str]], streams: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """(operator, task) in the order of placement: the best connected operators first, in turn with their neighbours."""
+    """Yield (operator, task) in the order of placement: the best connected operators first, in turn with their
+    neighbours."""
     near: dict[str, dict[str, int]] = {operator: {} for operator in tasks}
     for a, b in streams:
         near[a][b] = near[b][a] = len(tasks[a]) * len(tasks[b])

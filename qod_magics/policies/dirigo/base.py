@@ -62,7 +62,7 @@ class Seeded:
         self._state = seed & _ALL
 
     def below(self, number: int) -> int:
-        """One of 0 to number - 1."""
+        """Draw one of 0 to number - 1."""
         self._state = (self._state + 0x9E3779B97F4A7C15) & _ALL
         mixed = self._state
         mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _ALL
@@ -137,7 +137,7 @@ class Dirigo:
         self._deadline = deadline
 
     def begin(self, topology: Topology) -> None:
-        """Once. UsageProblem where a machine has not exactly one worker."""
+        """Prepare for a topology, once. Raises UsageProblem where a machine has not exactly one worker."""
         if sorted(topology.workers) != list(range(len(topology.workers))):
             machines = len(set(topology.workers))
             raise UsageProblem(
@@ -158,7 +158,7 @@ class Dirigo:
     # --- who may run what ---------------------------------------------------------------------------------------------
 
     def range(self) -> int | None:
-        """N; None: all workers."""
+        """Return N, the parallelism range; None: all workers."""
         return self.options.parallelism_range
 
     def allowed(self, operator: int) -> tuple[int, ...]:
@@ -172,7 +172,7 @@ class Dirigo:
         return found
 
     def lessees(self, operator: int) -> tuple[int, ...]:
-        """Those without the lessor."""
+        """Return the machines that may run an operator, without its lessor."""
         if self._bound[operator]:
             return ()
         lessor = self._lessors[operator]
@@ -182,7 +182,8 @@ class Dirigo:
         return found
 
     def ticket(self, message: Message) -> Ticket:
-        """With the priority of a message: no earlier than the one before it, where the order of a channel matters."""
+        """Return a ticket with the priority of a message: no earlier than the one before it, where the order of a
+        channel matters."""
         operator, due = message.operator, self._due(message)
         if self._bound[operator]:
             channel = (message.sender, message.source, operator)
@@ -203,7 +204,7 @@ class Dirigo:
         return self.start(now, worker)
 
     def fits(self, now: int, worker: Worker, message: Message) -> bool:
-        """CHECK (Eq. 6)."""
+        """Return whether a worker can run a message in time: CHECK (Eq. 6)."""
         free_at = worker.free_at(now, self.options.account_running)
         return worker.queue.check(message.context.deadline, message.cost, free_at)
 
@@ -221,15 +222,15 @@ class Dirigo:
     # --- hooks of the policies ----------------------------------------------------------------------------------------
 
     def received(self, now: int, worker: Worker, message: Message) -> Iterator[Instruction]:
-        """A message reached its lessor for the first time."""
+        """Handle a message that reached its lessor for the first time."""
         return self.insert(now, worker, message)
 
     def leased(self, now: int, worker: Worker, message: Message) -> Iterator[Instruction]:
-        """A message reached another worker than its lessor."""
+        """Handle a message that reached another worker than its lessor."""
         return self.insert(now, worker, message)
 
     def after(self, now: int, worker: Worker) -> Iterator[Instruction]:
-        """A worker has executed a message, and not yet chosen the next one."""
+        """Act after a worker has executed a message, before it chooses the next one."""
         yield from ()
 
     def may_close(self, now: int, marker: Message) -> bool:
@@ -239,7 +240,7 @@ class Dirigo:
     # --- events -------------------------------------------------------------------------------------------------------
 
     def made(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
-        """To the lessor, at once."""
+        """Send a message to its lessor at once."""
         lessor = self._lessors[message.operator]
         if message.kind is Kind.MARKER:
             self.traffic.markers += 1
@@ -271,22 +272,22 @@ class Dirigo:
         yield from self.start(now, mine)
 
     def replied(self, now: int, at: int, operator: int, content: Any) -> Iterable[Instruction]:
-        """Nobody asks."""
+        """Raise RuntimeError: this policy asks nothing."""
         raise RuntimeError(f"{self.name} asks nothing, but machine {at} got {content!r}")
 
     def settle(self, now: int) -> Iterable[Instruction]:
-        """Nothing is left for the end of an instant."""
+        """Do nothing: nothing is left for the end of an instant."""
         return ()
 
     def check(self) -> None:
-        """AssertionError where an invariant does not hold."""
+        """Raise AssertionError where an invariant does not hold."""
         for worker in self.workers.values():
             worker.check()
 
     # --- ends of windows ----------------------------------------------------------------------------------------------
 
     def marked(self, now: int, worker: Worker, marker: Message) -> Iterator[Instruction]:
-        """A marker reached a machine."""
+        """Handle a marker that reached a machine."""
         if marker.context.closing:
             yield from self.close(now, worker, marker)
         elif self.markers.add(worker.machine, marker):
@@ -296,7 +297,7 @@ class Dirigo:
                 yield from self.pass_on(marker)
 
     def pass_on(self, marker: Message) -> Iterator[Instruction]:
-        """From the lessor to all workers that may have messages of the window."""
+        """Send a marker from the lessor to all workers that may have messages of the window."""
         for machine in self.allowed(marker.operator):
             self.traffic.markers += 1
             yield Forward(copy(marker, True, self.options.marker_cost), machine)
@@ -308,7 +309,8 @@ class Dirigo:
 
 
 def _ordered(topology: Topology) -> list[bool]:
-    """Operators whose messages have to be executed in the order of their channels: they lead to a plain window."""
+    """Return the operators whose messages have to be executed in the order of their channels: they lead to a plain
+    window."""
     operators = topology.operators
     before: dict[int, list[int]] = {}
     for number, info in enumerate(operators):

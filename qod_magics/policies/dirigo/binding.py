@@ -32,12 +32,12 @@ class Asking(Dirigo):
     """Policies that ask other workers. A worker answers at once, or after the running message (A4)."""
 
     def begin(self, topology: Topology) -> None:
-        """Once."""
+        """Prepare for a topology, once."""
         super().begin(topology)
         self._questions = 0
 
     def next_number(self) -> int:
-        """Of a question."""
+        """Return the number of the next question."""
         self._questions += 1
         return self._questions
 
@@ -51,7 +51,7 @@ class Asking(Dirigo):
         return worker.fits(request.batch, worker.free_at(now, self.options.account_running))
 
     def answered(self, now: int, at: int, answer: Answer) -> Iterator[Instruction]:
-        """An answer reached the asker."""
+        """Handle an answer that reached the asker."""
         raise NotImplementedError
 
     def replied(self, now: int, at: int, operator: int, content: Any) -> Iterable[Instruction]:
@@ -114,7 +114,7 @@ class QueueBasedDirect(Asking):
     by_lessor = False
 
     def begin(self, topology: Any) -> None:
-        """Once."""
+        """Prepare for a topology, once."""
         super().begin(topology)
         self._buffered: dict[int, _Buffered] = {}  #: by number of the question
         self._held: dict[Channel, list[Message]] = {}  #: markers behind buffered messages
@@ -150,7 +150,7 @@ class QueueBasedDirect(Asking):
         return shortest(candidates, answers)
 
     def laxity(self, now: int, worker: Worker, request: Request) -> bool:
-        """Lengths alone decide."""
+        """Return True: lengths of queues alone decide."""
         return True
 
     def answered(self, now: int, at: int, answer: Answer) -> Iterator[Instruction]:
@@ -192,7 +192,7 @@ class LaxityBasedDirect(QueueBasedDirect):
         return by_laxity(candidates, answers)
 
     def laxity(self, now: int, worker: Worker, request: Request) -> bool:
-        """CHECK."""
+        """Return whether the batch fits (CHECK)."""
         return worker.fits(request.batch, worker.free_at(now, self.options.account_running))
 
 
@@ -221,7 +221,7 @@ class CentralRandom(Dirigo):
         self.decision = decision
 
     def begin(self, topology: Topology) -> None:
-        """Once. UsageProblem without a second machine, or with windows that are spread."""
+        """Prepare for a topology, once. Raises UsageProblem without a second machine, or with spread windows."""
         super().begin(topology)
         if len(self.workers) < 2:
             raise UsageProblem("central-random needs a machine besides the scheduler's; give it two or more")
@@ -235,7 +235,7 @@ class CentralRandom(Dirigo):
         return (self._runners[operator % len(self._runners)],) if self._bound[operator] else self._runners
 
     def made(self, now: int, at: int, message: Message) -> Iterable[Instruction]:
-        """To the scheduler."""
+        """Send a message to the scheduler."""
         message.context = self.ticket(message)
         self.traffic.data += 1
         return (Forward(message, SCHEDULER),)
@@ -256,7 +256,7 @@ class CentralRandom(Dirigo):
                 yield self._decide(message)
 
     def finished(self, now: int, worker: int, message: Message) -> Iterator[Instruction]:
-        """The scheduler has decided; any other worker runs its next message."""
+        """Pass on the message that the scheduler has decided on; any other worker runs its next message."""
         if self.topology.workers[worker] != SCHEDULER:
             yield from super().finished(now, worker, message)
             return

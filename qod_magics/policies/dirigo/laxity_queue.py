@@ -152,7 +152,7 @@ class LaxityQueue(Generic[Item]):
         return len(self._key_of)
 
     def __iter__(self) -> Iterator[Item]:
-        """First to run first."""
+        """Iterate over the messages, first to run first."""
         for block in self._blocks:
             yield from block.items
 
@@ -258,12 +258,12 @@ class LaxityQueue(Generic[Item]):
         return dict(reversed(found))
 
     def entries(self) -> Iterator[tuple[int, int, Item]]:
-        """(deadline, cost, message), first to run first."""
+        """Yield (deadline, cost, message), first to run first."""
         for block in self._blocks:
             yield from zip(block.deadlines, block.costs, block.items, strict=True)
 
     def violators(self, free_at: int, may_offer: Callable[[Item], bool] = lambda _: True) -> list[Item]:
-        """What the function of this name finds, without a walk where no message is late."""
+        """Return what the function of this name finds, without a walk where no message is late."""
         return violators(self.entries(), free_at, may_offer) if self.lowest() < free_at else []
 
     def copy(self) -> LaxityQueue[Item]:
@@ -275,7 +275,7 @@ class LaxityQueue(Generic[Item]):
         return other
 
     def verify(self) -> None:
-        """AssertionError where an invariant does not hold: for tests."""
+        """Raise AssertionError where an invariant does not hold: for tests."""
         keys = [key for block in self._blocks for key in block.keys]
         assert keys == sorted(keys), "keys are out of order"
         assert self._lasts == [block.keys[-1] for block in self._blocks], "last keys of blocks are wrong"

@@ -21,14 +21,17 @@ class ForwardFirst(Dirigo):
     """A message is offered once, and a lessee passes nothing on; one that it sends back stays with the lessor."""
 
     def begin(self, topology: Topology) -> None:
-        """Once. UsageProblem if windows are spread while lessees may send messages back, which could miss the end."""
+        """Prepare for a topology, once.
+
+        Raises UsageProblem if windows are spread while lessees may send messages back, which could miss the end.
+        """
         super().begin(topology)
         if not self.options.force_migrate and any(info.partial for info in topology.operators):
             raise UsageProblem("force_migrate: off, but windows are spread over workers; switch it on")
         self._known: dict[tuple[int, int], int] = {}  #: length of the queue of a lessee, as a lessor last heard
 
     def forward(self, worker: Worker, message: Message) -> Forward:
-        """To a lessee, random or with the shortest queue that is known of."""
+        """Send a message to a lessee: a random one, or the one with the shortest known queue."""
         lessees = self.lessees(message.operator)
         if self.options.random_lessee:
             (lessee,) = self.draws.some(lessees, 1)
@@ -101,7 +104,7 @@ class CheckFirst(Asking):
     offer_delays = 3  # request, answer, message
 
     def begin(self, topology: Topology) -> None:
-        """Once."""
+        """Prepare for a topology, once."""
         super().begin(topology)
         self._actions: dict[int, Action] = {}  #: by number of the question
         self._open = dict.fromkeys(self.workers, 0)  #: actions that keep a lessor from the next
@@ -135,7 +138,7 @@ class CheckFirst(Asking):
             yield self.ask(machine, batch[0].operator, request)
 
     def required(self, action: Action) -> int:
-        """Answers after which the lessor may go on."""
+        """Return the number of answers after which the lessor may go on."""
         return min(self.options.reply_required, action.lessees)
 
     def patient(self) -> bool:
@@ -190,7 +193,7 @@ class Pipelined(CheckFirst):
     name = "dirigo-2rtt-pipelined"
 
     def patient(self) -> bool:
-        """Up to all answers."""
+        """Return True: it waits for all answers."""
         return True
 
 
@@ -207,5 +210,5 @@ class Parallel(CheckFirst):
                 yield from self.open(worker, chunk, (lessee,))
 
     def required(self, action: Action) -> int:
-        """Its one answer."""
+        """Return 1: each lessee answers for its part."""
         return 1

@@ -122,7 +122,7 @@ class PrintedQueue(StaircaseQueue[Item]):
         self.errata = frozenset(errata)
 
     def check(self, deadline: int, cost: int, free_at: int) -> bool:
-        """As printed: E4."""
+        """Check as printed: E4."""
         if "E4" not in self.errata:
             return super().check(deadline, cost, free_at)
         if free_at + self._ahead(bisect_right(self._keys, (deadline, FAR))) + cost > deadline:
@@ -131,7 +131,7 @@ class PrintedQueue(StaircaseQueue[Item]):
         return behind == len(self._mark_keys) or self._mark_values[behind] - free_at > cost
 
     def add(self, deadline: int, cost: int, item: Item) -> bool:
-        """As printed: E1, E2 and E4."""
+        """Insert as printed: E1, E2 and E4."""
         before = list(zip(self._mark_keys, self._mark_values, strict=True))
         first = not self._keys
         mark = super().add(deadline, cost, item)
@@ -148,7 +148,7 @@ class PrintedQueue(StaircaseQueue[Item]):
         return mark
 
     def poll(self) -> Item:
-        """As printed: E3."""
+        """Take the first as printed: E3."""
         before = dict(zip(self._mark_keys, self._mark_values, strict=True))
         item = super().poll()
         if "E3" in self.errata:

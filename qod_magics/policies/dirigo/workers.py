@@ -74,7 +74,8 @@ class Worker:
         return len(self.queue) + len(self.urgent) + (self.running is not None)
 
     def free_at(self, now: int, account_running: bool = True) -> int:
-        """E: when the first message of the queue can start, ns (Eq. 4). Where it isn't accounted: now, as printed."""
+        """Return E: when the first message of the queue can start, ns (Eq. 4). Where it isn't accounted: now, as
+        printed."""
         if not account_running:
             return now
         begin = now if self.running is None else max(now, self.until)
@@ -100,7 +101,7 @@ class Worker:
         return message
 
     def check(self) -> None:
-        """AssertionError where an invariant does not hold."""
+        """Raise AssertionError where an invariant does not hold."""
         self.queue.verify()
         assert self.running is not None or not self.length, f"machine {self.machine} is idle while messages wait"
         assert self.running is None or self.running not in self.queue, "a running message is queued"
@@ -124,7 +125,7 @@ class Markers:
 
     @classmethod
     def of(cls, topology: Topology) -> Markers:
-        """With the senders that operators have: other operators, and streams of clients."""
+        """Return the markers with the senders that operators have: other operators, and streams of clients."""
         senders = dict.fromkeys(range(len(topology.operators)), 0)
         for targets in (*(info.targets for info in topology.operators), *topology.entries):
             for target in targets:
@@ -169,5 +170,6 @@ def promote(worker: Worker, marker: Message, parts: int) -> Message:
 
 
 def marker_count(senders: int, workers: int, by_lessor: bool) -> int:
-    """Markers per window on the way to the workers of a function: M*N from the senders, M+N through the lessor."""
+    """Return the markers per window on the way to the workers of a function: M*N from the senders, M+N through the
+    lessor."""
     return senders + workers if by_lessor else senders * workers

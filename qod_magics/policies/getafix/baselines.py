@@ -32,7 +32,7 @@ class Placement:
 
 
 def replicas(concurrent: int, nodes: int, delta: int = DELTA) -> int:
-    """r_j: min(n, concurrent accesses + delta), at least 1."""
+    """Return r_j: min(n, concurrent accesses + delta), at least 1."""
     return max(1, min(nodes, concurrent + delta))
 
 
@@ -42,7 +42,7 @@ def place(
     held: Mapping[str, Sequence[str]] | None = None,
     delta: int = DELTA,
 ) -> Placement:
-    """Segments in declared order get r_j copies, on the nodes with least load first; of equal ones the first.
+    """Give segments in declared order r_j copies, on the nodes with least load first; of equal ones the first.
 
     Copy number i of a segment adds max(1, concurrent accesses) / i to its node's load.
 

@@ -242,7 +242,7 @@ def replica_bounds(segments: int, nodes: int) -> tuple[int, int]:
 
 
 def most_effective_replication_factor(segments: int, nodes: int) -> float:
-    """(m + n - 1) / m, which R / m does not exceed."""
+    """Return (m + n - 1) / m, which R / m does not exceed."""
     return (segments + nodes - 1) / segments
 
 

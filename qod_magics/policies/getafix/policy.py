@@ -18,7 +18,8 @@ from qod_magics.policies.getafix.packing import DEFAULTS, Allocation, Measure, P
 
 
 def accesses(use: Mapping[str, Use], measure: Measure) -> dict[str, int]:
-    """x_j of a round, by segment that was used: milliseconds of access time, started ones included, or accesses."""
+    """Return x_j of a round, by segment that was used: milliseconds of access time, started ones included, or
+    accesses."""
     if measure == "count":
         found = {segment: each.accesses for segment, each in use.items()}
     else:
@@ -27,7 +28,7 @@ def accesses(use: Mapping[str, Use], measure: Measure) -> dict[str, int]:
 
 
 def popularity(before: Mapping[str, int], x: Mapping[str, int], alpha: Fraction) -> dict[str, int]:
-    """p_j after a round: x_j of a new segment, else ceil(x_j + alpha p_j). Known segments come first.
+    """Return p_j after a round: x_j of a new segment, else ceil(x_j + alpha p_j). Known segments come first.
 
     A segment that is used no longer decays to 1, not to 0: once seen, it keeps a copy.
     """
@@ -41,7 +42,7 @@ def copies_of(seen: Observation, segment: str) -> list[str]:
 
 
 def expired(seen: Observation) -> Iterator[Copy]:
-    """Garbage: copies of segments that queries may ask for no longer."""
+    """Yield the garbage: copies of segments that queries may ask for no longer."""
     wanted = set(seen.segments)
     for node in seen.nodes:
         for segment in sorted(seen.held[node] - wanted):
@@ -55,7 +56,8 @@ def guard(
     memory: Mapping[str, int],
     limit: float,
 ) -> tuple[Copy, ...]:
-    """Copies to leave out of a plan: while a node would use more than `limit` of its memory, its least popular one.
+    """Return the copies to leave out of a plan: while a node would use more than `limit` of its memory, its least
+    popular one.
 
     The last copy of a segment stays, so a node may keep more than its limit. Nodes in the order of `planned`; of equal
     segments the first by name. Nodes without an entry in `memory` have no limit.
@@ -131,7 +133,7 @@ class Getafix:
         return Allocation(tuple({s: y for s, y in each.items() if (node, s) not in left_out} for node, each in bins))
 
     def _round(self, plan: Allocation, seen: Observation, turn: int) -> tuple[Round, int]:
-        """Routing table, loads and drops that lead to a plan; and whose turn is next."""
+        """Return the routing table, loads and drops that lead to a plan; and whose turn is next."""
         routing = plan.routing(seen.nodes)
         loads: list[Copy] = []
         drops: list[Copy] = list(expired(seen))
@@ -190,6 +192,7 @@ class Saving:
 
 
 def saving(hot_tb: Fraction, factor: Fraction, other: Fraction, usd_per_gb_hour: Fraction) -> Saving:
-    """Saved by replication factor `factor` instead of `other`, of hot data in TB, at a price per GB and hour."""
+    """Return what is saved by replication factor `factor` instead of `other`, of hot data in TB, at a price per GB and
+    hour."""
     terabytes = hot_tb * (other - factor)
     return Saving(terabytes, terabytes * _GB_OF_A_TB * usd_per_gb_hour)

@@ -38,7 +38,7 @@ def operator_juice(
     executed: Mapping[Link, float],
     entry: Mapping[str, float] | None = None,
 ) -> dict[str, dict[str, float]]:
-    """J_o^s of each operator, by the spouts that feed it (equation 4, Eq. 3.3 of the source).
+    """Return J_o^s of each operator, by the spouts that feed it (equation 4, Eq. 3.3 of the source).
 
     Args:
         upstream: the job's DAG.
@@ -83,7 +83,7 @@ def job_juice(
     *,
     clamp: bool = False,
 ) -> float:
-    """J_q: juice of all sinks over the number of spouts (equation 5, Eq. 3.4 of the source); arguments as above.
+    """Return J_q: juice of all sinks over the number of spouts (equation 5, Eq. 3.4 of the source); arguments as above.
 
     `clamp`: at most 1, for display. Raises ValueError for a job without operators.
     """
@@ -164,13 +164,13 @@ def working(managers: Sequence[TaskManager]) -> list[TaskManager]:
 
 
 def loads(snapshot: Snapshot) -> Mapping[str, tuple[float, float]]:
-    """(cores in use, cores) of each working task manager."""
+    """Return (cores in use, cores) of each working task manager."""
     return {manager.id: (manager.cpu / 100.0, manager.cores) for manager in working(snapshot.task_managers)}
 
 
 def maximum_utility(query: Task) -> float:
-    """U of a query: its `utility`, else its priority. One of priority 0, the default, or less must count, too: it has
-    1 / (2 - priority), which is below 1 and falls with the priority."""
+    """Return U of a query: its `utility`, else its priority. One of priority 0, the default, or less must count, too:
+    it has 1 / (2 - priority), which is below 1 and falls with the priority."""
     given = UTILITY.of(query)
     if given is not None:
         return given
@@ -181,7 +181,8 @@ def maximum_utility(query: Task) -> float:
 def _utility(
     query: Task, juice: float | None, latency_s: float | None, parameters: Parameters, margin: float
 ) -> Utility:
-    """Equation 2 for a query with a target of its latency, equation 1 for another, or the mean of both (`hybrid`)."""
+    """Return equation 2 for a query with a target of its latency, equation 1 for another, or the mean of both
+    (`hybrid`)."""
     most = maximum_utility(query)
     target_s = MAX_LATENCY.of(query)
     enough = parameters.juice_target * (1.0 - parameters.juice_slack)
@@ -229,7 +230,7 @@ class Readings:
     latency_s: Mapping[str, tuple[float, ...]] = field(default_factory=nothing)  #: by query
 
     def after(self, now_s: float, snapshot: Snapshot, counts: Mapping[str, Count], jobs: Jobs, kept: int) -> Readings:
-        """With one more reading of each job; `kept`: how many there are at most.
+        """Return the readings with one more of each job; `kept`: how many there are at most.
 
         A job with an instance that is starting has none: that passes, and says nothing about the configuration.
         """
@@ -259,7 +260,7 @@ class Readings:
         return Readings(now_s, counts, juice, latency)
 
     def without(self, jobs: Mapping[str, tuple[str, ...]]) -> Readings:
-        """Without those of jobs (with their tasks) that were just changed."""
+        """Return the readings without those of jobs (with their tasks) that were just changed."""
         gone = {task for tasks in jobs.values() for task in tasks}
         juice = {name: each for name, each in self.juice.items() if name not in jobs}
         latency = {name: each for name, each in self.latency_s.items() if name not in gone}

@@ -140,7 +140,8 @@ class Memory:
 def advance(
     memory: Memory, now_s: float, jobs: Mapping[str, Job], parameters: Parameters, *, congested: bool
 ) -> tuple[Step, Memory]:
-    """One round: the step to take, and the memory for the next round, which must come after the step has settled.
+    """Advance by one round: the step to take, and the memory for the next round, which must come after the step has
+    settled.
 
     `congested`: at least half of the task managers are (`is_congested`). `jobs` are those of the rounds before: start
     with a new Memory where they are not.

@@ -134,7 +134,7 @@ class Known:
     machine: Memory
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values, for `Snapshot.extra`."""
+        """Return JSON values, for `Snapshot.extra`."""
         return {
             "now_s": self.now_s,
             "due_s": self.due_s,
@@ -145,7 +145,8 @@ class Known:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Known | None:
-        """As the snapshot says; None if it says nothing. Raises a one-line SnapshotError for what can't be read."""
+        """Return what the snapshot says; None if it says nothing. Raises a one-line SnapshotError for what can't be
+        read."""
         row = snapshot.extra.get(KEY)
         if row is None:
             return None
@@ -205,7 +206,7 @@ def turn(snapshot: Snapshot, known: Known, parameters: Parameters) -> Turn:
 
 
 def after(known: Known, done: Turn) -> Known:
-    """What is known for the next cycle, without new readings."""
+    """Return what is known for the next cycle, without new readings."""
     return replace(known, machine=done.machine, due_s=done.due_s)
 
 
@@ -233,7 +234,7 @@ def _actions(step: Step, jobs: Mapping[str, Job]) -> tuple[Scale, ...]:
 
 
 def _why(step: Step, jobs: Mapping[str, Job]) -> Mapping[str, str]:
-    """By job, one clause for the actions on its tasks."""
+    """Return one clause by job for the actions on its tasks."""
     match step:
         case Reconfiguration(changes):
             return {job: f"reconfiguration: {job} {_has(jobs[job].utility)}" for job in changes}

@@ -38,22 +38,25 @@ def knee(attained: float) -> float:
 
 
 def throughput_utility(juice: float, threshold: float, most: float, curve: Curve = knee) -> float:
-    """Equation 1 (3.1 of the source): u = U min(1, J / threshold). All of U without a threshold (0)."""
+    """Return the utility of equation 1 (3.1 of the source): u = U min(1, J / threshold). All of U without a threshold
+    (0)."""
     return most * curve(juice / threshold) if threshold else most
 
 
 def latency_utility(latency: float, threshold: float, most: float, curve: Curve = knee) -> float:
-    """Equation 2 (3.2 of the source): u = U min(1, threshold / L); both in the same unit. All of U at latency 0."""
+    """Return the utility of equation 2 (3.2 of the source): u = U min(1, threshold / L); both in the same unit. All of
+    U at latency 0."""
     return most * curve(threshold / latency) if latency > 0 else most
 
 
 def hybrid_utility(by_latency: float, by_throughput: float) -> float:
-    """Equation 3: mean of the two, for a job with both targets."""
+    """Return the mean of two utilities, for a job with both targets (equation 3)."""
     return (by_latency + by_throughput) / 2
 
 
 def current_latency(finished: float | None, oldest: float | None) -> float:
-    """L of a job, seconds: latency of the tuples that finished, and if none did the age of the oldest unfinished one.
+    """Return L of a job, seconds: latency of the tuples that finished, and if none did the age of the oldest unfinished
+    one.
 
     An oldest tuple that is older than that counts in any case: it will have at least this latency, and the last results
     may be from long ago. 0: nothing finished, nothing waits.
@@ -62,7 +65,7 @@ def current_latency(finished: float | None, oldest: float | None) -> float:
 
 
 def satisfaction(jobs: Iterable[Utility]) -> float:
-    """100 W / W* (equation 7), %: utility of all jobs over its maximum. 100 without jobs."""
+    """Return 100 W / W* (equation 7), %: utility of all jobs over its maximum. 100 without jobs."""
     each = tuple(jobs)
     most = sum(job.most for job in each)
     return 100 * sum(job.current for job in each) / most if most else 100.0
@@ -119,7 +122,7 @@ class Parameters:
     curve: Callable[[float], float] = knee  #: share of its maximum utility, by how far a target is attained
 
     def __post_init__(self) -> None:
-        """Raises UsageProblem for a value out of range."""
+        """Raise UsageProblem for a value out of range."""
         for name in ("cap_thr", "observe_s", "margin"):
             if not getattr(self, name) > 0:
                 raise UsageProblem(f"Henge: {name} is {getattr(self, name)!r}; give a number above 0")

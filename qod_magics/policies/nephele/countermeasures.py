@@ -38,7 +38,7 @@ class Parameters:
 
     @classmethod
     def of(cls, given: Parameters | Mapping[str, Any] | None) -> Parameters:
-        """From JSON: an object with some of the names above; None: the defaults."""
+        """Return parameters from JSON: an object with some of the names above; None: the defaults."""
         if isinstance(given, Parameters):
             return given
         values: dict[str, Any] = dict(given or {})
@@ -152,7 +152,8 @@ def longest_chain(tasks: Sequence[T], facts: Callable[[T], TaskFacts], cap_cores
 
 
 def _end_of_run(known: Sequence[TaskFacts], first: int, cap_cores: float) -> int:
-    """Index of the last task of the longest run from `first`: `first` itself if it cannot even be joined to one."""
+    """Return the index of the last task of the longest run from `first`: `first` itself if it cannot even be joined to
+    one."""
     used: list[float] = []
     for i in range(first, len(known)):
         task = known[i]

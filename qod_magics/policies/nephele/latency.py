@@ -45,7 +45,8 @@ Log: TypeAlias = Sequence[Sequence[Crossing] | Sequence[Emission]]
 
 
 def task_latency(entered: float, exits: Sequence[float]) -> float:
-    """From when an item enters to the first exit at or after that; infinite if nothing is emitted any more.
+    """Return the time from when an item enters to the first exit at or after that; infinite if nothing is emitted any
+    more.
 
     `exits` ascend.
     """
@@ -79,7 +80,8 @@ def element_latencies(log: Log, entry: Crossing) -> list[float]:
 
 
 def sequence_latencies(log: Log) -> Mapping[Hashable, float | None]:
-    """Sequence latency of each item that enters by the first channel; None if undefined or infinite (N11)."""
+    """Return the sequence latency of each item that enters by the first channel; None if undefined or infinite
+    (N11)."""
     found: dict[Hashable, float | None] = {}
     for entry in log[0] if log else ():
         if isinstance(entry, Crossing):
@@ -117,7 +119,7 @@ class Window:
         self._samples.clear()
 
     def mean(self, now: int, span: int | None = None) -> float | None:
-        """Arithmetic mean of the samples younger than the span, or than a shorter one; None without any."""
+        """Return the arithmetic mean of the samples younger than the span, or than a shorter one; None without any."""
         samples = self._samples
         while samples and now - samples[0][0] >= self.span:
             samples.popleft()
@@ -214,7 +216,7 @@ class Weighed:
         return known[task], self._back_from(task)
 
     def worst_with(self, limit_ms: float, wanted: Callable[[Channel], bool]) -> tuple[float, tuple[Task, ...]] | None:
-        """The worst sequence above the limit among those with a channel that is wanted; None without any."""
+        """Return the worst sequence above the limit among those with a channel that is wanted; None without any."""
         found = [(worst, channel) for channel, worst in self._through() if worst > limit_ms and wanted(channel)]
         if not found:
             return None

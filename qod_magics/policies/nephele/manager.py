@@ -43,7 +43,7 @@ class _ChannelState:
     is_chained: bool = False
 
     def renew(self, size: BufferSize, now: int) -> None:
-        """Another size: the samples of the old one count no more."""
+        """Set another size, and drop the samples of the old one."""
         self.size, self.changed = size, now
         self.latency.clear()
         self.life.clear()
@@ -244,7 +244,8 @@ class Nephele:
         return self.parameters.initial_bytes
 
     def managers(self, graph: RuntimeGraph, constraints: Sequence[JobConstraint]) -> list[Manager]:
-        """One on each worker of an anchor. Raises UsageProblem for a constraint that the job cannot have."""
+        """Return a manager on each worker of an anchor. Raises UsageProblem for a constraint that the job cannot
+        have."""
         placed = setup(graph, paths(graph, constraints))
         return [QosManager(graph, each, constraints, self.parameters) for each in placed.values()]
 
@@ -258,21 +259,21 @@ class Unmanaged:
     initial_bytes: int = DEFAULTS.initial_bytes
 
     def managers(self, graph: RuntimeGraph, constraints: Sequence[JobConstraint]) -> list[Manager]:
-        """None. Raises UsageProblem for a constraint that the job cannot have, as Nephele does."""
+        """Return no manager. Raises UsageProblem for a constraint that the job cannot have, as Nephele does."""
         paths(graph, constraints)
         return []
 
 
 def nephele(parameters: Given = None) -> Nephele:
-    """Nephele Streaming."""
+    """Return the policy Nephele Streaming."""
     return Nephele(Parameters.of(parameters))
 
 
 def fixed_buffers(parameters: Given = None) -> Unmanaged:
-    """Buffers keep their initial size and are shipped when they are full."""
+    """Return the policy whose buffers keep their initial size and are shipped when they are full."""
     return Unmanaged("nephele-fixed-buffers", False, Parameters.of(parameters).initial_bytes)
 
 
 def flush(parameters: Given = None) -> Unmanaged:
-    """A buffer is shipped after each item."""
+    """Return the policy that ships a buffer after each item."""
     return Unmanaged("nephele-flush", True, Parameters.of(parameters).initial_bytes)

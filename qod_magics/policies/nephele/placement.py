@@ -114,7 +114,7 @@ def setup(graph: RuntimeGraph, constrained: Iterable[Path]) -> Mapping[str, Mana
 
 
 def _managers_of(graph: RuntimeGraph, path: Path) -> Iterator[tuple[str, Role]]:
-    """One for each worker of the anchor (Algorithm 2)."""
+    """Yield the manager of each worker of the anchor (Algorithm 2)."""
     vertex = anchor(graph, path)
     by_worker: dict[str, list[Task]] = {}
     for task in graph.tasks(vertex):
@@ -124,7 +124,8 @@ def _managers_of(graph: RuntimeGraph, path: Path) -> Iterator[tuple[str, Role]]:
 
 
 def channel_count(graph: RuntimeGraph, path: Path, position: int) -> int:
-    """cntChan: the lesser channel count of a vertex' incoming and outgoing edge on the path; 0 on a path of one."""
+    """Return cntChan: the lesser channel count of a vertex' incoming and outgoing edge on the path; 0 on a path of
+    one."""
     hops = [i for i in (position - 1, position) if 0 <= i < len(path) - 1]
     return min((graph.channels(path[i], path[i + 1]) for i in hops), default=0)
 
@@ -140,7 +141,8 @@ def anchor(graph: RuntimeGraph, path: Path) -> str:
 
 
 def expand(graph: RuntimeGraph, path: Path, tasks: Sequence[Task]) -> Subgraph:
-    """What is reached from tasks of one vertex, forwards to the end of the path and backwards to its start (N6)."""
+    """Return what is reached from tasks of one vertex, forwards to the end of the path and backwards to its start
+    (N6)."""
     at = path.index(tasks[0].vertex)
     ahead: list[tuple[Task, ...]] = []
     reached = tuple(tasks)

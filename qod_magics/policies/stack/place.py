@@ -56,8 +56,8 @@ class Place:
 
 
 def helpful_moves(snapshot: Snapshot, demand: Demand, least: float, margin: float) -> tuple[Move, ...]:
-    """For each task manager short of CPU, most first, the moves that take most load off it. Where two take as much,
-    that of a query, whose pause no other task feels, and of two queries the smaller one. CPU in % of one core.
+    """Return, for each task manager short of CPU, most first, the moves that take most load off it. Where two take as
+    much, that of a query, whose pause no other task feels, and of two queries the smaller one. CPU in % of one core.
 
     A start costs CPU: one instance for each core arrives at a task manager that has instances, as many as fit at an
     empty one.
@@ -164,8 +164,8 @@ def _fitting(
 
 
 def fusing(together: Mapping[Pair, float], now_s: float, after_s: float) -> tuple[Fuse, ...]:
-    """One pair to fuse: the one that has been `neighbours` for longest, if that is `after_s` seconds; `together`: since
-    when each pair is."""
+    """Return one pair to fuse: the one that has been `neighbours` for longest, if that is `after_s` seconds;
+    `together`: since when each pair is."""
     since = min(together.items(), key=lambda each: (each[1], each[0]), default=None)
     if since is None or now_s - since[1] < after_s:
         return ()

@@ -85,9 +85,9 @@ class ScaleOutAndIn:
 
 
 def wider_task(snapshot: Snapshot, demand: Demand, why: str) -> Scale | None:
-    """One more instance for a task whose instances each need more than a core, on the task manager with most room: the
-    task that moves throughput most (Stela's effective throughput percentage), else the one that needs most. None where
-    no task can have one, or no task manager has room."""
+    """Return one more instance for a task whose instances each need more than a core, on the task manager with most
+    room: the task that moves throughput most (Stela's effective throughput percentage), else the one that needs most.
+    None where no task can have one, or no task manager has room."""
     width, rooms = Counter(instance.task for instance in snapshot.instances), _rooms(snapshot, demand)
     tasks = {task.id: task for task in snapshot.tasks}
     needs: dict[str, float] = {}

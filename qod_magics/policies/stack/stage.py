@@ -53,9 +53,9 @@ class Demand:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Demand:
-        """By learned costs where the snapshot has them, else in proportion to accuracy (thesis, Eq. 3.9). Trust, which
-        compares costs with backlogs, corrects the CPU available; it takes none where an instance needs more than a
-        core, whose backlog says nothing of the other cores."""
+        """Return the demand by learned costs where the snapshot has them, else in proportion to accuracy (thesis, Eq.
+        3.9). Trust, which compares costs with backlogs, corrects the CPU available; it takes none where an instance
+        needs more than a core, whose backlog says nothing of the other cores."""
         topology = Dag.of(snapshot).topology
         load, required = load_of(snapshot, topology), known_requirements(snapshot, topology)
         by_task = [base + cost for base, cost in zip(required.base, required.costs(), strict=True)]
@@ -75,7 +75,7 @@ class Demand:
         return cls(instance, load.manager_of, available, hosted, needed)
 
     def by_instance(self, snapshot: Snapshot) -> dict[str, float]:
-        """`instance` by the ids of the snapshot that it was measured in."""
+        """Return `instance` by the ids of the snapshot that it was measured in."""
         return dict(zip(column(snapshot.instances, "id"), self.instance, strict=True))
 
     def over(self, manager: int) -> float:
@@ -199,5 +199,5 @@ class Stage(Protocol):
     owns: frozenset[Lever]
 
     def propose(self, view: View) -> Proposal:
-        """Pure: the same view always gives the same proposal."""
+        """Return the proposal for a view. Pure: the same view always gives the same proposal."""
         ...

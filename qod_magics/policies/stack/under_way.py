@@ -44,7 +44,7 @@ class UnderWay:
         return not self.not_done(snapshot)
 
     def not_done(self, snapshot: Snapshot) -> tuple[Action, ...]:
-        """Those that have not had their effect yet; of the task managers to start, as many as have not joined."""
+        """Return the actions without effect so far; of the task managers to start, as many as have not joined."""
         instances = {each.id: each for each in snapshot.instances}
         width = Counter(each.task for each in snapshot.instances)
         there = {each.id for each in snapshot.task_managers}
@@ -95,7 +95,7 @@ def in_use(snapshot: Snapshot) -> frozenset[str]:
 
 
 def subject(action: Action) -> tuple[str, str]:
-    """What an action is about, for its back-off: its kind, and the instance, task, stream, task manager or
+    """Return what an action is about, for its back-off: its kind, and the instance, task, stream, task manager or
     kind of one."""
     match action:
         case Move(instance, to):
@@ -162,8 +162,8 @@ class Judge:
 
 
 def utilities(view: View) -> Mapping[str, Utility]:
-    """By query: its maximum utility times its planned accuracy, and times target / latency where it is late (Henge,
-    equations 1 and 2)."""
+    """Return by query its maximum utility times its planned accuracy, and times target / latency where it is late
+    (Henge, equations 1 and 2)."""
     found = {}
     for task in view.snapshot.tasks:
         if view.snapshot.downstream[task.id]:
@@ -188,7 +188,7 @@ def _can_be_taken_back(inverse: Sequence[Action], snapshot: Snapshot) -> bool:
 
 
 def _inverse(actions: Sequence[Action], snapshot: Snapshot) -> tuple[Action, ...]:
-    """What undoes moves and rescales."""
+    """Return what undoes moves and rescales."""
     homes = {instance.id: instance.task_manager for instance in snapshot.instances}
     undone: list[Action] = []
     for action in actions:

@@ -23,7 +23,8 @@ def is_congested(arriving: Rate, processed: Rate, congestion_rate: Rate = CONGES
 
 
 def congested(job: Job, options: Options = DEFAULT) -> tuple[str, ...]:
-    """C: the congested operators, in declared order. Of a source, where its offered rate exceeds what it reads (R5)."""
+    """Return C: the congested operators, in declared order. A source is one where its offered rate exceeds what it
+    reads (R5)."""
     by_capacity = options.projection == "capacity"
     threshold = options.threshold
     return tuple(
@@ -36,7 +37,8 @@ def congested(job: Job, options: Options = DEFAULT) -> tuple[str, ...]:
 
 
 def etp(job: Job, op: str, congested: Collection[str], mode: Mode = "set") -> Rate:
-    """ETP of an operator, a fraction of 1: throughput of the sinks that it reaches / throughput of all sinks.
+    """Return the ETP of an operator, a fraction of 1: throughput of the sinks that it reaches / throughput of all
+    sinks.
 
     A sink is reached if some path to it has no congested operator after `op`; a sink reaches itself, even if it is
     congested. 0 while the throughput is 0. O(operators + edges). In mode "paths" (Algorithm 2.1, R1) a sink counts once
@@ -99,7 +101,7 @@ class Gains:
 
     @classmethod
     def of(cls, job: Job, options: Options = DEFAULT) -> Gains:
-        """Only congested operators are ranked (R4), and none that has its maximum of instances (R12)."""
+        """Rank congested operators only (R4), and none that has its maximum of instances (R12)."""
         full = congested(job, options)
         closed = frozenset(full)
         found = [Gain(op, etp(job, op, closed, options.mode)) for op in full if job.has_room(op)]

@@ -120,7 +120,7 @@ class Job:
     capacity: Mapping[str, Rate] = field(default_factory=dict)  #: P_o / share of the time at work; absent: P_o
 
     def input(self, op: str) -> Rate:
-        """I_o: what its parents emit to it; of a source what is offered, or else what it processes (R5)."""
+        """Return I_o: what its parents emit to it; of a source what is offered, or else what it processes (R5)."""
         parents = self.graph.parents[op]
         if not parents:
             return self.offered.get(op, self.processed[op])
@@ -132,7 +132,7 @@ class Job:
         return sum(self.processed[sink] for sink in self.graph.sinks)
 
     def parallelism(self, op: str) -> int:
-        """k_o."""
+        """Return k_o."""
         return self.instances.get(op, 1)
 
     def has_room(self, op: str) -> bool:
@@ -181,7 +181,8 @@ class Sample:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Sample:
-        """P_o: what its instances read; e: what the streams carry; I_o of sources: their external rate (R5)."""
+        """Return the rates of a snapshot. P_o: what its instances read; e: what the streams carry; I_o of sources:
+        their external rate (R5)."""
         position = {task.id: i for i, task in enumerate(snapshot.tasks)}
         processed = [0.0] * len(position)
         at_work: list[list[float | None]] = [[] for _ in position]

@@ -109,17 +109,17 @@ class Stela(Elastic):
 
 
 def storm_re_deal() -> Elastic:
-    """Storm's default scheduler."""
+    """Return Storm's default scheduler."""
     return Elastic("storm-re-deal", ReDeal())
 
 
 def least_link_load() -> Elastic:
-    """Migration of the instances with the least load on their links."""
+    """Return the migration of the instances with the least load on their links."""
     return Elastic("least-link-load", ByLinkLoad("least"))
 
 
 def most_link_load() -> Elastic:
-    """Migration of the instances with the most load on their links."""
+    """Return the migration of the instances with the most load on their links."""
     return Elastic("most-link-load", ByLinkLoad("most"))
 
 

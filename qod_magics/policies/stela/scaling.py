@@ -33,7 +33,7 @@ class Slot:
 
 
 def slots_per_machine(instances: int, machines: int) -> int:
-    """N: instances for each new machine: as many as the machines have on average, rounded down, at least 1 (R3).
+    """Return N: instances for each new machine: as many as the machines have on average, rounded down, at least 1 (R3).
 
     `machines`: those before the scale-out.
     """

@@ -49,7 +49,8 @@ class Strategy(Protocol):
         ...
 
     def scale_in(self, deployment: Deployment, remove: int, among: Collection[str] | None) -> tuple[Action, ...]:
-        """Moves and releases that remove `remove` task managers of `among` (None: of all), but never the last one."""
+        """Return moves and releases that remove `remove` task managers of `among` (None: of all), but never the last
+        one."""
         ...
 
 
@@ -142,7 +143,8 @@ class ByLinkLoad:
 
 
 def scales(slots: Sequence[Slot]) -> tuple[Scale, ...]:
-    """One action for each operator, with the machines of its new instances and the reason for the first of them."""
+    """Return one action for each operator, with the machines of its new instances and the reason for the first of
+    them."""
     firsts: dict[str, Slot] = {}
     to: dict[str, list[str]] = {}
     for slot in slots:
@@ -180,7 +182,7 @@ def _homes(placement: Mapping[str, Sequence[Hosted]]) -> Mapping[str, str]:
 
 
 def _hash(name: str) -> int:
-    """FNV-1a, 64 bits: the same in every process."""
+    """Return the hash FNV-1a, 64 bits: the same in every process."""
     found = 0xCBF29CE484222325
     for byte in name.encode("utf-8", "surrogatepass"):
         found = (found ^ byte) * 0x100000001B3 % 2**64

@@ -92,7 +92,7 @@ class OutputBuffer:
         return [self._ship(self.fill, now)] if self.fill else []
 
     def resize(self, size: int, now: int) -> list[Shipment]:
-        """From now on, buffers are of `size` bytes; the open one is shipped if it has as much already."""
+        """Set the size of buffers, bytes; the open one is shipped if it has as much already."""
         self.size = size
         return self.flush(now) if self.fill >= size else []
 
@@ -154,7 +154,7 @@ class Way:
     _bytes: int = 0
 
     def ship(self, buffers: int, bytes: int, now: int) -> int:
-        """When the last of these buffers reaches the receiver's queue."""
+        """Return when the last of these buffers reaches the receiver's queue."""
         network, link = self.network, self.link
         if link is None:
             return now + network.handover
@@ -168,7 +168,7 @@ class Way:
         return end + network.transport
 
     def may_write(self, now: int) -> int:
-        """When the sender may write on: at once, or when no more than the window is under way."""
+        """Return when the sender may write on: at once, or when no more than the window is under way."""
         under_way = self._under_way
         while under_way and under_way[0][0] <= now:
             self._bytes -= under_way.popleft()[1]

@@ -28,7 +28,7 @@ class Action:
     done: bool  #: False: it came too late, since another one had changed the same
 
     def to_json(self) -> dict[str, Any]:
-        """For a line of JSON."""
+        """Return the JSON form, for a line of a record."""
         instruction = self.instruction
         if isinstance(instruction, Resize):
             what: dict[str, Any] = {"resize": str(instruction.channel), "bytes": instruction.bytes}
@@ -58,7 +58,7 @@ class Interval:
     items_out: int  #: source items whose sequence has ended
 
     def to_json(self) -> dict[str, Any]:
-        """For a line of JSON."""
+        """Return the JSON form, for a line of a record."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -98,7 +98,7 @@ class Results:
     _in: int = 0
 
     def leave(self, item: Item, now: int) -> None:
-        """An item enters a sink."""
+        """Count an item that enters a sink."""
         self.items_out += 1
         self.last_out = now
         latency = item.origins * now - item.origin_sum
@@ -148,7 +148,7 @@ class Results:
     def _sequences(
         self, sequence: JobSequence, tasks: Mapping[Task, float], channels: Mapping[Channel, float]
     ) -> _Spread | None:
-        """Of all runtime sequences whose elements are known."""
+        """Return the figures of all runtime sequences whose elements are known."""
         graph = self.scenario.graph
 
         def own(position: int, task: Task) -> float | None:
@@ -204,7 +204,7 @@ class Results:
 
 
 def unbalanced(channels: Mapping[Channel, ChannelRun], tasks: Mapping[Task, TaskRun]) -> Iterator[str]:
-    """What does not add up: at channels items and bytes, at tasks items."""
+    """Yield what does not add up: at channels items and bytes, at tasks items."""
     for channel, run in channels.items():
         if run.written != len(run.output.waiting) + run.in_flight + run.arrived + run.dropped:
             yield f"{channel}: {run.written} items written, which are not in buffers, in flight, arrived or dropped"

@@ -104,12 +104,12 @@ class BufferScenario:
 
     @classmethod
     def read(cls, path: str | Path) -> BufferScenario:
-        """From a JSON file. Raises ScenarioError or UsageProblem, one line, as `from_json` does."""
+        """Return the scenario of a JSON file. Raises ScenarioError or UsageProblem, one line, as `from_json` does."""
         return cls.from_json(read_json(path))
 
     @classmethod
     def from_json(cls, value: Any) -> BufferScenario:
-        """From the JSON form of this module's docstring.
+        """Return the scenario of the JSON form in this module's docstring.
 
         Raises:
             ScenarioError: one line that names the field.

@@ -92,7 +92,7 @@ class BufferSimulation:
     # --- sources ------------------------------------------------------------------------------------------------------
 
     def _route(self) -> None:
-        """Which channel each group of streams takes, at each task."""
+        """Set which channel each group of streams takes, at each task."""
         given, job = self.scenario.streams, self._graph.job
         groups = -(-given.count // given.group)
         for task, run in self.tasks.items():
@@ -121,7 +121,7 @@ class BufferSimulation:
             self._at(when, self._advance, steps)
 
     def _emissions(self, source: TaskRun, stream: Stream) -> Iterator[int]:
-        """Emits the items of a stream; yields when it goes on, if that is later. What arrives while the sender is held
+        """Emit the items of a stream; yields when it goes on, if that is later. What arrives while the sender is held
         back is emitted as soon as it may write again."""
         group = stream.number // self.scenario.streams.group
         channel = source.outputs.get(group) or source.outputs[-1]

@@ -50,7 +50,7 @@ class ChannelMeter:
     buffered: int = 0
 
     def enter(self, channel: Channel, exits: int, ships: int, tag: int, now: int) -> None:
-        """An item enters the receiver's user code."""
+        """Count an item that enters the receiver's user code."""
         self.count += 1
         self.latency += now - exits
         self.buffered += ships - exits
@@ -88,7 +88,7 @@ class TaskMeter:
     _ends: int = 0  #: when that work ends
 
     def enter(self, now: int) -> None:
-        """An item enters user code."""
+        """Count an item that enters user code."""
         self._since += 1
         self._since_sum += now
         if self.sample_due:
@@ -96,12 +96,12 @@ class TaskMeter:
             self.sampled.append(now)
 
     def work(self, now: int, takes: int) -> None:
-        """The thread begins to work for the task."""
+        """Count the work that the thread begins for the task."""
         self._busy += takes
         self._ends = now + takes
 
     def leave(self, task: Task, now: int) -> None:
-        """An item leaves user code."""
+        """Count an item that leaves user code."""
         self.count += self._since
         self.latency += self._since * now - self._since_sum
         self._since = self._since_sum = 0

@@ -132,7 +132,7 @@ class Operator:
     merges: int = 0  #: operators whose partial results it merges
 
     def make(self) -> Regular | Windowed | PartialWindows | Merging:
-        """Its state before it has read anything."""
+        """Return the operator's state before it has read anything."""
         stage = self.stage
         if self.merges:
             return Merging(self.merges, stage.selectivity)

@@ -83,7 +83,7 @@ def _job(part: list[TaskSpec], costs: Mapping[str, Costs], arrivals: Mapping[str
 
 
 def _source(topic: str) -> str:
-    """A name that no stream has."""
+    """Return a name that no stream has."""
     return f"topic {topic}"
 
 

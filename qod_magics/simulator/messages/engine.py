@@ -309,7 +309,7 @@ _MOST_JOBS = 30
 
 
 def summary(engine: Engine, cpu_s: float) -> str:
-    """One line for the run, and one a job. `cpu_s`: CPU seconds that it took."""
+    """Return one line for the run, and one for each job. `cpu_s`: CPU seconds that it took."""
     books, workers = engine.books, len(engine.busy)
     seconds = max(engine.now / S, 1e-9)
     lines = [

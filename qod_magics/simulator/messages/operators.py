@@ -129,7 +129,7 @@ class Windowed:
         return ()
 
     def _add(self, message: Message) -> None:
-        """Into the windows that contain its rows: with ends in (event_time, event_time + length]."""
+        """Add a message to the windows that contain its rows: with ends in (event_time, event_time + length]."""
         after = 1 + (message.progress if message.event_time < 0 else message.event_time)
         end = after + (self._next - after) % self.slide  # the first end after its rows
         beyond = after + self.length
@@ -316,7 +316,7 @@ class MarkerSource:
         self._ends = ends
 
     def markers(self, client: int, now: int, progress: int, numbers: Iterable[int]) -> Iterator[Message]:
-        """One for each window that ends with this progress, and operator."""
+        """Yield a marker for each window that ends with this progress, and operator."""
         number = iter(numbers)
         for each in self._ends.get(client, ()):
             while each.next <= progress:

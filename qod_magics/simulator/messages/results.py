@@ -23,7 +23,7 @@ class JobResults:
         self.rows = 0  #: in all
 
     def add(self, now: int, observed: int, progress: int, rows: int) -> None:
-        """A result was produced."""
+        """Add a result that was produced."""
         self.produced.append(now)
         self.latency.append(now - observed)
         self.progress.append(progress)

@@ -99,7 +99,7 @@ class Arrivals:
             at += (random.expovariate(1.0) if self.poisson else 1.0) * gap / factor
 
     def _pareto(self, random: Random) -> float:
-        """With mean 1."""
+        """Return a draw with mean 1."""
         if self.pareto is None:
             return 1.0
         return random.paretovariate(self.pareto) * (self.pareto - 1) / self.pareto

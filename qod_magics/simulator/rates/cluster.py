@@ -133,12 +133,12 @@ class SimulatedCluster:
             self._rescaling.forget(task)
 
     def add_task_manager(self, id: str) -> None:
-        """A task manager joins; instances without one start there. Raises TaskManagerError when it is up already, or
+        """Add a task manager; instances without one start there. Raises TaskManagerError when it is up already, or
         when the simulation has none of that name."""
         self.nodes.add(id)
 
     def remove_task_manager(self, id: str) -> None:
-        """A task manager leaves; its instances move to the others. Raises TaskManagerError when it is not up, or is
+        """Remove a task manager; its instances move to the others. Raises TaskManagerError when it is not up, or is
         the last one and has instances."""
         self.nodes.remove(id)
 
@@ -149,11 +149,11 @@ class SimulatedCluster:
     # -- faults --------------------------------------------------------------------------------------------------------
 
     def lose(self, id: str) -> None:
-        """A task manager is killed; its instances start on the others. Does nothing when it is not up."""
+        """Kill a task manager; its instances start on the others. Does nothing when it is not up."""
         self.nodes.lose(id)
 
     def fail(self, name: str) -> None:
-        """An instance's query fails. Does nothing when it does not run."""
+        """Fail an instance's query. Does nothing when it does not run."""
         self._instances.fail(self._instances.number[name])
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -241,12 +241,12 @@ class SimulatedCluster:
             self.fail(fault.target or "")
 
     def _pause(self, more: int) -> None:
-        """Pauses of the broker may overlap."""
+        """Begin or end a pause of the broker; pauses may overlap."""
         self._pauses += more
         self.engine.broker_down = self._pauses > 0
 
     def _mute(self, machine: int, more: int, after_s: float = 0.0) -> None:
-        """Faults of a task manager's metrics may overlap."""
+        """Begin or end a fault of a task manager's metrics; faults may overlap."""
         muted = bool(self._mutes[machine])
         self._mutes[machine] += more
         self.reports.muted[machine] = now = bool(self._mutes[machine])

@@ -74,14 +74,14 @@ class Cohorts:
     # -- what happens in a step ----------------------------------------------------------------------------------------
 
     def arrive(self, rows: Array, now: float) -> None:
-        """Rows arrive at the sources (by edge from outside) in the step from `now` on."""
+        """Add rows that arrive at the sources (by edge from outside) in the step from `now` on."""
         if not rows.any():
             return
         k = self._new(now + self._step_s / 2)
         self.topics[: len(rows), k] += rows
 
     def spread(self, rows: Array, there: Array, wiring: Wiring) -> None:
-        """These rows (by channel) go from the topics to the channels. `there`: rows on each topic before."""
+        """Move these rows (by channel) from the topics to the channels. `there`: rows on each topic before."""
         a, b = self.first, self.end
         went = wiring.by_edge(rows)
         taken = _oldest_first(self.topics[:, a:b], went, there)
@@ -90,7 +90,8 @@ class Cohorts:
         self.waiting[:, a:b] += taken[wiring.channel_edge] * share[:, None]
 
     def read(self, read: Array, kept: Array, there: Array, now: float, wiring: Wiring) -> None:
-        """Channels are read, and rows kept (both by channel), until `now`. `there`: rows in each queue before."""
+        """Take rows that are read, and rows that are kept, (both by channel), until `now`. `there`: rows in each queue
+        before."""
         a, b = self.first, self.end
         taken = _oldest_first(self.waiting[:, a:b], read, there)
         self.waiting[:, a:b] -= taken
@@ -107,7 +108,7 @@ class Cohorts:
             self._result(self._at_once, self._read[self._at_once], self._cohorts, now)
 
     def send(self, sent: Array, wiring: Wiring) -> None:
-        """Instances send rows (by outlet), which stand for those that they have just read."""
+        """Send rows of instances (by outlet), which stand for those that they have just read."""
         total = self._read.sum(axis=1)[wiring.outlet_instance]
         share = np.where(total > 0.0, sent / np.where(total > 0.0, total, 1.0), 0.0)
         rows = self._read[wiring.outlet_instance] * share[:, None]
@@ -117,7 +118,7 @@ class Cohorts:
             self.topics[:, self.end - 1] += np.bincount(wiring.outlet_edge, rest, len(wiring.edges))
 
     def finish(self, instances: Array, now: float) -> None:
-        """Micro-batches of these instances end: what they read is in their results."""
+        """End micro-batches of these instances: what they read is in their results."""
         mine = instances[self._row[instances] >= 0]
         if not mine.size:
             return
@@ -128,14 +129,15 @@ class Cohorts:
             self.pending[row] = 0.0
 
     def settle(self) -> None:
-        """A step ends: the oldest cohorts are left behind once none of their rows is anywhere."""
+        """End a step: the oldest cohorts are left behind once none of their rows is anywhere."""
         while self.first < self.end and not self._used(self.first):
             self.first += 1
         if self.first == self.end:
             self.first = self.end = 0
 
     def give_back(self, instance: int, rows: Array, channels: Array, since: float, now: float) -> None:
-        """An instance is killed: these rows (by channel, of `channels`) are to be read again. `since`: its last commit.
+        """Give back the rows of a killed instance (by channel, of `channels`), which are read again. `since`: its last
+        commit.
 
         They arrived, evenly, in as much time as has passed since then, up to the oldest row that waits.
         """
@@ -246,7 +248,7 @@ def _by(group: Array, rows: Array, count: int) -> Array:
 
 
 def _oldest_first(rows: Array, count: Array, there: Array) -> Array:
-    """`count` of the rows in each place, the oldest; `there`: how many it has, in whole rows."""
+    """Return the oldest `count` rows in each place; `there`: how many it has, in whole rows."""
     taken: Array = np.where((count >= there)[:, None], rows, 0.0)
     part = ((count < there) & (count > 0)).nonzero()[0]
     if part.size:

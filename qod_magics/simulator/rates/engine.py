@@ -404,7 +404,8 @@ class Engine:
         self.busy += np.bincount(self._host, used, len(self.machines)) + self._others_now
 
     def _account_batches(self, used: Array) -> None:
-        """A batch that goes on takes the whole step; one that ends in it, the CPU that it used."""
+        """Count the time of batches: one that goes on takes the whole step; one that ends in it, the CPU that it
+        used."""
         micro = self.wiring.micro
         at_work = self.in_batch[micro] & self.running[micro]
         goes_on = self.wiring.by_instance(self._batch)[micro] > 0

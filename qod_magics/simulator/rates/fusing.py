@@ -184,7 +184,7 @@ class Fusing:
     # -- how it is done ------------------------------------------------------------------------------------------------
 
     def _stop(self, change: _Change, task: int) -> None:
-        """The instances of the task that reads the input stop, all of which must run."""
+        """Stop the instances of the task that reads the input, all of which must run."""
         if self._change is not change:
             return
         mine = self._there(task)
@@ -202,7 +202,7 @@ class Fusing:
             self._part(change)
 
     def _drain(self, change: _Change) -> None:
-        """Once the second task has read all, and ended its batch, both become one."""
+        """Fuse both tasks once the second one has read all, and ended its batch."""
         if self._change is not change:
             return
         engine, lower = self._engine, self._there(change.second)
@@ -270,7 +270,7 @@ class Fusing:
         self._events.tell(change.kind, **detail, why=change.action.why)
 
     def _give_up(self, change: _Change, why: str) -> None:
-        """What was stopped starts again where it was, unless it was restarted meanwhile."""
+        """Start again what was stopped, where it was, unless it was restarted meanwhile."""
         self._change = None
         self._restart(change)
         self._events.add(

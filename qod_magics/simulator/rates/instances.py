@@ -147,7 +147,7 @@ class Instances:
         self._failures[instance] = 0
 
     def _begin(self, targets: Mapping[int, int]) -> None:
-        """These instances begin to work, each on its task manager."""
+        """Start these instances, each on its task manager."""
         for instance, machine in targets.items():
             self._engine.start(instance, machine, fresh=True)
             self.run[instance] += 1
@@ -226,7 +226,7 @@ class Instances:
             call(instance)
 
     def fail(self, instance: int) -> None:
-        """An instance's query fails. Does nothing when it does not run."""
+        """Fail an instance's query. Does nothing when it does not run."""
         engine = self._engine
         if not engine.running[instance]:
             return
@@ -244,7 +244,7 @@ class Instances:
         self._restart_after(instance, BACK_OFF_S[failures])
 
     def lose(self, machine: int) -> None:
-        """A task manager is down: the instances there start on the others."""
+        """Start the instances of a lost task manager on the others."""
         id = self._simulation.machines[machine].id
         orphans = self.on(machine)
         names = [self._engine.wiring.instances[i] for i in orphans]

@@ -95,7 +95,7 @@ class Nodes:
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def add(self, id: str) -> None:
-        """A task manager joins. Raises TaskManagerError if it is up, or unknown."""
+        """Add a task manager. Raises TaskManagerError if it is up, or unknown."""
         machine = self.known(id)
         if self._engine.up[machine]:
             raise TaskManagerError(f"There is a task manager {id!r} already: take another name.")
@@ -137,7 +137,7 @@ class Nodes:
         self._instances.place_again()
 
     def remove(self, id: str, why: str | None = None) -> None:
-        """A task manager leaves; its instances move to the others. Raises TaskManagerError when it is not up, or is
+        """Remove a task manager; its instances move to the others. Raises TaskManagerError when it is not up, or is
         the last one and has instances."""
         machine, instances = self.up(id), self._instances
         mine = [i for i in instances.on(machine) if not instances.stay_stopped(i)]
@@ -161,7 +161,7 @@ class Nodes:
         self._startable[machine] = True
 
     def lose(self, id: str) -> None:
-        """A task manager is killed; its instances start on the others. Does nothing when it is not up."""
+        """Kill a task manager; its instances start on the others. Does nothing when it is not up."""
         machine = self.known(id)
         if self._engine.up[machine]:
             self._leave(machine)

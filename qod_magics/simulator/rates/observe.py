@@ -255,7 +255,8 @@ class Observer:
         return found
 
     def _readings(self, listed: Array) -> tuple[Array, Array, Array, Callable[[Array], list[Any]], Array]:
-        """By instance: in and out rate, rows/s; CPU, % of one core; a function for its `extra`; whether it is fresh."""
+        """Return by instance: in and out rate, rows/s; CPU, % of one core; a function for its `extra`; whether it is
+        fresh."""
         engine, wiring, reports = self._engine, self._engine.wiring, self._reports
         metrics = self._simulation.metrics
         start, end = reports.window_from, reports.window_to
@@ -345,7 +346,8 @@ class Observer:
         )
 
     def _accuracy(self, active: Array) -> list[float | None]:
-        """By task, the share of the application's input that reached it, from the row counts of the last windows."""
+        """Return by task the share of the application's input that reached it, from the row counts of the last
+        windows."""
         wiring, reports = self._engine.wiring, self._reports
         start, end = reports.window_from, reports.window_to
         count, tasks = len(wiring.edges), len(wiring.tasks)

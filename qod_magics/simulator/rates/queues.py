@@ -20,7 +20,7 @@ AHEAD = 256  #: steps computed at once
 
 
 def due(rate: PiecewiseLinear, times: Array) -> Array:
-    """`rate.due` of many instants at once."""
+    """Return `rate.due` of many instants at once."""
     seconds, rates = (np.array(column) for column in zip(*rate.points, strict=True))
     area = np.concatenate(([0.0], np.cumsum(np.diff(seconds) * (rates[1:] + rates[:-1]) / 2)))
     index = np.searchsorted(seconds, times, "right") - 1

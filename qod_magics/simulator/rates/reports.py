@@ -93,7 +93,7 @@ class Reports:
             self.window_from.put(mine, self.window_to.of(mine))
 
     def collect(self, batches_over: Array) -> None:
-        """After a step: make the reports that are due, and show those whose delay is over."""
+        """Make the reports that are due after a step, and show those whose delay is over."""
         engine = self._engine
         now = engine.now
         realtime = self._due(now)

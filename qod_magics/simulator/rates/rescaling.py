@@ -72,7 +72,7 @@ class Rescaling:
         return frozenset(self._under_way)
 
     def forget(self, task: int) -> None:
-        """A task is stopped: what is under way for it ends without an event."""
+        """Forget what is under way for a task that is stopped; it ends without an event."""
         self._under_way.pop(task, None)
 
     def _task(self, name: str) -> int:
@@ -96,7 +96,7 @@ class Rescaling:
         return stop
 
     def _assign(self, task: int, rescale: _Rescale) -> None:
-        """All instances are stopped: the partitions change hands, and the instances start."""
+        """Assign the partitions once all instances are stopped, and start the instances."""
         if self._under_way.get(task) is not rescale:
             return
         instances, engine = self._instances, self._engine

@@ -268,7 +268,7 @@ class Totals:
 
     @classmethod
     def zero(cls, wiring: Wiring) -> Totals:
-        """Before the first row."""
+        """Return the totals before the first row."""
         instances, channels, outlets = len(wiring.instances), len(wiring.channel_edge), len(wiring.outlet_edge)
         whole = np.int64
         return cls(

@@ -83,7 +83,7 @@ class SegmentCluster:
         return self
 
     def _begin(self) -> None:
-        """What the policy asks for before anything was measured is in memory from the start."""
+        """Put in memory what the policy asks for before anything was measured."""
         seen = self.observe()
         first, self._state = self.policy.decide(seen, self._state)
         self._refuse(seen, first)
@@ -183,7 +183,7 @@ class SegmentCluster:
     # --- the coordinator ----------------------------------------------------------------------------------------------
 
     def observe(self) -> Observation:
-        """What the policy sees."""
+        """Return what the policy sees."""
         held = {name: {s for s in node.holds if (name, s) not in self._draining} for name, node in self.nodes.items()}
         for name, node in self.nodes.items():
             held[name] |= {segment for segment, _ in node.loads if (name, segment) not in self._draining}

@@ -39,7 +39,7 @@ class Books:
     _most: Counter[str] = field(default_factory=Counter)
 
     def ask(self, segment: str) -> None:
-        """A pair was asked."""
+        """Count a pair that was asked."""
         self.asked += 1
         self.per_segment[segment] += 1
         self._accesses[segment] += 1
@@ -48,7 +48,7 @@ class Books:
             self._most[segment] = self.under_way[segment]
 
     def answer(self, segment: str, work: int) -> None:
-        """A pair was answered; `work`: its CPU time, ns."""
+        """Count a pair that was answered; `work`: its CPU time, ns."""
         self.answered += 1
         self.under_way[segment] -= 1
         self._busy[segment] += work
@@ -78,7 +78,7 @@ class MemoryOverTime:
     _now: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def change(self, at: int, copies: int, segments: int, used: list[int]) -> None:
-        """From now on: the number of copies, of segments that have one, and the bytes on each node."""
+        """Set the number of copies, of segments that have one, and the bytes on each node, from now on."""
         self.stop(at)
         self._now = copies, segments, sum(used), max(used)
         if self.since <= at <= self.until:

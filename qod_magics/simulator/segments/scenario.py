@@ -85,12 +85,13 @@ class SegmentScenario:
 
     @classmethod
     def read(cls, path: str | Path) -> SegmentScenario:
-        """From a JSON file. Raises ScenarioError: it can't be read, or has wrong values."""
+        """Return the scenario of a JSON file. Raises ScenarioError: it can't be read, or has wrong values."""
         return cls.from_json(read_json(path))
 
     @classmethod
     def from_json(cls, value: Any) -> SegmentScenario:
-        """From the JSON form of this module's docstring. Raises ScenarioError, one line that names the field."""
+        """Return the scenario of the JSON form in this module's docstring. Raises ScenarioError, one line that names
+        the field."""
         top = Fields(value, "the scenario", _TOP)
         if "engine" in top and top.text("engine") != ENGINE:
             top.refuse("engine", f"be {ENGINE!r}")
@@ -200,7 +201,7 @@ class Slices:
         self.size = [draw.randint(*scenario.bytes) for _ in range(number)]
 
     def name(self, number: int) -> str:
-        """As policies know it."""
+        """Return the name by which policies know a slice."""
         return f"slice{number:04d}"
 
     def newest(self, at: int) -> int:

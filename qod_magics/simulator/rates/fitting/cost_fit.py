@@ -263,7 +263,7 @@ def _decay(reading: RecordedReading, constant_s: float) -> float:
 
 
 def begun(readings: Sequence[RecordedReading]) -> list[tuple[float, str]]:
-    """(second, task manager) of each start of an instance that reports show."""
+    """Return (second, task manager) of each start of an instance that reports show."""
     runs = {(r.instance, r.started_s): (r.started_s, r.manager) for r in readings}
     return sorted(runs.values())
 
@@ -303,7 +303,7 @@ def start_overhead(
 
 
 def overhead(loads: Sequence[Load]) -> Overhead:
-    """From the regression of other CPU on the number of instances, within each task manager."""
+    """Return the overhead from the regression of other CPU on the number of instances, within each task manager."""
     by_manager: dict[str, list[Load]] = {}
     for load in loads:
         by_manager.setdefault(load.manager, []).append(load)

@@ -258,7 +258,7 @@ class _Fitting:
     # -- task managers -------------------------------------------------------------------------------------------------
 
     def _managers(self) -> dict[str, list[int]]:
-        """By task manager, the indices of the records that have it."""
+        """Return by task manager the indices of the records that have it."""
         there: dict[str, list[int]] = {}
         for i, record in enumerate(self.records[: self.last + 1]):
             for manager in record.snapshot.task_managers:
@@ -276,7 +276,7 @@ class _Fitting:
         return next((int(periods) for periods in told if periods), _UNTOLD_PERIODS)
 
     def _backgrounds(self, beside: float) -> tuple[dict[str, list[tuple[float, float]]], float]:
-        """(second, cores) of the background of each task manager, and its CPU seconds for a start."""
+        """Return (second, cores) of the background of each task manager, and its CPU seconds for a start."""
         points = {}
         for name in self._managers():
             mine = [load for load in self.loads if load.manager == name]

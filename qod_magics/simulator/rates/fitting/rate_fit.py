@@ -67,7 +67,7 @@ def _join(
 
 
 def _levels(means: Sequence[float]) -> list[tuple[int, int]]:
-    """(first, last) of each run of at least two cycles at one level."""
+    """Return (first, last) of each run of at least two cycles at one level."""
     found: list[tuple[int, int]] = []
     first = 0
     for i in range(1, len(means) + 1):
@@ -125,7 +125,7 @@ def load_curve(points: Sequence[Point], tolerance: float) -> PiecewiseLinear:
 
 
 def _thin(points: list[Point], tolerance: float) -> list[Point]:
-    """Ramer-Douglas-Peucker simplification, with distances along the y axis."""
+    """Simplify points (Ramer-Douglas-Peucker), with distances along the y axis."""
     if len(points) < 3:
         return points
     (t0, v0), (t1, v1) = points[0], points[-1]

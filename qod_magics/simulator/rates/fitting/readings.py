@@ -115,7 +115,7 @@ class _Passing:
         self._share: dict[str, float] = {}
 
     def of(self, record: Record) -> Mapping[str, float]:
-        """By task: over the rows reported since the record before; unchanged while there are none."""
+        """Return the shares by task: over the rows reported since the record before; unchanged while there are none."""
         kept: dict[str, int] = {}
         read: dict[str, int] = {}
         for edge, count in record.measured.counts.items():
@@ -149,7 +149,8 @@ class MoveTimes:
 
 
 def move_times(records: Records, readings: Sequence[RecordedReading]) -> MoveTimes | None:
-    """From the windows of reports where possible, else from `took_s` of the move events; None without a move.
+    """Return durations of moves from the windows of reports where possible, else from `took_s` of the move events; None
+    without a move.
 
     Where the last report of a run covers its end, the gap to the first window of the next run is the whole downtime;
     `took_s` of a move covers only stopping and starting.
@@ -176,7 +177,7 @@ def lost_cpu(records: Records) -> bool:
 
 
 def _seen(records: Records, readings: Sequence[RecordedReading]) -> Iterator[tuple[float, float]]:
-    """(downtime, seconds from the plan to the stop) of each move whose stop is in a report."""
+    """Yield (downtime, seconds from the plan to the stop) of each move whose stop is in a report."""
     first = times(records)[0] - epoch(records[0])
     for at, record in zip(times(records), records, strict=True):
         if not record.applied or record.repeated:
