@@ -72,7 +72,7 @@ class Instance:
 class Snapshot:
     """The state of the cluster as the controller measured it at one instant.
 
-    The tables are tuples, or `table.Table`s where there are many rows.
+    The tables are tuples, or `columns.Table`s where there are many rows.
     """
 
     task_managers: Sequence[TaskManager]

@@ -1,10 +1,12 @@
-"""Optional fields: one owner each, read where they are, refused in one line where they are no numbers."""
+"""Optional fields, and the freshness of an instance's metrics."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from qod_magics.core.optional import FIELDS, REQUESTS, RESTS
+from qod_magics.core.optional import FIELDS, REQUESTS, RESTS, Freshness, is_moving, window_of
 from qod_magics.core.plan import Plan
 from qod_magics.core.plan_json import plan_from_json, plan_to_json
 from qod_magics.core.snapshot import Instance
@@ -67,3 +69,32 @@ def test_fields_and_requests_survive_the_json_form():
     assert snapshot_from_json(snapshot_to_json(snapshot)).instances[0].extra == {"rests_s": 9}
     plan = Plan({"Q": 1.0}, {(None, "Q"): 1.0}, extra={"parallelism": {"Q": 2}})
     assert plan_from_json(plan_to_json(plan, {})).extra["parallelism"] == {"Q": 2}
+
+
+def of_state(**extra: Any) -> Instance:
+    return Instance("Snk.1", "Snk", "tm1", 1.0, 1.0, False, extra)
+
+
+def test_a_row_that_says_nothing_is_of_now() -> None:
+    assert Freshness.of(of_state()) == Freshness(None, False, ())
+    assert Freshness.of(of_state()).is_fresh
+    assert not is_moving(of_state())
+
+
+@pytest.mark.parametrize("extra", [{"stale": True}, {"missing": ["cpu"]}])
+def test_what_is_stale_or_missing_is_not_fresh(extra: dict[str, Any]) -> None:
+    found = Freshness.of(of_state(window=[1, 6.5], **extra))
+    assert found.window == (1.0, 6.5)
+    assert not found.is_fresh
+
+
+def test_one_that_is_on_its_way_is_moving() -> None:
+    assert is_moving(of_state(state="moving"))
+    assert not is_moving(of_state(state="running"))
+
+
+@pytest.mark.parametrize("window", [5, "now", [1], [1, 2, 3], [None, 2]])
+def test_what_is_no_window_is_refused_in_one_line(window: Any) -> None:
+    with pytest.raises(SnapshotError, match=r"instances\.window: .* is no window; give \[begin, end\]") as caught:
+        window_of(of_state(window=window))
+    assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Recordings that several sessions appended to."""
+"""Reading whole recordings, and their newest cycles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from qod_magics.controller.record_json import record_from_json
-from qod_magics.recordings.reading import load
+from qod_magics.controller.recording import RecordingError
+from qod_magics.recordings import reading as module
+from qod_magics.recordings.reading import load, newest_records
 from tests.recordings.taxi_drives import START, taxi_drives
 
 
@@ -62,3 +64,47 @@ def test_lines_of_old_have_no_numbers_and_are_one_run(path: Path) -> None:
 def test_a_session_after_the_clock_was_set_back_is_a_run(path: Path) -> None:
     write(path, session([1, 2, 3], 3600.0), session([1, 2], 0.0))
     assert [record.number for record in load(path)] == [1, 2]
+
+
+@pytest.fixture
+def long_run(tmp_path: Path) -> Path:
+    """A recording of 40 cycles, in two of the first of which a stage of the policy was paused or resumed."""
+    lines = taxi_drives()[:40]
+    for line in lines:
+        line["events"] = []
+    for number, kind, stage in (
+        (3, "stage-paused", "judge"),
+        (5, "stage-paused", "scale"),
+        (7, "stage-resumed", "scale"),
+    ):
+        lines[number]["events"] = [{"kind": kind, "stage": stage, "why": "by hand"}]
+    made = tmp_path / "run.jsonl"
+    made.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    return made
+
+
+def test_older_cycles_are_not_made_but_what_was_paused_in_them_is_known(
+    long_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    monkeypatch.setattr(module, "record_from_json", lambda line, n: [made.append(n), record_from_json(line, n)][1])
+    records, paused = newest_records(long_run, START, 10)
+    assert [record.number for record in records] == list(range(31, 41))
+    assert paused == {"judge"}
+    assert made == [4, 6, 8, *range(31, 41)]
+    assert newest_records(long_run, START, 100)[1] == frozenset(), "they are among the records"
+
+
+def test_cycles_of_earlier_sessions_are_left_out(long_run: Path) -> None:
+    records, paused = newest_records(long_run, START + timedelta(seconds=5 * 30, microseconds=999), 100)
+    assert [record.number for record in records] == list(range(31, 41))
+    assert paused == frozenset()
+    with pytest.raises(RecordingError, match=r"has no cycle since .*: wait for the first one$"):
+        newest_records(long_run, START + timedelta(days=1), 100)
+
+
+def test_a_line_that_is_no_cycle_is_named(long_run: Path) -> None:
+    with long_run.open("a") as file:
+        file.write('{"at": "yesterday"}\n')
+    with pytest.raises(RecordingError, match=r"run\.jsonl, cycle 41"):
+        newest_records(long_run, START, 10)

@@ -154,8 +154,8 @@ def pack(counts: Mapping[str, int], weights: Sequence[int], choice: Choice = "be
     """Divide the pairs of each segment among nodes so that none takes more than its capacity.
 
     The segment with most pairs left comes next, of equal ones the first declared. What its node can't take goes back
-    into the queue, so each step makes one copy: at most m + n - 1 of them (`bounds`). That is near the least number of
-    copies, but not always the least (G-R1); the makespan is the least.
+    into the queue, so each step makes one copy: at most m + n - 1 of them (`replica_bounds`). That is near the least
+    number of copies, but not always the least (G-R1); the makespan is the least.
 
     Args:
         counts: c_j, accesses by segment in declared order; segments without any get no copy.

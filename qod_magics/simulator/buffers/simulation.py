@@ -1,7 +1,7 @@
 """The engine: tasks, output buffers, links and receivers in virtual time, under managers of latency constraints.
 
 `simpy` keeps the queue of events; times are whole nanoseconds, and the same scenario and seed give the same run. Items,
-checks and reports each have a random generator of their own: the input is the same under every policy (`sources`).
+checks and reports each have a random generator of their own: the input is the same under every policy (`scenario`).
 Control messages take no time of their own: a report waits for its turn, an instruction acts at once.
 """
 
