@@ -1,9 +1,14 @@
+"""Policies by name: this package's, and those that other packages register."""
+
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from qod_magics.__main__ import main
 from qod_magics.controller.plan_check import check_plan
 from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.core.validation import check_snapshot
@@ -11,6 +16,7 @@ from qod_magics.errors import UsageProblem
 from qod_magics.policies import DEFAULT_POLICY, PAPER_POLICY, SHEDDING, policy, policy_names
 from qod_magics.policies.stack import Stack
 from qod_magics.policies.stream_economics import StreamEconomics
+from tests.policies.installed import install
 
 
 @pytest.mark.parametrize("name", policy_names())
@@ -48,3 +54,44 @@ def test_an_unknown_name_gets_the_nearest() -> None:
 def test_the_policies_that_shed_are_stream_economics_its_variants_and_the_stack_around_it() -> None:
     assert {DEFAULT_POLICY, PAPER_POLICY, "auto"} <= set(SHEDDING) < set(policy_names())
     assert all(isinstance(policy(name), StreamEconomics | Stack) for name in SHEDDING)
+
+
+SCENARIO = {
+    "seed": 1,
+    "duration_s": 60,
+    "policy": "alike",
+    "task_managers": [{"id": "tm1"}],
+    "topics": [{"topic": "points", "partitions": 1, "rate": 1000, "data": {"generator": "points"}}],
+    "tasks": [{"id": "KNN", "topic": "points", "priority": 1, "min_accuracy": 0.1, "work_us": 2000}],
+}
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch)
+
+
+def test_it_is_one_of_the_policies() -> None:
+    assert "alike" in policy_names()
+    assert policy("alike").name == "alike"
+
+
+def test_it_decides_in_the_simulator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scenario, record = tmp_path / "scenario.json", tmp_path / "run.jsonl"
+    scenario.write_text(json.dumps(SCENARIO))
+    assert main(["simulate", str(scenario), "--record", str(record)]) == 0
+    last = json.loads(record.read_text().splitlines()[-1])
+    assert last["policy"] == "alike"
+    assert 0.1 <= last["plan"]["desired"]["KNN"] < 0.9  # 1,000 rows/s of 2 ms each are two cores' work
+
+
+@pytest.mark.parametrize("name", ["broken", "no-policy"])
+def test_what_makes_no_policy_is_refused_in_one_line(name: str) -> None:
+    with pytest.raises(UsageProblem, match=name.removeprefix("no-")) as caught:
+        policy(name)
+    assert "\n" not in str(caught.value)
+
+
+def test_of_an_unknown_name_the_nearest_is_named() -> None:
+    with pytest.raises(UsageProblem, match="Did you mean 'alike'"):
+        policy("alikes")

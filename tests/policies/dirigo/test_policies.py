@@ -1,4 +1,4 @@
-"""The policies in the engine: exact cases, and what holds for any messages."""
+"""The policies of Dirigo: bindings, offloading, the central scheduler, and the registry."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 
-from qod_magics.policies.dirigo import Options
-from qod_magics.policies.dirigo.base import lessor, neighbours
+from qod_magics.core.engines import MS, Topology
+from qod_magics.errors import UsageProblem
+from qod_magics.policies.dirigo import CentralRandom, Options
+from qod_magics.policies.dirigo.base import Dirigo, lessor, neighbours
 from qod_magics.policies.dirigo.binding import by_laxity, shortest
 from qod_magics.policies.dirigo.laxity_queue import chunks
 from qod_magics.policies.dirigo.workers import Answer
+from qod_magics.policies.of_engines import dispatcher, dispatcher_names
+from qod_magics.simulator.messages import Dataflow, Engine, Job, Source, Stage
+from qod_magics.simulator.messages.sources import Listed, Sent
 from tests.policies.dirigo.oracles import DATA, NAMES, oracle
 from tests.policies.dirigo.runs import ran
 
@@ -72,3 +77,42 @@ def test_neighbours_go_upwards_and_around() -> None:
 def test_a_lessor_is_a_stable_hash() -> None:
     assert [lessor(f"f/{k}", 128) for k in range(3)] == [lessor(f"f/{k}", 128) for k in range(3)]
     assert len({lessor(f"f/{k}", 128) for k in range(1000)}) > 120
+
+
+@pytest.mark.parametrize("decision", [0, 1])
+def test_decisions_are_made_one_after_another(decision: int) -> None:
+    """Ten messages at once, 1 ms each, on enough workers: what they wait for is the scheduler."""
+    sent = tuple(Sent(0, 0, 1) for _ in range(10))
+    job = Job("job", (Stage("run", ("client",), fixed_us=1000),), (Source("client", arrivals=Listed(sent)),))
+    dispatcher = CentralRandom(decision=decision * MS)
+    engine = Engine(Dataflow([job], machines=400, delay_us=100), dispatcher)
+    engine.run(MS, end=10**10)
+    engine.check()
+    assert engine.books.left == 0
+    assert dispatcher.traffic.forwards == len(engine.results.jobs[0].latency) == 10
+    assert engine.busy[0] == 10 * decision * MS
+    first, last = min(engine.results.jobs[0].produced), max(engine.results.jobs[0].produced)
+    assert first == 1_200_000 + decision * MS
+    assert last >= 1_200_000 + 10 * decision * MS
+
+
+MINE = [name for name in dispatcher_names() if name.startswith("dirigo-")]
+
+
+@pytest.mark.parametrize("name", [*MINE, "central-random"])
+def test_each_call_makes_a_new_one(name: str) -> None:
+    one, other = dispatcher(name), dispatcher(name)
+    assert isinstance(one, Dirigo)
+    assert one is not other
+    assert one.name == name
+    one.begin(Topology((), (0, 1)))
+    one.check()
+
+
+def test_all_policies_have_a_name() -> None:
+    assert len(MINE) == 8
+
+
+def test_a_central_scheduler_needs_others() -> None:
+    with pytest.raises(UsageProblem, match="two or more"):
+        CentralRandom().begin(Topology((), (0,)))
