@@ -375,6 +375,7 @@ class Deployer:
                 lost = self.cluster.incomplete
                 lost.late = {**before.incomplete.late, **lost.late}
                 lost.grouped |= before.incomplete.grouped
+                lost.watermarks = {**before.incomplete.watermarks, **lost.watermarks}
                 lost.anew = dict(before.incomplete.anew)
                 gone = self.cluster.deployment.restore(before.deployment)
             for instance in stopped:

@@ -188,9 +188,10 @@ class Cluster:
             if due := self.malformed.add(f"{name} times", found.implausible, now):
                 told = implausible_text(due, found.late_time, feed.malformed)
                 self.event("implausible-times", **malformed_event(feed.topic, task, due, told))
-        self.incomplete.add(task, batch.late, batch.late_groups)
+        self.incomplete.add(task, batch.late, batch.late_groups, batch.watermark)
         if due := self.malformed.add(f"{task} late", batch.late, now):
-            self.event("late-rows", task=task, rows=due, why=late_text(due, task in self.incomplete.grouped))
+            why = late_text(due, task in self.incomplete.grouped, self.incomplete.watermarks.get(task))
+            self.event("late-rows", task=task, rows=due, why=why)
 
     def targets(self, forbidden: Mapping[str, Collection[str]]) -> Mapping[str, str]:
         """The task manager on which the policy places each of these instances, never one that `forbidden` lists for it,

@@ -66,6 +66,7 @@ class Batch:
     #: many, as Spark counts rows of one group and task once
     late: int = 0
     late_groups: bool = False  #: whether some of them were counted by an aggregation
+    watermark: str | None = None  #: where it was in this batch, as Spark writes it
 
     @property
     def rows(self) -> int:
@@ -123,6 +124,7 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
         eviction_s=sum(each.get("allRemovalsTimeMs") or 0 for each in operators) / 1e3,
         late=sum(int(each["numRowsDroppedByWatermark"]) for each in late),
         late_groups=any(_AGGREGATES.match(each.get("operatorName") or "") for each in late),
+        watermark=(report.get("eventTime") or {}).get("watermark"),
     )
 
 

@@ -274,6 +274,6 @@ def test_rows_that_are_no_rows_of_the_schema_are_counted_by_kind() -> None:
     ],
 )
 def test_late_rows_are_those_of_all_operators(operators: list[dict[str, Any]], late: int, groups: bool) -> None:
-    batch = batch_of(report(stateOperators=operators))
+    batch = batch_of(report(stateOperators=operators, eventTime={"watermark": "2026-01-01T12:04:00.000Z"}))
     assert batch is not None
-    assert (batch.late, batch.late_groups) == (late, groups)
+    assert (batch.late, batch.late_groups, batch.watermark) == (late, groups, "2026-01-01T12:04:00.000Z")
