@@ -36,7 +36,7 @@ class EngineKind:
 
 
 def run_buffers(value: Mapping[str, Any], policy: str | None = None, record: Path | None = None) -> str:
-    """Run a scenario of output buffers; its summary.
+    """Run a scenario of output buffers and return its summary.
 
     Args:
         value: the JSON, as `scenario` describes it.
