@@ -289,7 +289,7 @@ def evidence(f: Functions, s: Expression, part: Expression | None) -> Sums:
 
 
 def _degrees(f: Functions, s: Expression, variance: Sums, around: Expression | None = None) -> Expression:
-    """Degrees of freedom, of an interval that allows for the number of rows, and of one that does not.
+    """Return the degrees of freedom of an interval that allows for the number of rows, or of one that does not.
 
     Args:
         f: the functions.
@@ -319,8 +319,8 @@ def _whole(s: Expression, part: Expression | None) -> Expression:
 
 
 def _thinned(f: Functions, w: Expression) -> Expression:
-    """The weight of a row whose like may have been dropped; null for one that was kept for certain: while nothing is
-    dropped, the sums take nothing, and stay null."""
+    """Return the weight of a row whose like may have been dropped; null for one that was kept for certain: while
+    nothing is dropped, the sums take nothing, and stay null."""
     return f.when(w > 1.0, w)
 
 
@@ -330,14 +330,14 @@ def _excess(f: Functions, w: Expression) -> Expression:
 
 
 def _or_unknown(f: Functions, x: Expression | None) -> Expression:
-    """The weight of a row in which x is not null, and `UNKNOWN` where that is not known."""
+    """Return the weight of a row in which x is not null, and `UNKNOWN` where that is not known."""
     w = f.coalesce(weight(f), f.lit(UNKNOWN))
     return w if x is None else f.when(x.isNotNull(), w)
 
 
 def _parts(f: Functions, w: Expression, part: Expression, **columns: Expression | None) -> Expression:
-    """For each part, the sums of sqrt(w (w - 1)) x over its rows, for each of these columns x (None: 1); 0 without
-    any."""
+    """Return, for each part, the sums of sqrt(w (w - 1)) x over its rows, for each of these columns x (None: 1); 0
+    without any."""
     root = f.sqrt(_excess(f, w))
     sums = (
         {
@@ -350,7 +350,7 @@ def _parts(f: Functions, w: Expression, part: Expression, **columns: Expression 
 
 
 def _spread(f: Functions, parts: Expression, x: Callable[[Expression], Expression]) -> Expression:
-    """SPLIT times the variance of `x` of the parts' sums: the variance of its total."""
+    """Return SPLIT times the variance of `x` of the parts' sums: the variance of its total."""
 
     def summed(each: Callable[[Expression], Expression]) -> Expression:
         return f.aggregate(parts, f.lit(0.0), lambda so_far, part: so_far + each(part))
@@ -365,12 +365,13 @@ def _used(f: Functions, parts: Expression, x: str) -> Expression:
 
 
 def _rows(f: Functions, variance: Expression, squares: Expression, none: float) -> Expression:
-    """On how many rows a variance sum(u) rests, with squares = sum(u^2); `none` if it is 0."""
+    """Return on how many rows a variance sum(u) rests, with squares = sum(u^2); `none` if it is 0."""
     return f.when(variance > 0.0, variance * variance / squares).otherwise(none)
 
 
 def _student(f: Functions, degrees: Expression, level: float) -> Expression:
-    """Student's quantile for these degrees of freedom, 1 or more, rounded down; the normal one where they are many."""
+    """Return Student's quantile for these degrees of freedom, 1 or more, rounded down; the normal one where they are
+    many."""
     quantiles = [*(student_quantile(level, each) for each in range(1, MANY)), normal_quantile(level)]
     # one string literal instead of an array of 60 literals: Spark analyzes and optimizes the plan again in each batch
     table = f.split(f.lit(",".join(map(repr, quantiles))), ",").cast("array<double>")
@@ -388,7 +389,7 @@ def known(f: Functions, all_are: Expression, value: Expression, low: Expression,
 
 
 def settled(f: Functions, whole: Expression, value: Expression, otherwise: Callable[[], Expression]) -> Expression:
-    """The struct with `value` alone where the group is whole, which spares it the rest."""
+    """Return the struct with `value` alone where the group is whole, which spares it the rest."""
     return f.when(whole, _struct(f, value, value, value)).otherwise(otherwise())
 
 
@@ -397,19 +398,19 @@ def _struct(f: Functions, value: Expression, low: Expression, high: Expression) 
 
 
 def let(f: Functions, values: Sums, body: Callable[[Expression], Expression]) -> Expression:
-    """`body` of a struct of these values. Written out wherever it occurs, each would make the expression a multiple as
-    large, and as SQL text nest deeper than Spark's parser can follow."""
+    """Return `body` of a struct of these values. Written out wherever it occurs, each would make the expression a
+    multiple as large, and as SQL text nest deeper than Spark's parser can follow."""
     bound = f.array(f.struct(*(value.alias(name) for name, value in values.items())))
     return f.element_at(f.transform(bound, body), 1)
 
 
 def one(f: Functions, condition: Expression) -> Expression:
-    """1 where it holds, and 0 elsewhere."""
+    """Return 1 where a condition is true, and 0 elsewhere."""
     return f.when(condition, 1.0).otherwise(0.0)
 
 
 def weight(f: Functions) -> Expression:
-    """1 / the probability with which a row was kept."""
+    """Return 1 / the probability with which a row was kept."""
     return f.col(WEIGHT).cast("double")
 
 
@@ -437,12 +438,12 @@ def key_of_rows() -> Key:
 
 
 def check_level(level: float) -> None:
-    """UsageProblem unless it is a probability that an interval can have."""
+    """Raise UsageProblem unless it is a probability that an interval can have."""
     if not 0.0 < level < 1.0:
         raise UsageProblem(f"the level of an interval is a probability between 0 and 1, such as 0.95, not {level}")
 
 
 def check_fraction(q: float) -> None:
-    """UsageProblem unless there can be an estimate of the `q`-quantile."""
+    """Raise UsageProblem unless there can be an estimate of the `q`-quantile."""
     if not 0.0 < q < 1.0:
         raise UsageProblem(f"a quantile is that of a fraction above 0 and below 1, such as 0.9, not {q}")
