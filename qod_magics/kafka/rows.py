@@ -96,7 +96,7 @@ class _Unwritable(Exception):
 
 
 def _each(rows: Any) -> Iterable[Any]:
-    """The rows in what was given."""
+    """Return the rows in what was given."""
     if isinstance(rows, Mapping | str | bytes | bytearray | memoryview) or hasattr(rows, "asDict"):
         return (rows,)
     if hasattr(rows, "_asdict") or (is_dataclass(rows) and not isinstance(rows, type)):
@@ -117,8 +117,11 @@ def _each(rows: Any) -> Iterable[Any]:
 
 
 def _of_pandas(frame: Any) -> Iterator[dict[Any, Any]]:
-    """Rows of a pandas DataFrame. Missing values are null, and whole numbers of a column that pandas made float for
-    their sake are whole again: Spark reads no 5.0 for an INT."""
+    """Yield the rows of a pandas DataFrame.
+
+    Missing values are null. Whole numbers of a column that pandas made float for their sake are whole again: Spark
+    reads no 5.0 for an INT.
+    """
     columns = []
     for position in range(frame.shape[1]):
         column = frame.iloc[:, position]
@@ -133,7 +136,7 @@ def _of_pandas(frame: Any) -> Iterator[dict[Any, Any]]:
 
 
 def _as_mapping(row: Any) -> Any:
-    """A row that has columns, as a dict; others as they are."""
+    """Return a row that has columns as a dict, and others as they are."""
     if isinstance(row, Mapping):
         return row
     if hasattr(row, "asDict"):
@@ -160,7 +163,7 @@ def _value(row: Any) -> bytes | None:
 
 
 def _plain(value: Any, where: str) -> Any:
-    """A value as JSON has it, such that Spark's JSON reader makes the same of it."""
+    """Return a value as JSON has it, such that Spark's JSON reader makes the same of it."""
     match value:
         case None | bool() | int() | str() if type(value) in (type(None), bool, int, str):
             return value
@@ -236,7 +239,7 @@ def _milliseconds(at: Any) -> int:
 
 
 def _since_1970(milliseconds: int) -> int:
-    """The milliseconds themselves, if a Kafka client takes them for a timestamp: to it 0 is now."""
+    """Return the milliseconds themselves, if a Kafka client takes them for a timestamp: to it 0 is now."""
     if milliseconds <= 0:
         raise _Unwritable(f"the timestamp must be after 1970-01-01, got {milliseconds} ms")
     return milliseconds
@@ -250,7 +253,7 @@ def _is_spark(rows: Any) -> bool:
 
 
 def _of_spark(frame: Any, key: By | None, timestamp: By | None) -> Iterator[Record]:
-    """Records of a Spark DataFrame, whose JSON Spark writes itself: it knows the types."""
+    """Yield the records of a Spark DataFrame. Spark writes their JSON: it knows the types."""
     from pyspark.sql import functions as F
 
     if frame.isStreaming:
@@ -305,7 +308,7 @@ class RowSender:
         return f"sender to Kafka at {self._kafka.bootstrap}"
 
     def send(self, topic: str, rows: Iterable[Record], timeout_s: float = TIMEOUT_S) -> int:
-        """Send records to a topic that exists; returns how many the broker acknowledged: all of them.
+        """Send records to a topic that exists, and return how many the broker acknowledged: all of them.
 
         Raises:
             KafkaError: some were not acknowledged within `timeout_s` seconds of the last one; it says how many were.

@@ -45,7 +45,7 @@ class NotebookSpark:
         return f"Spark session of the notebook on {self._manager.id if self._manager else 'no task manager yet'}"
 
     def get(self) -> SparkSession:
-        """The session; another one where its task manager has left or is silent, or it was stopped. Raises
+        """Return the session; another one where its task manager has left or is silent, or it was stopped. Raises
         TaskManagerError: no task manager is up."""
         with self._lock:
             there = any(manager is self._manager for manager in self._runtime.cluster.answering())
@@ -106,7 +106,7 @@ class OwnData:
         return f"topic {name} created with {counted(count, 'partition')}"
 
     def topics(self) -> dict[str, int]:
-        """Partitions of each topic, without those that sessions make for themselves. Raises KafkaError."""
+        """Return the partitions of each topic, without those that sessions make for themselves. Raises KafkaError."""
         return {name: n for name, n in sorted(topic_partitions(self.kafka).items()) if not name.startswith("qod.")}
 
     def send(
@@ -144,7 +144,7 @@ class OwnData:
         return Sent(topic, sent, "; ".join(note for note in (created, unread) if note))
 
     def _opened(self, topic: str, partitions: int | None) -> str:
-        """Have the topic there; what was done for it, "" if nothing."""
+        """Create the topic if need be, and return what was done for it; "" if nothing."""
         there = topic_partitions(self.kafka).get(topic)
         if there is None and partitions is None and not self._own_kafka:
             raise KafkaError(
@@ -156,11 +156,11 @@ class OwnData:
         return self.topic(topic, partitions)
 
     def _declared_on(self, topic: str) -> list[str]:
-        """The streams that read the topic, or will."""
+        """Return the streams that read the topic, or will."""
         return [each.name for each in self._streams.application if each.topic is not None and each.topic.topic == topic]
 
     def _unread(self, topic: str) -> str:
-        """Why no stream reads these rows, if none does, and how one can; else ""."""
+        """Say why no stream reads these rows, if none does, and how one can; else ""."""
         declared = self._declared_on(topic)
         if any(name in self._streams.application.live for name in declared):
             return ""

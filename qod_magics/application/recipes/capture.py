@@ -57,7 +57,7 @@ class Capture:
         return self._made[id(value)]
 
     def _is_to_change(self, value: Any) -> bool:
-        """Whether a value is, or holds, what is built anew."""
+        """Tell whether a value is, or holds, what is rebuilt."""
         return _holds(
             value,
             lambda each: (
@@ -128,7 +128,7 @@ class Capture:
 
 
 def on_session(captured: Mapping[str, Any], spark: Any) -> dict[str, Any]:
-    """What was captured, for recipes that are built on this session: see `Capture`. Raises ApplicationError."""
+    """Return what was captured, for recipes that are built on this session: see `Capture`. Raises ApplicationError."""
     capture, found = Capture(spark), {}
     for name, value in captured.items():
         try:
@@ -209,7 +209,7 @@ def _unplaced(code: CodeType) -> CodeType:
 
 
 def _holds(value: Any, wanted: Callable[[Any], bool]) -> bool:
-    """Whether a value is wanted, or holds one that is."""
+    """Tell whether a value is wanted, or holds one that is."""
     seen: set[int] = set()
     waiting = [value]
     while waiting:
@@ -252,7 +252,7 @@ def _is_udf(value: object) -> bool:
 
 
 def _kind_of_now(udf: Any) -> type[Any]:
-    """The class of UDFs in the mode that this process is in now, classic or Connect: a UDF keeps that of its making."""
+    """Return the class of UDFs in this process's present mode, classic or Connect: a UDF keeps that of its making."""
     from pyspark.sql.utils import is_remote
 
     module = "pyspark.sql.connect.udf" if is_remote() else "pyspark.sql.udf"
@@ -261,7 +261,7 @@ def _kind_of_now(udf: Any) -> type[Any]:
 
 
 def is_session(value: object) -> bool:
-    """Whether it is a Spark session."""
+    """Tell whether it is a Spark session."""
     kind = type(value)
     return kind.__name__ == "SparkSession" and kind.__module__.startswith("pyspark.sql.")
 
@@ -276,7 +276,7 @@ _KEPT = frozenset({"CachedLocalRelation", "ChunkedCachedLocalRelation", "CachedR
 
 
 def _on(spark: Any, frame: Any) -> Any:
-    """A batch DataFrame of another session, read on this one. Raises ApplicationError: it can't be."""
+    """Return a batch DataFrame of another session as one of this session. Raises ApplicationError: it can't be."""
     session = spark.range(0).sparkSession  # `spark` may be a wrapper around the session
     if frame.sparkSession is session:
         return frame
@@ -299,7 +299,7 @@ def _on(spark: Any, frame: Any) -> Any:
 
 
 def _plans(plan: Any) -> Iterator[Any]:
-    """A plan of Spark Connect, and those that it reads."""
+    """Yield a plan of Spark Connect, and those that it reads."""
     yield plan
     for each in vars(plan).values():
         for one in each if isinstance(each, list | tuple) else (each,):

@@ -68,8 +68,10 @@ class Modules:
         del self._met
 
     def send(self, spark: SparkSession) -> None:
-        """Have workers of this session find all of them. Raises ApplicationError: the server has a file of that name
-        with another content, and takes no second one."""
+        """Give workers of this session what they need to find all of them.
+
+        Raises ApplicationError: the server has a file of that name with another content, and takes no second one.
+        """
         by_name = [module for module in self.read.values() if not _as_value(module)]
         left = self.imported | {Path(str(module.__file__)) for module in by_name if _is_one_file(module)}
         if left and hasattr(spark, "addArtifacts") and spark not in with_our_path:
@@ -100,7 +102,7 @@ class Modules:
 
 
 def is_authors(module: ModuleType) -> bool:
-    """Whether a module is a file of the notebook's author: neither installed nor of Python, Spark or this package."""
+    """Tell whether a module is a file of the notebook's author: not installed, and not Python's or Spark's."""
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or module.__name__ == "__main__" or module.__name__.partition(".")[0] in _OTHERS:
         return False
@@ -108,7 +110,7 @@ def is_authors(module: ModuleType) -> bool:
 
 
 def _is_one_file(module: ModuleType) -> bool:
-    """Whether a module is a file, and neither a package nor a part of one: these are sent as values only."""
+    """Tell whether a module is a file, and neither a package nor a part of one: these are sent as values only."""
     return "." not in module.__name__ and not hasattr(module, "__path__")
 
 
@@ -120,12 +122,12 @@ def _is_authors_file(file: Path) -> bool:
 
 
 def _holds_more(value: FunctionType | type) -> bool:
-    """Whether a function that is not the author's holds values that may be, as the wrapper of a UDF does."""
+    """Tell whether a function that is not the author's holds values that may be, as the wrapper of a UDF does."""
     return isinstance(value, FunctionType) and bool(value.__closure__)
 
 
 def _files_imported(code: CodeType) -> Iterator[Path]:
-    """Files of the author's modules that a function imports when it runs."""
+    """Yield the files of the author's modules that a function imports when it runs."""
     for step in dis.get_instructions(code):
         if step.opname == "IMPORT_NAME" and isinstance(step.argval, str):
             file = _found(step.argval.partition(".")[0])
@@ -137,7 +139,7 @@ def _files_imported(code: CodeType) -> Iterator[Path]:
 
 
 def _imported_by(body: CodeType) -> Iterator[ModuleType]:
-    """The author's modules that a recipe's own lines import, imported now."""
+    """Import the author's modules that a recipe's own lines import, and yield them."""
     for step in dis.get_instructions(body):
         if step.opname == "IMPORT_NAME" and _found(str(step.argval).partition(".")[0]) is not None:
             with suppress(Exception):  # the recipe says so
@@ -145,7 +147,7 @@ def _imported_by(body: CodeType) -> Iterator[ModuleType]:
 
 
 def _found(name: str) -> Path | None:
-    """The author's file behind a module's name; None for other modules."""
+    """Return the author's file behind a module's name; None for other modules."""
     if name in _OTHERS or name in sys.builtin_module_names:
         return None
     try:

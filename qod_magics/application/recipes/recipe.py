@@ -299,7 +299,7 @@ def first_line(error: BaseException) -> str:
 
 
 def advice(error: BaseException) -> str:
-    """What to do about an error of Spark, as the end of its message; "" where Spark says it all."""
+    """Say what to do about an error of Spark, as the end of its message; "" where Spark says it all."""
     text = str(error)
     if "PATH_NOT_FOUND" in text:
         return (

@@ -33,7 +33,7 @@ def local_path(root: str) -> Path | None:
 
 
 def check_shared(manager: TaskManager, checkpoints: str) -> None:
-    """Have the executors of a task manager write a few files below `checkpoints`, its driver list them and executors
+    """Let the executors of a task manager write a few files below `checkpoints`, its driver list them and executors
     read them. A driver that works itself (`local[N]`) shares its files with itself, and is asked nothing.
 
     Raises:

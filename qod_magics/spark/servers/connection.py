@@ -86,7 +86,7 @@ def connect(
 
 
 def _channel(url: str, dial: str | None) -> Any:
-    """How to reach the server at `url`: see `connect`."""
+    """Return how to reach the server at `url`: see `connect`."""
     from pyspark.sql.connect.client import DefaultChannelBuilder
 
     class Channel(DefaultChannelBuilder):
@@ -98,13 +98,15 @@ def _channel(url: str, dial: str | None) -> Any:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host's name or address is this machine's loopback interface."""
+    """Tell whether a host's name or address is this machine's loopback interface."""
     return host == "localhost" or host == "::1" or re.fullmatch(r"127(\.\d+){3}", host) is not None
 
 
 def beside(spark: SparkSession) -> SparkSession:
-    """Another session on the server of this Connect session, by the same connection settings: it shares no settings,
-    views or queries with it. Makes no call."""
+    """Open another session on the server of this Connect session, reached in the same way.
+
+    It shares no settings, views or queries with it. Makes no call.
+    """
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     channel = copy.deepcopy(spark.client._builder)
@@ -116,8 +118,8 @@ def beside(spark: SparkSession) -> SparkSession:
 
 
 def clone(spark: SparkSession) -> SparkSession:
-    """A session of our own that begins with the settings, views and functions of the notebook's session, classic or
-    Connect, and shares none of them from then on."""
+    """Make a session of our own that begins with the settings, views and functions of the notebook's session, classic
+    or Connect, and shares none of them from then on."""
     if is_connect(spark):
         other = spark.cloneSession()
         _open.add(other)
@@ -139,12 +141,12 @@ def share_views(source: SparkSession, target: SparkSession) -> None:
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Whether it is a Connect session, not a classic one."""
+    """Tell whether it is a Connect session, not a classic one."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def offer(spark: SparkSession) -> None:
-    """Have `SparkSession.builder.getOrCreate()` return this Connect session while it is open, where it would return
+    """Make `SparkSession.builder.getOrCreate()` return this Connect session while it is open, where it would return
     another one of ours or fail."""
     global _remote_is_ours
     sessions: Any = type(spark)

@@ -345,7 +345,7 @@ class LocalServer:
 
 
 def notebook_directory() -> Path | None:
-    """The kernel's working directory; None if it is gone or can't be entered."""
+    """Return the kernel's working directory; None if it is gone or can't be entered."""
     try:
         here = Path.cwd()
     except OSError:
@@ -354,7 +354,7 @@ def notebook_directory() -> Path | None:
 
 
 def _python_path(home: Path, directory: Path | None) -> list[str]:
-    """Where Python workers look for modules: as the kernel does, whatever its working directory is by then."""
+    """Return where Python workers look for modules: as the kernel does, whatever its working directory is by then."""
     entries = [path if os.path.isabs(path) else directory and str(directory / path) for path in sys.path]
     return list(dict.fromkeys([str(home / "python"), *(entry for entry in entries if entry)]))
 
