@@ -80,7 +80,11 @@ class TopicInput:
                 f"raw records have no column {self.shed_by[0]!r} to shed by: give the topic a --schema, or take "
                 f"--shed-by {RECORD_KEY}, the record's key"
             )
-
+        if self.form is Form.ROWS and self.time_unit != "s":
+            raise ApplicationError(
+                f"--time-unit must be left out where each value is an array of rows, got {self.time_unit}: take BIGINT "
+                "there, and timestamp_millis() or timestamp_micros() in the query"
+            )
         if self.form is not Form.ROW and self.has_corrupt:
             raise ApplicationError(f"a schema with {CORRUPT} must be one of single rows, got {self.schema!r}")
         if self.form is Form.ROWS and self.shed_by not in ((), (RECORD_KEY,), AUTO):

@@ -48,7 +48,11 @@ def test_a_value_is_a_row_several_rows_or_a_column(schema, form, columns):
 
 
 def test_what_arrays_of_rows_do_not_take():
-    for arguments in ((f"array<struct<{CORRUPT} STRING>>",), ("array<struct<a INT>>", "latest", None, ("a",))):
+    for arguments in (
+        (f"array<struct<{CORRUPT} STRING>>",),
+        ("array<struct<a INT>>", "latest", None, ("a",)),
+        ("array<struct<a INT>>", "latest", None, (), "ms"),
+    ):
         with pytest.raises(ApplicationError):
             TopicInput("t", *arguments)
     assert TopicInput("t", "array<struct<a INT>>", shed_by=("key",)).form is Form.ROWS
