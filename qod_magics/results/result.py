@@ -148,24 +148,27 @@ class NewestBatch:
     def __init__(self, keys: Sequence[str] | None) -> None:
         self.keys = None if keys is None else tuple(keys)
         self.forgotten = 0
-        self._attempt = ""
+        self._attempt = (0, "")  #: the time of the batch, ms, and the run that wrote it
         self._rows: dict[str, tuple[int, Row]] = {}  #: by id, with their numbers
         self._snapshot: Mapping[str, Row] | None = None
 
     def __repr__(self) -> str:
-        return f"{len(self._rows)} rows of the newest batch"
+        return f"{len(self)} rows of the newest batch"
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     @property
     def rows(self) -> dict[str, Row]:
         """The rows by an id, in the order of the query."""
         return {id: row for id, (_, row) in sorted(self._rows.items(), key=lambda item: item[1][0])}
 
-    def add(self, rows: Iterable[tuple[str, int, Row]]) -> None:
+    def add(self, rows: Iterable[tuple[tuple[int, str], int, Row]]) -> None:
         """Take up rows in the order in which they were written.
 
         Args:
-            rows: each with what tells its batch, and of which run, from all others, and with a number that grows from
-                row to row within a batch.
+            rows: each with the time of its batch, ms, and the run that wrote it; and with a number that grows from row
+                to row within a batch.
 
         """
         for attempt, number, row in rows:
@@ -174,6 +177,11 @@ class NewestBatch:
             id = str(len(self._rows)) if self.keys is None else key_of(row, self.keys)
             self._rows[id] = number, row
             self._snapshot = None
+
+    def empty(self, since_ms: float) -> None:
+        """Forget the rows of batches before this time, at which one began whose result has no row."""
+        if self._rows and self._attempt[0] < since_ms:
+            self._rows, self._snapshot = {}, None
 
     def snapshot(self) -> Mapping[str, Row]:
         """Return the rows now, which later ones leave as they are; the same object until there are others."""

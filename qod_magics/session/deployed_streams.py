@@ -143,7 +143,9 @@ class Streams:
             memory = ", ".join(deployment.results) or "none"
             raise ApplicationError(f"{name!r} keeps no rows in memory; streams with --sink memory: {memory}")
         options, checked = self._runtime.cluster.kafka_options, deployment.checked
-        return read_results(spark, options, topic, checked.schemas[name], name in checked.whole)
+        instances = [each for each in self._runtime.instances.values() if each.job.task == name]
+        since_s = max((each.wrote_nothing_at for each in instances), default=0.0)
+        return read_results(spark, options, topic, checked.schemas[name], name in checked.whole, since_s)
 
     def _topic_note(self, declaration: StreamDeclaration, made_before: Collection[str]) -> str | None:
         """That the topic of its Kafka sink was created now."""

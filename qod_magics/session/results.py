@@ -85,6 +85,10 @@ class QueryResults:
             news = self._tail.read()
             if isinstance(self._newest, NewestBatch):  # rows of batches before it are not missed
                 self._newest.add(self._numbered(news.by_time))
+                if news.skipped and len(self._newest) >= len(news.records):  # but some of its own are
+                    self._unread = news.skipped
+                for instance in instances_with(self._session, self.name):
+                    self._newest.empty(1e3 * instance.wrote_nothing_at)
             else:
                 self._unread += news.skipped
                 forgotten = self._newest.forgotten
@@ -174,13 +178,13 @@ class QueryResults:
             self._newest = NewestBatch(keys)
         self._unread = 0
 
-    def _numbered(self, records: Iterable[Record]) -> Iterable[tuple[str, int, Row]]:
+    def _numbered(self, records: Iterable[Record]) -> Iterable[tuple[tuple[int, str], int, Row]]:
         """The rows of whole results, each with its batch and its number there."""
         for count, (record, row) in enumerate(self._rows(records), self._numbers):
             self._numbers = count + 1
             headers = record.headers
             try:
-                yield f"{headers[BATCH]!r} {headers[RUN]!r}", int(headers.get(ROW, count)), row
+                yield (int(headers[BATCH]), headers[RUN].decode()), int(headers.get(ROW, count)), row
             except (KeyError, ValueError):  # others may write to its topic
                 self._unread += 1
 

@@ -91,6 +91,8 @@ def test_what_is_sorted_over_groups_is_rewritten_as_a_whole(brief: Session, topi
     cell(session, f"sent {LINE.format(topic)} --sink kafka:{out}", TOP)
     printed = cell(session, f"told {LINE.format(topic)} --sink console", "source.groupBy('zone').count().sort('zone')")
     assert "server.log" in printed.said
+    dear = "SELECT zone, avg(fare) AS mean FROM source GROUP BY zone HAVING mean > 15 ORDER BY zone"
+    cell(session, f"dear {LINE.format(topic)}", dear)
     produce(session, topic, fares([1, 1, 1, 2, 2, 3]))
     first = [{"zone": 1, "n": 3}, {"zone": 2, "n": 2}]
     eventually(lambda: rows(session, "top") == first and shown(session, "sent") == first, what="the first two")
@@ -98,6 +100,9 @@ def test_what_is_sorted_over_groups_is_rewritten_as_a_whole(brief: Session, topi
     then = [{"zone": 3, "n": 4}, {"zone": 1, "n": 3}]
     eventually(lambda: rows(session, "top") == then == shown(session, "top"), what="the newest batch alone")
     eventually(lambda: shown(session, "sent") == then, what="that of the Kafka sink")
+    assert [row["zone"] for row in rows(session, "dear")] == [2, 3]
+    produce(session, topic, [{"zone": zone, "fare": -1000.0} for zone in (2, 3)])
+    eventually(lambda: rows(session, "dear") == [] == shown(session, "dear"), what="a result without rows")
 
 
 @pytest.mark.parametrize(

@@ -98,19 +98,23 @@ def test_it_comes_back_from_json_as_it_was() -> None:
 
 def test_of_a_whole_result_the_rows_of_the_newest_batch_stay_in_their_order() -> None:
     newest = NewestBatch(("zone",))
-    newest.add([("10 a", 7, {"zone": 2}), ("10 a", 5, {"zone": 1}), ("10 a", 9, {"zone": 3})])
+    newest.add([((10, "a"), 7, {"zone": 2}), ((10, "a"), 5, {"zone": 1}), ((10, "a"), 9, {"zone": 3})])
     assert list(newest.snapshot().values()) == [{"zone": 1}, {"zone": 2}, {"zone": 3}]
     before = newest.snapshot()
-    newest.add([("10 b", 2, {"zone": 1}), ("10 b", 3, {"zone": 2}), ("10 b", 3, {"zone": 2})])  # run again
+    newest.add([((10, "b"), 2, {"zone": 1}), ((10, "b"), 3, {"zone": 2}), ((10, "b"), 3, {"zone": 2})])  # run again
     assert list(newest.snapshot().values()) == [{"zone": 1}, {"zone": 2}]
-    newest.add([("20 b", 0, {"zone": 9})])
+    newest.add([((20, "b"), 0, {"zone": 9})])
     assert list(newest.snapshot().values()) == [{"zone": 9}]
-    newest.add([("15 b", 0, {"zone": 8})])  # a clock was set back
+    newest.add([((15, "b"), 0, {"zone": 8})])  # a clock was set back
     assert list(newest.rows.values()) == [{"zone": 8}]
     assert len(before) == 3
     assert newest.snapshot() is newest.snapshot()
+    newest.empty(15)
+    assert len(newest.rows) == 1
+    newest.empty(15.1)
+    assert len(newest.rows) == len(newest.snapshot()) == 0
     unkeyed = NewestBatch(None)
-    unkeyed.add([("10 a", 1, {"n": 1}), ("10 a", 1, {"n": 1})])
+    unkeyed.add([((10, "a"), 1, {"n": 1}), ((10, "a"), 1, {"n": 1})])
     assert len(unkeyed.rows) == 2
 
 

@@ -16,6 +16,7 @@ from qod_magics.session.results import QueryResults
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.incomplete import Incomplete
 from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.queries.instance import State
 from tests.application.frames import application, stream
 
 COUNTS = StructType([StructField("zone", LongType()), StructField("trips", LongType())])
@@ -129,10 +130,18 @@ def placed(batch: int, number: int, zone: int) -> Record:
 
 @pytest.mark.parametrize("sink", [Memory(), KafkaTopic("out")])
 def test_of_a_whole_result_only_the_newest_batch_is_shown(tails: Tails, sink: Sink) -> None:
-    results = QueryResults(session_of(sink, whole=True), "counts")
+    session = session_of(sink, whole=True)
+    results = QueryResults(session, "counts")
     tails.news = [News((placed(10, 0, 5), placed(10, 1, 4), placed(20, 0, 4), placed(20, 1, 3)), skipped=7)]
     assert [row["zone"] for row in shown(results)] == [4, 3]
     tails.news = [News((placed(20, 0, 4), placed(20, 1, 3), placed(30, 0, 2), Record(0, b"{}", None, 30)))]
     result = results.read()
     assert [row["zone"] for row in result.rows.values()] == [2]
     assert (result.whole, result.unread, result.keys) == (True, 1, ("zone",))
+    instances = {
+        "counts.1": SimpleNamespace(job=SimpleNamespace(task="counts"), wrote_nothing_at=0.029, state=State.RUNNING)
+    }
+    session.runtime.instances = instances
+    assert len(shown(results)) == 1
+    instances["counts.1"].wrote_nothing_at = 0.031
+    assert shown(results) == [], "a later batch has no row"

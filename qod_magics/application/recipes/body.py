@@ -8,7 +8,8 @@ import re
 _COMMENTS = re.compile(r"(?:\s|\(|--[^\n]*(?:\n|$)|/\*.*?\*/|#[^\n]*(?:\n|$))*", re.DOTALL)
 #: How an SQL text begins; of statements that are no queries, too: the error is then one about SQL.
 _SQL = re.compile(
-    r"(?:SELECT|VALUES|INSERT|CREATE|UPDATE|DELETE|MERGE|DROP|ALTER|SHOW|DESCRIBE|EXPLAIN)\b"
+    r"SELECT\b(?!\s*[=.,:)])|VALUES\s*\("
+    r"|(?:INSERT|CREATE|UPDATE|DELETE|MERGE|DROP|ALTER|SHOW|DESCRIBE|EXPLAIN)\s+\w"
     r"|FROM\s+(?![\w.]+\s+import\b)[`\w(]"
     r"|WITH\s+(?:RECURSIVE\s+)?[`\w]+\s*(?:\([^)]*\)\s*)?(?:MAX\s+RECURSION\s+LEVEL\s+\d+\s+)?AS\s*\(",
     re.IGNORECASE,

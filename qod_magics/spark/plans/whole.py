@@ -121,8 +121,16 @@ def headers(others: bool, numbered: bool) -> Column:
 
 def attempt() -> Column:
     """Return which batch, of which run, wrote a record that is read."""
-    values = (f"CAST(filter(headers, h -> h.key = '{name}')[0].value AS STRING)" for name in (BATCH, RUN))
-    return F.expr(f"concat_ws(' ', {', '.join(values)})")
+    return F.expr(f"concat_ws(' ', {', '.join(map(_header, (BATCH, RUN)))})")
+
+
+def batch() -> Column:
+    """Return the time of the batch that wrote a record that is read, ms."""
+    return F.expr(f"CAST({_header(BATCH)} AS BIGINT)")
+
+
+def _header(name: str) -> str:
+    return f"CAST(filter(headers, h -> h.key = '{name}')[0].value AS STRING)"
 
 
 def _keeps_state(nodes: Sequence[Node], at: int) -> bool:

@@ -158,6 +158,12 @@ class Instance:
         """Known batches of its present run, the newest last."""
         return [batch for _, batch in list(self.meter.spans) if batch.run_id == self.run_id]
 
+    @property
+    def wrote_nothing_at(self) -> float:
+        """When its last batch began, seconds since the epoch, if the result of that batch had no row; else 0."""
+        last = next((batch for _, batch in reversed(list(self.meter.spans))), None)
+        return last.start if last is not None and last.rows and not last.out else 0.0
+
     def follow(self, before: Instance, afresh: bool) -> None:
         """Succeed the previous instance of this name: take over its measurements and, unless this one starts `afresh`,
         its checkpoint and output."""

@@ -9,7 +9,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from qod_magics.spark.plans.parsing import FIRST_TIME, JSON_FORMAT, TOO_LATE
-from qod_magics.spark.plans.whole import attempt
+from qod_magics.spark.plans.whole import attempt, batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -17,10 +17,15 @@ if TYPE_CHECKING:
 
 
 def read_results(
-    spark: SparkSession, kafka: Mapping[str, str], topic: str, schema: StructType, whole: bool = False
+    spark: SparkSession,
+    kafka: Mapping[str, str],
+    topic: str,
+    schema: StructType,
+    whole: bool = False,
+    since_s: float = 0.0,
 ) -> DataFrame:
     """A query's result rows that the broker still retains, from all its instances, unordered; of one that writes its
-    `whole` result in each batch those of the newest one, in their order.
+    `whole` result in each batch those of the newest one, in their order, none of a batch before `since_s` (epoch).
 
     They are in a topic with bounded retention, not in a server's heap: they survive moves and lost task managers.
     """
@@ -36,8 +41,10 @@ def read_results(
     if not whole:
         return records.select(row).select("_row.*")
     newest = F.max_by("_attempt", "offset").over(Window.partitionBy(F.lit(0)))  # it has one partition
-    rows = records.select(row, attempt().alias("_attempt"), "offset").withColumn("_newest", newest)
-    return rows.where("_attempt = _newest").orderBy("offset").select("_row.*")
+    rows = records.select(row, batch().alias("_batch"), attempt().alias("_attempt"), "offset").withColumn(
+        "_newest", newest
+    )
+    return rows.where(f"_attempt = _newest AND _batch >= {1e3 * since_s:.0f}").orderBy("offset").select("_row.*")
 
 
 def times_out_of_range(rows: DataFrame) -> list[str]:
