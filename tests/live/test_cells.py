@@ -61,7 +61,6 @@ def test_values_may_be_arrays_of_rows_and_names_within_types_are_anything(brief:
     assert "3 malformed" in session.status()
 
 
-@pytest.mark.smoke
 def test_columns_of_a_record_are_the_records_in_a_kafka_sink(brief: Session, topic: str) -> None:
     session, out = brief, f"{topic}-out"
     body = """SELECT string(zone) AS key, to_json(struct(fare)) AS value, 0 AS partition,
