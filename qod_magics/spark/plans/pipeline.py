@@ -454,7 +454,9 @@ def _text(form: Form) -> Column:
     """The JSON object that is parsed: a record's value or, where that is no row, an object with it as a field."""
     if form is Form.ROW:
         return F.col("value").cast("string")
-    return F.expr(f"""concat('{{"{VALUE}":', nullif(trim(CAST(value AS STRING)), 'null'), '}}')""")
+    text = "CAST(value AS STRING)"
+    within = f"""concat('{{"{VALUE}":', {text}, '}}')"""
+    return F.expr(f"CASE WHEN trim({text}) IN ('', 'null') THEN {text} ELSE {within} END")
 
 
 def _group_key(job: Job) -> list[Column]:
