@@ -25,6 +25,7 @@ from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
 from qod_magics.jvm.ports import HOST, free_ports
 from qod_magics.machine.child import Child, check_user, temporary
 from qod_magics.machine.cores import CoreClaim
+from qod_magics.spark.servers.connection import CONNECT_MODE, REMOTE
 from qod_magics.spark.servers.loopback import loopback_jar, with_jar
 
 _LOGGING = """\
@@ -241,8 +242,8 @@ class LocalServer:
                     "SPARK_LOCAL_IP": HOST,
                     "SPARK_LOCAL_HOSTNAME": None,  # it would go before the address
                     "SPARK_CONNECT_AUTHENTICATE_TOKEN": self.token,
-                    "SPARK_CONNECT_MODE_ENABLED": None,
-                    "SPARK_REMOTE": None,
+                    CONNECT_MODE: None,
+                    REMOTE: None,
                     "JAVA_HOME": str(java.home),
                     "PYSPARK_PYTHON": sys.executable,
                     "PYTHONPATH": os.pathsep.join(_python_path(home, options.directory)),
@@ -383,6 +384,8 @@ def _on_loopback(command: list[str], home: Path) -> tuple[list[str], str]:
 def launch_command(java: Java, home: Path, main: str, arguments: Sequence[str]) -> list[str]:
     """The java command that spark-class would run for `main`, from Spark's own launcher: needs no shell, and can be
     modified. Raises SetupError."""
+    # these would have it leave out the jars of a server
+    surroundings = {name: value for name, value in os.environ.items() if name not in (CONNECT_MODE, REMOTE)}
     answer = subprocess.run(
         [
             str(java.path),
@@ -394,7 +397,7 @@ def launch_command(java: Java, home: Path, main: str, arguments: Sequence[str]) 
             *arguments,
         ],
         capture_output=True,
-        env={**os.environ, "SPARK_HOME": str(home), "JAVA_HOME": str(java.home), "SPARK_SCALA_VERSION": "2.13"},
+        env={**surroundings, "SPARK_HOME": str(home), "JAVA_HOME": str(java.home), "SPARK_SCALA_VERSION": "2.13"},
         check=False,
     )
     words = [word for word in answer.stdout.decode().replace("\n", "\0").split("\0") if word]

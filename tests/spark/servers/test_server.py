@@ -15,6 +15,7 @@ from qod_magics.errors import SetupError
 from qod_magics.jvm.java import Java
 from qod_magics.session.settings import Settings
 from qod_magics.spark.servers import server
+from qod_magics.spark.servers.connection import CONNECT_MODE, REMOTE
 from qod_magics.spark.servers.server import ServerOptions, _reason
 
 NO_ROOM = """\
@@ -67,6 +68,19 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(server, "connector_jars", lambda: [])
     monkeypatch.setattr(server, "launch_command", lambda java, home, main, words: [str(java.path), "-cp", "x", *words])
     monkeypatch.setattr(server, "Child", Started)
+
+
+def test_what_points_this_notebook_to_a_server_does_not_reach_the_launcher_of_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Spark's launcher would leave out the jars of a server."""
+    for name, value in ((CONNECT_MODE, "1"), (REMOTE, "sc://127.0.0.1:1"), ("KEPT", "kept")):
+        monkeypatch.setenv(name, value)
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f'#!/bin/sh\nprintf "%s\\0" "${{{CONNECT_MODE}-none}}" "${{{REMOTE}-none}}" "$KEPT"\n')
+    java.chmod(0o755)
+    assert server.launch_command(Java(java, 17, "PATH"), tmp_path, "Main", [])[:3] == ["none", "none", "kept"]
 
 
 @pytest.mark.usefixtures("nothing_starts")
