@@ -179,7 +179,6 @@ def test_the_sending_end_draws_anew_in_every_batch(brief: Session) -> None:
             assert strongest(part, other) < NO_PATTERN
 
 
-@pytest.mark.smoke
 def test_weights_estimate_the_truth_and_books_are_exact_through_a_burst_and_moves(brief: Session) -> None:
     """By the design-based variance of a Poisson sample: sum of w (w - 1) over the rows that were kept."""
     session, edge = brief, ("burst_in", "burst_out")

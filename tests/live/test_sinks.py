@@ -43,7 +43,7 @@ def _values(consumer: Consumer) -> list[dict[str, Any]]:
     return [json.loads(record.value() or b"") for record in consumer.consume(500, 0.5) if record.error() is None]
 
 
-@pytest.mark.parametrize("parallelism", [1, pytest.param(2, marks=pytest.mark.smoke)])
+@pytest.mark.parametrize("parallelism", [1, 2])
 def test_parquet_files_can_be_read_by_all_and_outlive_the_stream(
     brief: Session, tmp_path: Path, parallelism: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
