@@ -115,8 +115,7 @@ class StreamEconomics:
         )
         ensured = self.moves(situation, evidence.movable)
         left_out = set(ensured.failed)
-        if any(waits := evidence.waiting_for_warm_ups(situation)):
-            left_out.update(i for i in situation.hosting.by_id if waits[load.manager_of[i]])
+        left_out.update(evidence.excluded_by_warm_ups(situation))
         by_task = self.sharing(situation, evidence.left(ensured.available, situation), left_out)
         propagate(by_task, topology)
         plan = Plan(
@@ -136,7 +135,8 @@ class StreamEconomics:
 
     def explain(self, snapshot: Snapshot, plan: Plan) -> Reasons:
         """See `core.policy.ExplainingPolicy`."""
-        return StreamEconomicsReasons(self.evidence.settled(snapshot), plan)
+        evidence = self.evidence
+        return StreamEconomicsReasons(evidence.settled(snapshot), plan, excludes_all=evidence.warm_ups_exclude_all)
 
 
 class LearningStreamEconomics(StreamEconomics):

@@ -102,6 +102,9 @@ _CONF: Mapping[str, str] = {
     "spark.shuffle.streaming.writerMaxMemory": "81920",  # four buffers, and what sockets hold
     "spark.shuffle.streaming.readerMaxMemory": "16384",
     "spark.kafka.producer.cache.timeout": "1m",  # each run of a query has its own producer
+    # A streaming query has some 30 generated classes, and Spark's cache holds 100: beyond three queries, every batch
+    # would compile its classes again, which takes more CPU than all else that a light batch does.
+    "spark.sql.codegen.cache.maxEntries": "2000",
     # back-to-back micro-batches have some ten stages per second and core
     "spark.ui.retainedJobs": "200",
     "spark.ui.retainedStages": str(STAGES_KEPT),

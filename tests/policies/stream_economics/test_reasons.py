@@ -10,6 +10,7 @@ from qod_magics.core.optional import FIXED_CPU, OPEN, READ_COST, RESTS, SELECTIV
 from qod_magics.core.plan import Plan
 from qod_magics.core.policy import Reasons
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
+from qod_magics.policies import policy
 from qod_magics.policies.stream_economics.variants import reactive
 
 COSTS = {FIXED_CPU.name: 0.0, READ_COST.name: 0.0, SELECTIVITY.name: 1.0}
@@ -80,13 +81,26 @@ def test_a_warm_up_that_excludes_nobody_is_no_reason(first: Mapping[str, float],
     assert not any("sharing" in words for words in reasons.task_manager("tm1"))
 
 
-def test_a_warm_up_that_excludes_its_queries_is_the_reason() -> None:
+def test_a_warm_up_that_keeps_its_own_queries_at_their_minimums_is_the_reason() -> None:
     plan, reasons = explained(chain({TRUST.name: 1.5}, {TRUST.name: 0.6}, warming=True, **{RESTS.name: 10.0}))
     assert plan.desired["q"] == pytest.approx(0.1)
-    assert "warming up there: src.1, so its queries run at their minimum" in reasons.shedding(["q"])["q"]
-    assert reasons.task_manager("tm1")[0] == (
-        "until that is over, it takes no part in sharing and nothing is moved away from it"
+    assert "src.1 warms up there" in reasons.shedding(["q"])["q"]
+    assert not any("sharing" in words for words in reasons.task_manager("tm1"))
+
+
+def test_a_query_that_warms_up_takes_nothing_from_its_neighbours() -> None:
+    costs = {FIXED_CPU.name: 1.0, READ_COST.name: 1.0, WORK_COST.name: 100.0}
+    host = TaskManager("tm1", 0.9, 60.0, {TRUST.name: 1.0})
+    tasks = tuple(Task(id, (), 1000.0, 1, 0.1, costs) for id in ("q", "new"))
+    instances = (
+        Instance("q.1", "q", "tm1", 1000.0, 11.0, False),
+        Instance("new.1", "new", "tm1", 1000.0, 11.0, True, {RESTS.name: 10.0}),
     )
+    snapshot = Snapshot((host,), tasks, (), instances)
+    plan, _ = policy("stream-economics-reactive").decide(snapshot, None)
+    assert plan.desired == {"q": 1.0, "new": pytest.approx(0.1)}
+    literal, _ = policy("stream-economics").decide(snapshot, None)
+    assert literal.desired["q"] == pytest.approx(0.1)
 
 
 def test_a_task_that_uses_all_cores_that_it_can_is_said_to_be_the_limit() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -66,10 +66,15 @@ class BacklogEvidence(Evidence):
         """By task manager: whether it sheds nothing without a backlog."""
         return [OPEN.of(manager) is not None for manager in snapshot.task_managers]
 
-    def waiting_for_warm_ups(self, situation: Situation) -> Sequence[bool]:
-        """As measured, but a warm-up on a task manager that runs open excludes nobody."""
-        managers = situation.snapshot.task_managers
-        return [warms and OPEN.of(m) is None for warms, m in zip(situation.load.warming, managers, strict=True)]
+    warm_ups_exclude_all = False
+
+    def excluded_by_warm_ups(self, situation: Situation) -> Set[int]:
+        """The instances that warm up on task managers that shed: they run at their minimums until they have proved
+        themselves, and exclude nobody else."""
+        instances = situation.snapshot.instances
+        sheds = [OPEN.of(manager) is None for manager in situation.snapshot.task_managers]
+        homes = situation.load.manager_of
+        return {i for i, home in enumerate(homes) if instances[i].warming_up and sheds[home]}
 
     def movable(self, failed: Sequence[int], situation: Situation) -> Sequence[int]:
         """The instances that run and are not in their cool-down."""

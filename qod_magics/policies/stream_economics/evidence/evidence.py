@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from qod_magics.core.dag import Topology
@@ -35,9 +35,13 @@ class Evidence:
         """By task manager: whether its CPU is not limited yet, so that `requirements` don't apply to it."""
         return [False] * len(snapshot.task_managers)
 
-    def waiting_for_warm_ups(self, situation: Situation) -> Sequence[bool]:
-        """By task manager: whether a warm-up there excludes its instances from sharing."""
-        return situation.load.warming
+    #: Whether a warm-up excludes all instances of its task manager from sharing, or only the one that warms up.
+    warm_ups_exclude_all = True
+
+    def excluded_by_warm_ups(self, situation: Situation) -> Set[int]:
+        """The instances (positions) that a warm-up excludes from sharing: all on its task manager (section 3)."""
+        warming, homes = situation.load.warming, situation.load.manager_of
+        return {i for i, home in enumerate(homes) if warming[home]} if any(warming) else set()
 
     def movable(self, failed: Sequence[int], situation: Situation) -> Sequence[int]:
         """The instances (positions) in `failed`, chosen to leave, that may do so."""

@@ -52,9 +52,16 @@ REST_PACED, WAITING_PACED = 2.25, 3.5
 #: this share of the cores in use, or of its core by the instance itself: long batches are a sign of that. Below, their
 #: measured interval is the ordinary one, up to this many seconds: under an overload, each is longer than the last.
 SCARCE, LONGEST_S = 0.8, 30.0
-#: Cycles for which micro-batches are paced after a backlog. Queries that share a task manager take turns by the batch,
-#: so a nearly idle query would use as much of it as one with a thousand rows a batch.
-PACED_CYCLES = 12
+#: Cycles for which micro-batches are paced once load is shed, and the longest pace, seconds. Queries that share a task
+#: manager take turns by the batch, so a nearly idle query would use as much of it as one with a thousand rows a batch.
+PACED_CYCLES, LONGEST_PACE_S = 12, 4.0
+#: Dropping rows is futile where the cores are busy and it could free less than this share of the CPU for tasks: fewer
+#: batches help there, and these come by themselves as batches lengthen. A backlog beyond its limit that has grown for
+#: this many cycles in a row refutes the costs that say so.
+FUTILE, REFUTED_CYCLES = 0.1, 3
+#: Queries in micro-batches that share a task manager wait for each other. Where costs are within this share of the CPU,
+#: a backlog of up to twice the limit drains by itself, unless it grows for this many cycles in a row.
+WITHIN, GROWN_CYCLES = 0.8, 2
 #: A query is new for this long, in seconds since it was first measured; on a task manager, too, which compiles its code
 #: anew: the backlog of a move says as little of the CPU there as that of a start.
 COLD_S = 60.0
@@ -110,6 +117,7 @@ class Trust:
     ceiling: float = inf  #: the factor at which a backlog last built up
     rises: int = 0  #: since then
     hold: int = 0  #: cycles until it may fall again
+    grown: int = 0  #: cycles in a row in which its backlog was beyond the limit and grew
     paced: int = 0  #: cycles for which its micro-batches are still paced
     seen_at: float = 0.0  #: of the newest measurement of its tasks, seconds since the epoch
 
@@ -152,9 +160,11 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     topology = Topology.of(snapshot.tasks)
     needed, available = _needed(snapshot, topology, failed)
     asked = {name: cpu / max(available[name], 1e-9) for name, cpu in needed.items()}
+    freed = _freed(snapshot, topology, failed)
     in_use, _ = _needed(snapshot, topology, failed, measured.accuracy)
     used = {name: cpu / max(available[name], 1e-9) for name, cpu in in_use.items()}
-    intervals_s = _intervals_s(snapshot, waiting)
+    unproved = _unproved(snapshot, since, now)
+    intervals_s = _intervals_s(snapshot, waiting, {manager for _, manager in unproved})
     least = {t: NEAR * topology.min_accuracy[position] for t, position in topology.position.items()}
     managers: dict[str, Trust] = {}
     hosts = []
@@ -166,11 +176,11 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
         trust, seen_at = before.managers.get(manager.id, Trust()), newest[manager.id]
         batch_s = BATCH_TIME.of(manager) or 0.0
         interval_s = max(batch_s, intervals_s[manager.id])
-        limit_s = max(
-            WAITING_COLD_S if is_cold else WAITING_S, (WAITING_PACED if trust.paced else WAITING_BATCHES) * interval_s
-        )
-        waits_s = max((waiting[task] for task in tasks), default=0.0)
-        rests_s = max(REST_S, (REST_PACED if trust.paced else REST_BATCHES) * interval_s)
+        pace_s = min(batch_s, LONGEST_PACE_S) if trust.paced else 0.0
+        limit_s = max(WAITING_COLD_S if is_cold else WAITING_S, WAITING_BATCHES * interval_s, WAITING_PACED * pace_s)
+        judged = [task for task in tasks if (task, manager.id) not in unproved] or tasks
+        waits_s = max((waiting[task] for task in judged), default=0.0)
+        rests_s = max(REST_S, REST_BATCHES * interval_s, REST_PACED * pace_s)
         found = after(
             trust,
             waits_s,
@@ -187,16 +197,22 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
             unused=_idle(manager) if trust.paced else 0.0,
             overuse=0.0 if BATCH_TIME.of(manager) is not None else _overuse(manager, own[manager.id]),
             at_minimum=all((measured.accuracy.get(task) or 0.0) <= least[task] for task in tasks),
+            shared=batching[manager.id] > 1,
+            futile=manager.cpu >= SCARCE * 100.0 * manager.cores and freed[manager.id] < FUTILE * available[manager.id],
         )
         paced = 0
         if batching[manager.id] > 1:
-            paced = max(trust.paced - 1, 0) if found.is_open and waits_s <= rests_s else PACED_CYCLES
+            paced = max(trust.paced - 1, 0) if found.is_open else PACED_CYCLES
         managers[manager.id] = replace(found, seen_at=seen_at, paced=paced)
-        fields = {OPEN.name: limit_s} if found.is_open else {TRUST.name: found.factor}
+        if found.is_open:  # what waits there, if for another reason than CPU, is not thinned either
+            most_s = max((waiting[task] for task in tasks), default=0.0)
+            fields = {OPEN.name: limit_s if most_s <= limit_s else 2.0 * most_s}
+        else:
+            fields = {TRUST.name: found.factor}
         if interval_s > batch_s:
             fields[INTERVAL.name] = interval_s
         if paced:
-            fields[PACED.name] = batch_s
+            fields[PACED.name] = min(batch_s, LONGEST_PACE_S)
         if (cost := NODE_COST.of(manager)) is not None:
             fields[NODE_COST.name] = _beyond_noise(cost)
         hosts.append(replace(manager, extra={**manager.extra, **fields}))
@@ -220,6 +236,8 @@ def after(
     applied: bool = True,
     spare: float = 0.0,
     at_minimum: bool = False,
+    futile: bool = False,
+    shared: bool = False,
 ) -> Trust:
     """The state one cycle later.
 
@@ -239,13 +257,20 @@ def after(
         applied: whether its tasks run at accuracies at which they need no more CPU than is granted.
         spare: CPU that micro-batches could do without, as a share of its cores.
         at_minimum: whether all of its queries run at their minimums: less trust could not make them shed more.
+        shared: whether several queries run in micro-batches there.
+        futile: whether dropping rows down to the minimums would free next to no CPU, which is scarce.
 
     """
     factor = before.factor
-    same = replace(before, calm=0, waiting_s=waiting_s, hold=max(before.hold - 1, 0))
+    grown = before.grown + 1 if waiting_s > max(limit_s, before.waiting_s) else 0
+    same = replace(before, calm=0, waiting_s=waiting_s, hold=max(before.hold - 1, 0), grown=grown)
+    if futile and grown < REFUTED_CYCLES:
+        return replace(same, is_open=True, ceiling=inf, rises=0)
     if before.is_open:
         if waiting_s <= limit_s:
             return replace(same, is_open=whole <= CERTAIN * max(factor, 1.0))
+        if shared and asked is not None and asked <= WITHIN and grown < GROWN_CYCLES and waiting_s <= 2.0 * limit_s:
+            return same
         if asked is None or not is_measured:
             return replace(same, is_open=False)
         failed = min(max(asked, LEAST), MOST)  # costs that predict no overload are off by at least the CPU missing
@@ -278,19 +303,29 @@ def after(
 
 def rest_s(manager: TaskManager) -> float:
     """Ordinary backlog there between two batches, seconds of input."""
-    batches = REST_BATCHES if PACED.of(manager) is None else REST_PACED
-    return max(REST_S, batches * (INTERVAL.of(manager) or BATCH_TIME.of(manager) or 0.0))
+    interval_s = INTERVAL.of(manager) or BATCH_TIME.of(manager) or 0.0
+    return max(REST_S, REST_BATCHES * interval_s, REST_PACED * (PACED.of(manager) or 0.0))
 
 
-def _intervals_s(snapshot: Snapshot, waiting: Mapping[str, float]) -> Mapping[str, float]:
+def _unproved(snapshot: Snapshot, since: Mapping[tuple[str, str], float], now: float) -> Set[tuple[str, str]]:
+    """(task, task manager) of tasks that are new there, or start again: their backlogs are of their own making."""
+    return {
+        (i.task, i.task_manager)
+        for i in snapshot.instances
+        if i.warming_up or now - since.get((i.task, i.task_manager), now) < COLD_S
+    }
+
+
+def _intervals_s(snapshot: Snapshot, waiting: Mapping[str, float], cold: Set[str]) -> Mapping[str, float]:
     """By task manager, seconds: the longest interval of micro-batches there for which rows wait, though CPU is not
-    scarce; 0 without any."""
+    scarce, or is taken by compilers, as on `cold` ones; 0 without any."""
     found = dict.fromkeys((manager.id for manager in snapshot.task_managers), 0.0)
     idle = {manager.id for manager in snapshot.task_managers if manager.cpu < SCARCE * 100.0 * manager.cores}
     usable = {task.id: FULL_CORE * (CONCURRENCY.of(task) or 1.0) for task in snapshot.tasks}
     for instance in snapshot.instances:
         has_cpu = instance.task_manager in idle and instance.cpu < SCARCE * usable[instance.task]
-        if has_cpu and waiting[instance.task] > REST_S:  # else it is the input that is rare
+        waits = waiting[instance.task] > REST_S  # else it is the input that is rare
+        if waits and (has_cpu or instance.task_manager in cold):
             rate, asked_s = BATCH_RATE.of(instance), TRIGGER.of(instance) or 0.0
             measured_s = min(1.0 / rate, LONGEST_S) if rate else 0.0
             found[instance.task_manager] = max(found[instance.task_manager], measured_s, asked_s)
@@ -343,6 +378,16 @@ def _needed(
             needed[manager] += required.base[t] + share[t] * required.cost(t)  # not capped at what it can use
     names = [manager.id for manager in snapshot.task_managers]
     return dict(zip(names, needed, strict=True)), dict(zip(names, required.available, strict=True))
+
+
+def _freed(snapshot: Snapshot, topology: Topology, failed: Set[int]) -> Mapping[str, float]:
+    """By task manager, in % of one core: CPU that dropping rows down to the minimum accuracies would free."""
+    load, required = load_of(snapshot, topology), known_requirements(snapshot, topology)
+    freed = dict.fromkeys((manager.id for manager in snapshot.task_managers), 0.0)
+    for i, (t, manager) in enumerate(zip(load.task_of, load.manager_of, strict=True)):
+        if i not in failed:
+            freed[snapshot.task_managers[manager].id] += (1.0 - topology.min_accuracy[t]) * required.cost(t)
+    return freed
 
 
 def _idle(manager: TaskManager) -> float:

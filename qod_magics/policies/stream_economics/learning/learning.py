@@ -46,8 +46,11 @@ LEAST_PASSING = 1e-3
 #: Upper bound of a task manager's cost; its reciprocal is the lower one.
 MOST = 4.0
 #: Micro-batches follow one another without a pause while CPU is idle. Plans assume batches, and so backlogs, of this
-#: many seconds; and of more where empty batches would take more than half of that time.
+#: many seconds, and of more where empty batches would take more than half of that time.
 BATCH_S = 2.0
+#: Rows leave a part of the cores to the fixed costs of batches. Plans assume intervals at which these fit into what
+#: rows leave of the first share of the cores, or into the second share where that is more, up to this many seconds.
+USABLE, LEAST_FIXED, LONGEST_BATCH_S = 0.9, 0.1, 30.0
 #: The search of a state for expired rows reads all of it in every batch, so longer batches do it less often. Plans
 #: assume batches long enough for it to take at most this share of the cores, but for that no longer than this: two of
 #: them may wait, and two periods of input at most. Longer ones only where it would take more than half of that time.
@@ -177,7 +180,11 @@ def _overheads(
 def _batch_times(
     snapshot: Snapshot, lessons: Mapping[str, Lesson], overheads: Mapping[str, BatchOverhead]
 ) -> Mapping[str, float]:
-    """By task manager with micro-batches: the interval that plans assume, seconds."""
+    """By task manager with micro-batches: the interval that plans assume, seconds.
+
+    Batches that run back to back lengthen by themselves until their fixed costs fit beside the rows: n queries whose
+    batches cost c seconds each, beside rows that take the share r of the cores, settle at n c / (1 - r).
+    """
     if not overheads:
         return {}
     cores = {manager.id: max(manager.cores, 1e-9) for manager in snapshot.task_managers}
@@ -185,6 +192,7 @@ def _batch_times(
     width = Counter(each.task for each in snapshot.instances)
     empty_s = dict.fromkeys(overheads, 0.0)  # of one batch of each instance without rows
     whole_s = dict.fromkeys(overheads, 0.0)  # the search of the states that accuracy 1 would make
+    rows = dict.fromkeys(overheads, 0.0)  # share of the cores that rows take at accuracy 1
     for each in snapshot.instances:
         name, lesson = each.task_manager, lessons[each.task]
         if name not in empty_s or lesson.trigger_s is None or lesson.fit is None:
@@ -194,12 +202,19 @@ def _batch_times(
         read, kept, _ = _rates(lesson, each)
         if (external := tasks[each.task].external_rate) is not None:
             read = external / 1000.0 / width[each.task]
-        of_one = (lesson.fit.costs[0] + overheads[name].of_a_batch) / 100.0
+        fixed, per_read, per_kept = lesson.fit.costs
+        of_one = (fixed + overheads[name].of_a_batch) / 100.0
+        rows[name] += (per_read + per_kept) * read / 100.0 / cores[name]
         eviction = lesson.eviction.value or 0.0
         empty_s[name] += (of_one + eviction * kept) / cores[name]
         whole_s[name] += eviction * read / cores[name]
     return {
-        name: max(BATCH_S, 2.0 * seconds, min(whole_s[name] / EVICTION_SHARE, LONG_BATCH_S))
+        name: max(
+            BATCH_S,
+            2.0 * seconds,
+            min(seconds / max(USABLE - rows[name], LEAST_FIXED), LONGEST_BATCH_S),
+            min(whole_s[name] / EVICTION_SHARE, LONG_BATCH_S),
+        )
         for name, seconds in empty_s.items()
     }
 

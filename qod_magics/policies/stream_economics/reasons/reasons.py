@@ -21,9 +21,10 @@ from qod_magics.policies.stream_economics.reasons.needs import Need, needs, shor
 class StreamEconomicsReasons:
     """The `core.policy.Reasons` of a Stream Economics plan for a snapshot: the one that it was decided on."""
 
-    def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
+    def __init__(self, snapshot: Snapshot, plan: Plan, *, excludes_all: bool = True) -> None:
         self.snapshot = snapshot
         self.plan = plan
+        self.excludes_all = excludes_all  #: whether a warm-up excludes all instances of its task manager from sharing
 
     def __repr__(self) -> str:
         return f"reasons of a plan for {len(self.snapshot.tasks)} tasks"
@@ -71,7 +72,7 @@ class StreamEconomicsReasons:
     def task_manager(self, id: str) -> Sequence[str]:
         """See `core.policy.Reasons`: whether a warm-up there excludes it from sharing, whether it runs open, or how
         far its cost estimates are trusted."""
-        if id in self._warming:
+        if id in self._warming and self.excludes_all:
             excluded = ["until that is over, it takes no part in sharing and nothing is moved away from it"]
             return excluded + self._trust(id)
         return self._trust(id)
@@ -95,7 +96,7 @@ class StreamEconomicsReasons:
 
     @cached_property
     def _warming(self) -> Mapping[str, list[str]]:
-        """The instances whose warm-up excludes their task manager from sharing, by task manager."""
+        """The instances that warm up on task managers that shed, by task manager."""
         found = warming_up(self.snapshot)
         return {host: there for host, there in found.items() if not self._needs[host].is_open}
 
@@ -115,7 +116,9 @@ class StreamEconomicsReasons:
         words = supply(host, self._needs[host])
         if host in self._warming:
             there = listed(self._warming[host])
-            return f"{words}; warming up there: {there}, so its queries run at their minimum until that is over"
+            if self.excludes_all:
+                return f"{words}; warming up there: {there}, so its queries run at their minimum until that is over"
+            words += f"; {there} warms up there, at its minimum until that is over"
         if first:
             words += f", and serves {listed(first)} first"
         return "; ".join([words, *self._trust(host)])
@@ -144,13 +147,17 @@ class StreamEconomicsReasons:
         """The task managers that limit each of these tasks, their descendants and all ancestors of those: they run the
         task or an ancestor of it, and are short of CPU or have an instance that warms up. Tasks by position."""
         snapshot = self.snapshot
-        scarce = {name for name, need in self._needs.items() if need.is_tight} | self._warming.keys()
+        scarce = {name for name, need in self._needs.items() if need.is_tight}
+        if self.excludes_all:
+            scarce |= self._warming.keys()
+        warming = set(chain.from_iterable(self._warming.values()))
         dag = Dag.of(snapshot)
         upstream = dag.topology.upstream
         hosts: dict[int, tuple[str, ...]] = dict.fromkeys(dag.around(tasks), ())
         of = load_of(snapshot, dag.topology).task_of
-        for t, host in zip(of, column(snapshot.instances, "task_manager"), strict=True):
-            if t in hosts and host in scarce:
+        homes, names = column(snapshot.instances, "task_manager"), column(snapshot.instances, "id")
+        for t, host, name in zip(of, homes, names, strict=True):
+            if t in hosts and (host in scarce or name in warming):
                 hosts[t] += (host,)
         for t, mine in hosts.items():  # inputs come before their readers
             inputs = [hosts[source] for source in upstream[t]]
