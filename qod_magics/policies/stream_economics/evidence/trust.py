@@ -163,7 +163,10 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     freed = _freed(snapshot, topology, failed)
     in_use, _ = _needed(snapshot, topology, failed, measured.accuracy)
     used = {name: cpu / max(available[name], 1e-9) for name, cpu in in_use.items()}
-    unproved = _unproved(snapshot, since, now)
+    starting = {(i.task, i.task_manager) for i in snapshot.instances if i.warming_up}
+    unproved = starting | {
+        (i.task, i.task_manager) for i in snapshot.instances if now - since.get((i.task, i.task_manager), now) < COLD_S
+    }  # new there, or starting again: their backlogs are of their own making
     intervals_s = _intervals_s(snapshot, waiting, {manager for _, manager in unproved})
     least = {t: NEAR * topology.min_accuracy[position] for t, position in topology.position.items()}
     managers: dict[str, Trust] = {}
@@ -178,7 +181,8 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
         interval_s = max(batch_s, intervals_s[manager.id])
         pace_s = min(batch_s, LONGEST_PACE_S) if trust.paced else 0.0
         limit_s = max(WAITING_COLD_S if is_cold else WAITING_S, WAITING_BATCHES * interval_s, WAITING_PACED * pace_s)
-        judged = [task for task in tasks if (task, manager.id) not in unproved] or tasks
+        proved = [task for task in tasks if (task, manager.id) not in unproved]
+        judged = proved or [task for task in tasks if (task, manager.id) not in starting] or tasks
         waits_s = max((waiting[task] for task in judged), default=0.0)
         rests_s = max(REST_S, REST_BATCHES * interval_s, REST_PACED * pace_s)
         found = after(
@@ -305,15 +309,6 @@ def rest_s(manager: TaskManager) -> float:
     """Ordinary backlog there between two batches, seconds of input."""
     interval_s = INTERVAL.of(manager) or BATCH_TIME.of(manager) or 0.0
     return max(REST_S, REST_BATCHES * interval_s, REST_PACED * (PACED.of(manager) or 0.0))
-
-
-def _unproved(snapshot: Snapshot, since: Mapping[tuple[str, str], float], now: float) -> Set[tuple[str, str]]:
-    """(task, task manager) of tasks that are new there, or start again: their backlogs are of their own making."""
-    return {
-        (i.task, i.task_manager)
-        for i in snapshot.instances
-        if i.warming_up or now - since.get((i.task, i.task_manager), now) < COLD_S
-    }
 
 
 def _intervals_s(snapshot: Snapshot, waiting: Mapping[str, float], cold: Set[str]) -> Mapping[str, float]:
