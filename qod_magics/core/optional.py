@@ -74,6 +74,9 @@ EVICTION = Field("instances", "eviction_cpu", "% of one core", _FITTED, "CPU of 
 TRIGGER = Field("instances", "trigger_s", "s", _FITTED, "trigger interval that the user asked for")
 ELASTIC_CPU = Field("task_managers", "elastic_cpu", "% of one core", _FITTED, "CPU of micro-batches it can do without")
 BATCH_TIME = Field("task_managers", "batch_s", "s", _FITTED, "micro-batch interval that plans assume")
+ROUND = Field(
+    "task_managers", "round_s", "s", _FITTED, "micro-batch interval back to back at accuracy 1, if it has one"
+)
 INTERVAL = Field("task_managers", "interval_s", "s", _REACTIVE, "micro-batch interval there, if beyond `batch_s`")
 TRUST = Field("task_managers", "trust", "a ratio", _REACTIVE, "CPU to plan with / CPU available by costs")
 OPEN = Field("task_managers", "open_s", "s", _REACTIVE, "sheds nothing until its backlog exceeds this")
@@ -100,7 +103,7 @@ STANDBY = Field("task_managers", "standby", "0 or 1", _AUTO, "1: up and warm, bu
 
 FIELDS = (
     *(NODE_COST, FIXED_CPU, READ_COST, WORK_COST, SELECTIVITY, DECLARED, CONCURRENCY),
-    *(BATCH_RATE, EVICTION, TRIGGER, ELASTIC_CPU, BATCH_TIME, INTERVAL, TRUST, OPEN, PACED, RESTS),
+    *(BATCH_RATE, EVICTION, TRIGGER, ELASTIC_CPU, BATCH_TIME, ROUND, INTERVAL, TRUST, OPEN, PACED, RESTS),
     *(LATENCY_P50, LATENCY_P95, OLDEST, MAX_LATENCY, UTILITY, MAX_PARALLELISM, STATEFUL, FUSABLE, WAITING, BUSY),
     *(INSTANCE_MEMORY, BYTES, MEMORY, PRICE, STANDBY),
 )

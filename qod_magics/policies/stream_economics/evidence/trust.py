@@ -28,6 +28,7 @@ from qod_magics.core.optional import (
     NODE_COST,
     OPEN,
     PACED,
+    ROUND,
     TRIGGER,
     TRUST,
     has_failed,
@@ -50,11 +51,12 @@ REST_BATCHES, WAITING_BATCHES = 1.25, 2.0
 REST_PACED, WAITING_PACED = 2.25, 3.5
 #: Batches may also wait for their trigger, or for something other than CPU, such as a slow sink. CPU is scarce from
 #: this share of the cores in use, or of its core by the instance itself: long batches are a sign of that. Below, their
-#: measured interval is the ordinary one, up to this many seconds: under an overload, each is longer than the last.
-SCARCE, LONGEST_S = 0.8, 30.0
+#: measured interval is the ordinary one, up to this many seconds: under an overload, each is longer than the last. As
+#: long as compilers take CPU, too, up to the second number of seconds.
+SCARCE, LONGEST_S, COLD_INTERVAL_S = 0.8, 30.0, 7.5
 #: Cycles for which micro-batches are paced once load is shed, and the longest pace, seconds. Queries that share a task
 #: manager take turns by the batch, so a nearly idle query would use as much of it as one with a thousand rows a batch.
-PACED_CYCLES, LONGEST_PACE_S = 12, 4.0
+PACED_CYCLES, LONGEST_PACE_S = 12, 10.0
 #: Dropping rows is futile where the cores are busy and it could free less than this share of the CPU for tasks: fewer
 #: batches help there, and these come by themselves as batches lengthen. A backlog beyond its limit that has grown for
 #: this many cycles in a row refutes the costs that say so.
@@ -159,6 +161,8 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
             newest[instance.task_manager] = max(newest[instance.task_manager], window[1])
     topology = Topology.of(snapshot.tasks)
     needed, available = _needed(snapshot, topology, failed)
+    new = {i for i, instance in enumerate(snapshot.instances) if now - first.get(instance.task, now) < COLD_S}
+    certain, _ = _needed(snapshot, topology, failed | new)
     asked = {name: cpu / max(available[name], 1e-9) for name, cpu in needed.items()}
     freed = _freed(snapshot, topology, failed)
     in_use, _ = _needed(snapshot, topology, failed, measured.accuracy)
@@ -174,13 +178,17 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     for manager in snapshot.task_managers:
         tasks = hosted[manager.id]
         known = [task for task in tasks if task in first or task not in idle]  # others run once rows arrive
-        is_new = any(now - first.get(task, now) < COLD_S for task in known)
         is_cold = any(now - since.get((task, manager.id), now) < COLD_S for task in known)
         trust, seen_at = before.managers.get(manager.id, Trust()), newest[manager.id]
         batch_s = BATCH_TIME.of(manager) or 0.0
         interval_s = max(batch_s, intervals_s[manager.id])
         pace_s = min(batch_s, LONGEST_PACE_S) if trust.paced else 0.0
-        limit_s = max(WAITING_COLD_S if is_cold else WAITING_S, WAITING_BATCHES * interval_s, WAITING_PACED * pace_s)
+        round_s = (ROUND.of(manager) or 0.0) if trust.is_open else 0.0
+        limit_s = max(
+            WAITING_COLD_S if is_cold else WAITING_S,
+            WAITING_BATCHES * max(interval_s, round_s),
+            WAITING_PACED * pace_s,
+        )
         proved = [task for task in tasks if (task, manager.id) not in unproved]
         judged = proved or [task for task in tasks if (task, manager.id) not in starting] or tasks
         waits_s = max((waiting[task] for task in judged), default=0.0)
@@ -189,7 +197,7 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
             trust,
             waits_s,
             asked=None if is_cold else asked[manager.id],
-            whole=0.0 if is_new else needed[manager.id] / max(100.0 * manager.cores, 1e-9),
+            whole=certain[manager.id] / max(100.0 * manager.cores, 1e-9),
             used=used[manager.id],
             is_measured=seen_at > trust.seen_at,
             applied=used[manager.id] <= APPLIED * trust.factor,
@@ -322,7 +330,7 @@ def _intervals_s(snapshot: Snapshot, waiting: Mapping[str, float], cold: Set[str
         waits = waiting[instance.task] > REST_S  # else it is the input that is rare
         if waits and (has_cpu or instance.task_manager in cold):
             rate, asked_s = BATCH_RATE.of(instance), TRIGGER.of(instance) or 0.0
-            measured_s = min(1.0 / rate, LONGEST_S) if rate else 0.0
+            measured_s = min(1.0 / rate, LONGEST_S if has_cpu else COLD_INTERVAL_S) if rate else 0.0
             found[instance.task_manager] = max(found[instance.task_manager], measured_s, asked_s)
     return found
 

@@ -21,6 +21,7 @@ from qod_magics.core.optional import (
     FIXED_CPU,
     NODE_COST,
     READ_COST,
+    ROUND,
     SELECTIVITY,
     TRIGGER,
     WORK_COST,
@@ -50,7 +51,8 @@ MOST = 4.0
 BATCH_S = 2.0
 #: Rows leave a part of the cores to the fixed costs of batches. Plans assume intervals at which these fit into what
 #: rows leave of the first share of the cores, or into the second share where that is more, up to this many seconds.
-USABLE, LEAST_FIXED, LONGEST_BATCH_S = 0.9, 0.1, 30.0
+#: Back to back and without shedding, batches may settle where their fixed costs take as little as the third share.
+USABLE, FIXED_SHARE, LEAST_FIXED, LONGEST_BATCH_S = 0.9, 0.2, 0.1, 30.0
 #: The search of a state for expired rows reads all of it in every batch, so longer batches do it less often. Plans
 #: assume batches long enough for it to take at most this share of the cores, but for that no longer than this: two of
 #: them may wait, and two periods of input at most. Longer ones only where it would take more than half of that time.
@@ -144,13 +146,13 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
         tasks[task.id] = lesson
     managers = {name: before.managers.get(name, Ratio()).after(*sums) for name, sums in used.items()}
     overheads = _overheads(snapshot, before.overheads, updated)
-    batch_s = _batch_times(snapshot, tasks, overheads)
+    batch_s, round_s = _batch_times(snapshot, tasks, overheads)
     known = tuple(_completed(task, tasks[task.id], hosted[task.id], batch_s) for task in snapshot.tasks)
     hosts = tuple(_with_cost(manager, managers[manager.id]) for manager in snapshot.task_managers)
     if batch_s:
         elastic = _elastic(snapshot, tasks, overheads, batch_s)
         hosts = tuple(
-            replace(host, extra={**host.extra, ELASTIC_CPU.name: elastic[host.id], BATCH_TIME.name: batch_s[host.id]})
+            replace(host, extra={**host.extra, **_times(host.id, elastic, batch_s, round_s)})
             if host.id in batch_s
             else host
             for host in hosts
@@ -179,14 +181,14 @@ def _overheads(
 
 def _batch_times(
     snapshot: Snapshot, lessons: Mapping[str, Lesson], overheads: Mapping[str, BatchOverhead]
-) -> Mapping[str, float]:
-    """By task manager with micro-batches: the interval that plans assume, seconds.
+) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """By task manager with micro-batches, seconds: the interval that plans assume, and that of batches back to back.
 
     Batches that run back to back lengthen by themselves until their fixed costs fit beside the rows: n queries whose
     batches cost c seconds each, beside rows that take the share r of the cores, settle at n c / (1 - r).
     """
     if not overheads:
-        return {}
+        return {}, {}
     cores = {manager.id: max(manager.cores, 1e-9) for manager in snapshot.task_managers}
     tasks = {task.id: task for task in snapshot.tasks}
     width = Counter(each.task for each in snapshot.instances)
@@ -208,15 +210,22 @@ def _batch_times(
         eviction = lesson.eviction.value or 0.0
         empty_s[name] += (of_one + eviction * kept) / cores[name]
         whole_s[name] += eviction * read / cores[name]
-    return {
-        name: max(
-            BATCH_S,
-            2.0 * seconds,
-            min(seconds / max(USABLE - rows[name], LEAST_FIXED), LONGEST_BATCH_S),
-            min(whole_s[name] / EVICTION_SHARE, LONG_BATCH_S),
-        )
-        for name, seconds in empty_s.items()
-    }
+    batch_s, round_s = {}, {}
+    for name, seconds in empty_s.items():
+        left = USABLE - rows[name]
+        eviction_s = min(whole_s[name] / EVICTION_SHARE, LONG_BATCH_S)
+        fitting_s = min(seconds / max(left, FIXED_SHARE), LONGEST_BATCH_S)
+        batch_s[name] = max(BATCH_S, 2.0 * seconds, fitting_s, eviction_s)
+        round_s[name] = max(batch_s[name], min(seconds / max(left, LEAST_FIXED), LONGEST_BATCH_S))
+    return batch_s, round_s
+
+
+def _times(
+    manager: str, elastic: Mapping[str, float], batch_s: Mapping[str, float], round_s: Mapping[str, float]
+) -> Mapping[str, float]:
+    """The fields of a task manager with micro-batches."""
+    found = {ELASTIC_CPU.name: elastic[manager], BATCH_TIME.name: batch_s[manager]}
+    return found | ({ROUND.name: round_s[manager]} if round_s[manager] > batch_s[manager] else {})
 
 
 def _elastic(
