@@ -51,8 +51,10 @@ MOST = 4.0
 BATCH_S = 2.0
 #: Rows leave a part of the cores to the fixed costs of batches. Plans assume intervals at which these fit into what
 #: rows leave of the first share of the cores, or into the second share where that is more, up to this many seconds.
-#: Back to back and without shedding, batches may settle where their fixed costs take as little as the third share.
-USABLE, FIXED_SHARE, LEAST_FIXED, LONGEST_BATCH_S = 0.9, 0.2, 0.1, 30.0
+USABLE, FIXED_SHARE, FITTING_S = 0.9, 0.2, 6.0
+#: Back to back and without shedding, batches may settle where their fixed costs take as little as this share, and at as
+#: many seconds.
+LEAST_FIXED, LONGEST_ROUND_S = 0.1, 30.0
 #: The search of a state for expired rows reads all of it in every batch, so longer batches do it less often. Plans
 #: assume batches long enough for it to take at most this share of the cores, but for that no longer than this: two of
 #: them may wait, and two periods of input at most. Longer ones only where it would take more than half of that time.
@@ -214,9 +216,9 @@ def _batch_times(
     for name, seconds in empty_s.items():
         left = USABLE - rows[name]
         eviction_s = min(whole_s[name] / EVICTION_SHARE, LONG_BATCH_S)
-        fitting_s = min(seconds / max(left, FIXED_SHARE), LONGEST_BATCH_S)
+        fitting_s = min(seconds / max(left, FIXED_SHARE), FITTING_S)
         batch_s[name] = max(BATCH_S, 2.0 * seconds, fitting_s, eviction_s)
-        round_s[name] = max(batch_s[name], min(seconds / max(left, LEAST_FIXED), LONGEST_BATCH_S))
+        round_s[name] = max(batch_s[name], min(seconds / max(left, LEAST_FIXED), LONGEST_ROUND_S))
     return batch_s, round_s
 
 
