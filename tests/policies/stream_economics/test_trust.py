@@ -43,6 +43,8 @@ from qod_magics.policies.stream_economics.evidence.trust import (
     REST_S,
     UP,
     WAITING_COLD_S,
+    WAITING_COLD_SHARED_S,
+    WAITING_ROUNDS,
     WAITING_S,
     Trust,
     Trusts,
@@ -321,9 +323,9 @@ def behind(seconds: float) -> Measured:
 
 
 def test_batches_of_queries_that_share_a_task_manager_are_kept_apart_once_rows_are_shed() -> None:
-    calm, memory = trusted(sharing(0), behind(WAITING_COLD_S), None)
+    calm, memory = trusted(sharing(0), behind(WAITING_COLD_SHARED_S), None)
     assert PACED.of(calm.task_managers[0]) is None
-    found, memory = trusted(sharing(1), behind(WAITING_COLD_S + 1.0), memory)
+    found, memory = trusted(sharing(1), behind(WAITING_COLD_SHARED_S + 1.0), memory)
     assert PACED.of(found.task_managers[0]) == 2.0
     assert opened_for(found) is None
     plan, _ = policy("stream-economics-reactive").decide(found, None)
@@ -352,7 +354,7 @@ WARM = Trusts(since={("q", "tm1"): 0.0})
 
 def test_batches_that_wait_for_something_other_than_cpu_are_no_backlog() -> None:
     found, _ = trusted(waiting_for_others(20), waits(6.0), WARM)
-    assert opened_for(found) == pytest.approx(12.0)
+    assert opened_for(found) == pytest.approx(6.0 * WAITING_ROUNDS)
     plan, _ = policy("stream-economics-reactive").decide(found, None)
     assert plan.desired["q"] == 1.0
     assert plan.extra[BACKLOG.name][0] == pytest.approx(6.0 * REST_BATCHES)
@@ -379,14 +381,14 @@ def test_an_interval_that_the_user_asked_for_is_no_backlog() -> None:
 def test_batches_that_are_long_for_want_of_cpu_are_a_backlog(scarce: dict[str, float]) -> None:
     memory = WARM
     for cycle in range(REFUTED_CYCLES):  # its costs explain a part of its CPU only, which the backlog has to show
-        found, memory = trusted(waiting_for_others(20 + cycle, **scarce), waits(6.0 + cycle), memory)
+        found, memory = trusted(waiting_for_others(20 + cycle, **scarce), waits(13.0 + cycle), memory)
     assert opened_for(found) is None
     plan, _ = policy("stream-economics-reactive").decide(found, None)
     assert plan.extra[BACKLOG.name] == [REST_S, WAITING_S]
 
 
 def test_batches_that_become_longer_and_longer_are_a_backlog_whatever_they_wait_for() -> None:
-    slow, _ = trusted(waiting_for_others(20, **{BATCH_RATE.name: 0.01}), waits(2.0 * LONGEST_S + 1.0), WARM)
+    slow, _ = trusted(waiting_for_others(20, **{BATCH_RATE.name: 0.01}), waits(WAITING_ROUNDS * LONGEST_S + 1.0), WARM)
     assert opened_for(slow) is None
 
 

@@ -24,6 +24,7 @@ from qod_magics.core.optional import (
     CONCURRENCY,
     DECLARED,
     ELASTIC_CPU,
+    FIXED_CPU,
     INTERVAL,
     NODE_COST,
     OPEN,
@@ -40,13 +41,20 @@ from qod_magics.policies.stream_economics.evidence.waiting import Collected, bac
 from qod_magics.policies.stream_economics.model.accuracy import FULL_CORE
 from qod_magics.policies.stream_economics.model.measures import known_requirements
 
-#: Backlog above which an open task manager sheds, seconds of input: with queries that have run for a while, and with
-#: new ones. Two periods of the controller are the default latency.
-WAITING_S, WAITING_COLD_S = 5.0, 10.0
+#: Backlog above which an open task manager sheds, seconds of input: with queries that have run for a while, with a new
+#: one, and with new ones that share it. Two periods of the controller are the default latency.
+WAITING_S, WAITING_COLD_S, WAITING_COLD_SHARED_S = 5.0, 10.0, 20.0
 #: Ordinary backlog between two micro-batches, seconds of input.
 REST_S = 2.5
 #: Where plans assume longer batch intervals: the ordinary backlog, and the limit, at least, as multiples of these.
 REST_BATCHES, WAITING_BATCHES = 1.25, 2.0
+#: The limit while nothing is shed, as a multiple of the latest batch interval: a batch that takes as long as the one
+#: before reads what came during that one, and as much comes meanwhile.
+WAITING_ROUNDS = 2.1
+#: Intervals up to `LONGEST_S`, or up to this multiple of the one that plans assume, may be due to fixed costs.
+PLAUSIBLE = 5.0
+#: The limit while no query there has ended a batch yet, seconds.
+WAITING_FIRST_S = 30.0
 #: The same while batches are paced: the offsets of a batch are settled before it waits for its turn.
 REST_PACED, WAITING_PACED = 2.25, 3.5
 #: Batches may also wait for their trigger, or for something other than CPU, such as a slow sink. CPU is scarce from
@@ -163,6 +171,7 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     needed, available = _needed(snapshot, topology, failed)
     new = {i for i, instance in enumerate(snapshot.instances) if now - first.get(instance.task, now) < COLD_S}
     certain, _ = _needed(snapshot, topology, failed | new)
+    longer = _saved_by_rounds(snapshot, failed | new)
     asked = {name: cpu / max(available[name], 1e-9) for name, cpu in needed.items()}
     freed = _freed(snapshot, topology, failed)
     in_use, _ = _needed(snapshot, topology, failed, measured.accuracy)
@@ -171,6 +180,7 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     unproved = starting | {
         (i.task, i.task_manager) for i in snapshot.instances if now - since.get((i.task, i.task_manager), now) < COLD_S
     }  # new there, or starting again: their backlogs are of their own making
+    rounds_s = _rounds_s(snapshot, waiting)
     intervals_s = _intervals_s(snapshot, waiting, {manager for _, manager in unproved})
     least = {t: NEAR * topology.min_accuracy[position] for t, position in topology.position.items()}
     managers: dict[str, Trust] = {}
@@ -183,21 +193,21 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
         batch_s = BATCH_TIME.of(manager) or 0.0
         interval_s = max(batch_s, intervals_s[manager.id])
         pace_s = min(batch_s, LONGEST_PACE_S) if trust.paced else 0.0
-        round_s = (ROUND.of(manager) or 0.0) if trust.is_open else 0.0
-        limit_s = max(
-            WAITING_COLD_S if is_cold else WAITING_S,
-            WAITING_BATCHES * max(interval_s, round_s),
-            WAITING_PACED * pace_s,
-        )
+        cold_s = WAITING_COLD_SHARED_S if len(tasks) > 1 and batching[manager.id] else WAITING_COLD_S
+        limit_s = max(cold_s if is_cold else WAITING_S, WAITING_BATCHES * interval_s, WAITING_PACED * pace_s)
+        if trust.is_open:  # where batches do not lengthen from one to the next, no more than two of them wait
+            limit_s = max(limit_s, WAITING_ROUNDS * max(ROUND.of(manager) or 0.0, rounds_s[manager.id]))
         proved = [task for task in tasks if (task, manager.id) not in unproved]
         judged = proved or [task for task in tasks if (task, manager.id) not in starting] or tasks
         waits_s = max((waiting[task] for task in judged), default=0.0)
+        if not any((task, manager.id) in since for task in tasks):
+            limit_s = max(limit_s, WAITING_FIRST_S)
         rests_s = max(REST_S, REST_BATCHES * interval_s, REST_PACED * pace_s)
         found = after(
             trust,
             waits_s,
             asked=None if is_cold else asked[manager.id],
-            whole=certain[manager.id] / max(100.0 * manager.cores, 1e-9),
+            whole=(certain[manager.id] - longer[manager.id]) / max(100.0 * manager.cores, 1e-9),
             used=used[manager.id],
             is_measured=seen_at > trust.seen_at,
             applied=used[manager.id] <= APPLIED * trust.factor,
@@ -317,6 +327,30 @@ def rest_s(manager: TaskManager) -> float:
     """Ordinary backlog there between two batches, seconds of input."""
     interval_s = INTERVAL.of(manager) or BATCH_TIME.of(manager) or 0.0
     return max(REST_S, REST_BATCHES * interval_s, REST_PACED * (PACED.of(manager) or 0.0))
+
+
+def _saved_by_rounds(snapshot: Snapshot, without: Set[int]) -> Mapping[str, float]:
+    """By task manager, in % of one core: fixed costs that longer batches would save, which come before shedding; those
+    of the instances (positions) in `without` are not counted."""
+    fixed = {task.id: FIXED_CPU.of(task) or 0.0 for task in snapshot.tasks}
+    share = {m.id: 1.0 - (BATCH_TIME.of(m) or 0.0) / s for m in snapshot.task_managers if (s := ROUND.of(m))}
+    found = dict.fromkeys((manager.id for manager in snapshot.task_managers), 0.0)
+    for i, instance in enumerate(snapshot.instances):
+        if i not in without and BATCH_RATE.of(instance) is not None:
+            found[instance.task_manager] += fixed[instance.task] * share.get(instance.task_manager, 0.0)
+    return found
+
+
+def _rounds_s(snapshot: Snapshot, waiting: Mapping[str, float]) -> Mapping[str, float]:
+    """By task manager, seconds: the longest micro-batch interval there for which rows wait, as far as costs explain it;
+    0 without any."""
+    found = dict.fromkeys((manager.id for manager in snapshot.task_managers), 0.0)
+    for instance in snapshot.instances:
+        rate = BATCH_RATE.of(instance)
+        if rate and waiting[instance.task] > REST_S:
+            found[instance.task_manager] = max(found[instance.task_manager], 1.0 / rate)
+    most = {m.id: max(LONGEST_S, PLAUSIBLE * (BATCH_TIME.of(m) or 0.0)) for m in snapshot.task_managers}
+    return {manager: min(seconds, most[manager]) for manager, seconds in found.items()}
 
 
 def _intervals_s(snapshot: Snapshot, waiting: Mapping[str, float], cold: Set[str]) -> Mapping[str, float]:

@@ -41,8 +41,8 @@ READ_SHARE, READ_ERROR, WORK_ERROR = 0.1, 0.5, 1.0  #: of the cost of a row kept
 #: few rows/s say nothing of the cost of a thousand: nearly all CPU is the query's fixed cost.
 MOST_WORK, MOST_FIXED = 40.0, 10.0
 #: The prior of a micro-batch, % of one core at one batch/s (10 ms of CPU each), and its error. Rows then cost at least
-#: this share of the CPU.
-BATCH, BATCH_ERROR, LEAST_WORK_SHARE = 10.0, 10.0, 0.1
+#: this share of the CPU, and at most the last number (1e-4 s each): the rest is fixed.
+BATCH, BATCH_ERROR, LEAST_WORK_SHARE, MOST_BATCH_WORK = 10.0, 10.0, 0.1, 10.0
 #: The error of the read cost there, of the cost of a row kept. While nothing is shed, nothing tells reading from work,
 #: and the readings of a cold query could make all of its cost one of reading: shedding then seemed to free no CPU.
 BATCH_READ_ERROR = 0.1
@@ -72,7 +72,7 @@ class CostFit:
             fixed_error, read_error = FIXED_ERROR, READ_ERROR
         else:
             rows = max(cpu - BATCH * batches, LEAST_WORK_SHARE * cpu)
-            work = max(min(rows / weighed, MOST_WORK), 1e-9)
+            work = max(min(rows / weighed, MOST_BATCH_WORK), 1e-9)
             fixed = max((cpu - work * weighed) / batches, 0.0)
             fixed_error, read_error = max(BATCH_ERROR, fixed), BATCH_READ_ERROR
         guess = (fixed, READ_SHARE * work, work)

@@ -53,7 +53,7 @@ BATCH_S = 2.0
 #: rows leave of the first share of the cores, or into the second share where that is more, up to this many seconds.
 USABLE, FIXED_SHARE, FITTING_S = 0.9, 0.2, 6.0
 #: Back to back and without shedding, batches may settle where their fixed costs take as little as this share, and at as
-#: many seconds.
+#: many seconds, or more where many queries have dear batches.
 LEAST_FIXED, LONGEST_ROUND_S = 0.1, 30.0
 #: The search of a state for expired rows reads all of it in every batch, so longer batches do it less often. Plans
 #: assume batches long enough for it to take at most this share of the cores, but for that no longer than this: two of
@@ -218,7 +218,9 @@ def _batch_times(
         eviction_s = min(whole_s[name] / EVICTION_SHARE, LONG_BATCH_S)
         fitting_s = min(seconds / max(left, FIXED_SHARE), FITTING_S)
         batch_s[name] = max(BATCH_S, 2.0 * seconds, fitting_s, eviction_s)
-        round_s[name] = max(batch_s[name], min(seconds / max(left, LEAST_FIXED), LONGEST_ROUND_S))
+        round_s[name] = max(
+            batch_s[name], min(seconds / max(left, LEAST_FIXED), max(LONGEST_ROUND_S, seconds / LEAST_FIXED))
+        )
     return batch_s, round_s
 
 

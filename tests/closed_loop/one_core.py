@@ -1,0 +1,223 @@
+"""One core on which several queries run micro-batches back to back, under the real controller in virtual time.
+
+Batches share the core evenly while they run. A batch takes all rows that wait when it begins; its CPU is a fixed cost,
+a part of which Spark does not charge to tasks, and a cost for each row read and kept. Measurements come from the same
+meters as on Spark.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from qod_magics.controller import Controller
+from qod_magics.controller.clock import ManualClock
+from qod_magics.controller.worker import InlineWorker
+from qod_magics.core.optional import BATCH_RATE, PACE
+from qod_magics.core.plan import Plan
+from qod_magics.core.policy import Policy
+from qod_magics.core.runtime import Count, Dials, Observation
+from qod_magics.core.snapshot import TaskManager
+from qod_magics.spark.cluster.observation import InstanceView, TaskView, observation
+from qod_magics.spark.queries.meter import Meter
+from qod_magics.spark.queries.pace import gap_s
+from qod_magics.spark.queries.progress import Batch, FeedCount
+from qod_magics.spark.servers.stages import TaskTime
+
+PERIOD_S = 5.0
+CORES = 0.9  #: those that plans may use
+CHARGED = 0.5  #: part of a batch's fixed cost that Spark charges to its tasks
+IDLE_S = 0.05  #: until a query without rows looks again
+READ_SHARE = 0.15  #: of the cost of a row kept
+
+
+@dataclass
+class Query:
+    """One query.
+
+    - `rate`: rows/s that arrive
+    - `fixed_s`: CPU seconds of a batch without rows
+    - `row_us`: microseconds of CPU for each row kept
+    - `starts_s`: when it is declared
+    - `cold`: factor of the CPU of its first three batches
+    """
+
+    name: str
+    rate: float
+    fixed_s: float
+    row_us: float
+    priority: int = 1
+    minimum: float = 0.3
+    starts_s: float = 0.0
+    cold: float = 1.0
+    meter: Meter = field(default_factory=Meter)
+    position: float = 0.0  #: rows read by ended batches
+    dropped: float = 0.0
+    ended: int = 0
+    #: of the batch under way: begin, rows, rows kept, seconds of planning left, CPU seconds, CPU seconds left
+    begun: float = inf
+    rows: float = 0.0
+    kept: float = 0.0
+    waits_s: float = 0.0
+    work_s: float = 0.0
+    left_s: float = 0.0
+    gap_s: float = 0.0
+    longest_s: float = 0.0
+
+    def arrived(self, now: float) -> float:
+        """Rows that have arrived since it started."""
+        return self.rate * max(now - self.starts_s, 0.0)
+
+
+class OneCore:
+    """The runtime: see `core.runtime.Runtime`."""
+
+    supports: frozenset[type] = frozenset()
+
+    def __init__(self, queries: Sequence[Query], clock: ManualClock) -> None:
+        self.queries, self.clock, self.now = queries, clock, 0.0
+        self.busy: deque[tuple[float, float]] = deque(maxlen=4)  #: CPU seconds in all, and of tasks, by period
+        self.used = self.charged = 0.0
+        self.keep: dict[str, float] = {}
+
+    def run_until(self, end: float) -> None:
+        """Let the batches run until `end`, seconds."""
+        while self.now < end:
+            here = [query for query in self.queries if self.now >= query.starts_s]
+            for query in here:
+                if query.begun == inf and query.arrived(self.now) - query.position >= 1.0:
+                    self._begin(query)
+            active = [query for query in here if query.begun < inf and query.waits_s <= 0.0]
+            planning = [query.waits_s for query in here if query.begun < inf and query.waits_s > 0.0]
+            step = min([end - self.now, IDLE_S, *planning, *(query.left_s * len(active) for query in active)])
+            step = max(step, 1e-6)
+            self.now += step
+            for query in here:
+                if query.begun < inf and query.waits_s > 0.0:
+                    query.waits_s -= step
+            for query in active:
+                query.left_s -= step / len(active)
+                if query.left_s <= 1e-9:
+                    self._end(query)
+            self.used += step if active else 0.0
+
+    def _begin(self, query: Query) -> None:
+        query.begun = self.now
+        query.rows = query.arrived(self.now) - query.position
+        query.kept = query.rows * self.keep.get(query.name, 1.0)
+        cold = query.cold if query.ended < 3 else 1.0
+        row_s = 1e-6 * query.row_us * (READ_SHARE * query.rows + (1.0 - READ_SHARE) * query.kept)
+        query.work_s = query.left_s = cold * (query.fixed_s + row_s)
+        query.waits_s = query.gap_s
+
+    def _thin(self, query: Query) -> None:
+        """Apply a changed keep probability to the rows that a batch under way has not read yet."""
+        if query.begun == inf or query.left_s <= 0.0:
+            return
+        left = query.left_s / query.work_s
+        kept = (1.0 - left) * query.kept + left * query.rows * self.keep.get(query.name, 1.0)
+        if abs(kept - query.kept) < 1e-6 * query.rows:
+            return
+        saved_s = 1e-6 * query.row_us * (1.0 - READ_SHARE) * (query.kept - kept)
+        query.left_s = max(query.left_s - saved_s, 1e-6)
+        query.work_s = max(query.work_s - saved_s, query.left_s)
+        query.kept = kept
+
+    def _end(self, query: Query) -> None:
+        first, last = round(query.position), round(query.position + query.rows)
+        feed = FeedCount(query.name, {0: first}, {0: last}, last - first, min(round(query.kept), last - first))
+        batch = Batch(f"run-{query.name}", query.ended, query.begun, self.now, query.gap_s, (feed,), 20, {})
+        query.longest_s = max(query.longest_s, self.now - query.begun)
+        query.meter.add(batch)
+        charged = query.work_s - (1.0 - CHARGED) * query.fixed_s
+        query.meter.charge(batch.run_id, batch.batch_id, TaskTime(charged, self.now - query.begun))
+        self.charged += charged
+        query.position += query.rows
+        query.dropped += query.rows - query.kept
+        query.ended += 1
+        query.begun = inf
+
+    def observe(self) -> Observation:
+        """Measure as on Spark: from the reports of ended batches."""
+        here = [query for query in self.queries if self.now >= query.starts_s]
+        views = []
+        tasks_cpu = 0.0
+        for query in here:
+            reading = query.meter.reading(PERIOD_S, f"run-{query.name}")
+            age = self.now - reading.at if reading is not None else self.now
+            extra = {"mode": "micro-batch", "state": "running"}
+            if reading is not None:
+                extra[BATCH_RATE.name] = reading.batch_rate
+                tasks_cpu += reading.cpu or 0.0
+            views.append(InstanceView(f"{query.name}.1", query.name, "tm1", reading, True, age, extra, came=query.rate))
+        self.busy.append((self.used, self.charged))
+        self.used = self.charged = 0.0
+        others = [max(100.0 * (used - charged) / PERIOD_S, 0.0) for used, charged in self.busy]
+        cpu = min(tasks_cpu + sum(others) / len(others), 100.0)
+        tasks = [TaskView(q.name, (), q.priority, q.minimum, {q.name: q.name}, (), q.rate, q.rate) for q in here]
+        waiting = {query.name: int(query.arrived(self.now) - query.position) for query in here}
+        return observation(
+            [TaskManager("tm1", CORES, cpu)],
+            tasks,
+            views,
+            lag=waiting,
+            input_rate={query.name: query.rate for query in here},
+            counts={
+                query.name: Count(
+                    round(query.arrived(self.now)),
+                    round(query.position - query.dropped),
+                    round(query.dropped),
+                    waiting[query.name],
+                )
+                for query in here
+            },
+            dropped_sending={},
+            fresh_for_s=2.5 * PERIOD_S,
+            events=(),
+        )
+
+    def apply(self, plan: Plan, dials: Dials) -> None:
+        """Take the keep probabilities and the pace of a plan."""
+        self.keep = {reader: keep for (source, reader), keep in dials.keep.items() if source is None}
+        pace_s = plan.extra.get(PACE.name, {}).get("tm1", 0.0)
+        for query in self.queries:
+            self._thin(query)
+            query.gap_s = gap_s(pace_s, [batch for _, batch in query.meter.spans])
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a run went."""
+
+    dropped: float  #: rows of all queries
+    arrived: float
+    waits_s: float  #: the longest backlog of a query in the second half of the run, seconds of its input
+    round_s: float  #: the longest batch in it
+
+
+def course(queries: Sequence[Query], policy: Policy | None, seconds: float) -> Course:
+    """Run these queries for so long; without a policy, as plain Spark runs them: nothing is ever shed."""
+    clock = ManualClock()
+    core = OneCore(queries, clock)
+    controller = None if policy is None else Controller(core, policy, clock=clock, worker=InlineWorker)
+    waits_s = 0.0
+    while core.now < seconds:
+        core.run_until(core.now + PERIOD_S)
+        clock.advance(PERIOD_S)
+        if controller is not None:
+            controller.step()
+        if core.now >= seconds / 2:
+            if waits_s == 0.0:
+                for query in queries:
+                    query.longest_s = 0.0
+            waits_s = max([waits_s, *((q.arrived(core.now) - q.position) / q.rate for q in queries)])
+    if controller is not None:
+        controller.close()
+    return Course(
+        sum(query.dropped for query in queries),
+        sum(query.arrived(core.now) for query in queries),
+        waits_s,
+        max(query.longest_s for query in queries),
+    )

@@ -1,0 +1,67 @@
+"""Several queries on one core, in closed loop: what plain Spark carries is not shed, and trouble stays where it is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, assume, example, given, seed, settings
+from hypothesis import strategies as st
+
+from qod_magics.policies import DEFAULT_POLICY, policy
+from tests.closed_loop.examples import SEED
+from tests.closed_loop.one_core import PERIOD_S, Query, course
+
+#: Batches back to back settle at this many seconds at most in what is tried.
+ROUND_S = 20.0
+FEW = settings(max_examples=25, deadline=None, database=None, suppress_health_check=[HealthCheck.filter_too_much])
+
+
+def queries(n: int, fixed_s: float, row_us: float, load: float, minimum: float = 0.3) -> list[Query]:
+    """Equal queries of two priorities, whose rows take `load` of the core together."""
+    rate = load / n / (1e-6 * row_us)
+    return [Query(f"q{i}", rate, fixed_s, row_us, 1 + i % 2, minimum) for i in range(n)]
+
+
+@seed(SEED)
+@FEW
+@given(st.integers(1, 24), st.floats(0.02, 0.8), st.floats(1.0, 50.0), st.floats(0.02, 0.85))
+@example(6, 0.14, 20.0, 0.85)
+@example(24, 0.02, 1.0, 0.85)
+@example(1, 0.8, 50.0, 0.85)
+@example(12, 0.14, 13.0, 0.8)
+@example(24, 0.8, 20.0, 0.02)
+def test_nothing_is_dropped_where_batches_back_to_back_keep_up(n: int, fixed_s: float, row_us: float, load: float):
+    assume(n * fixed_s / (1.0 - load) <= ROUND_S)
+    ours = course(queries(n, fixed_s, row_us, load), policy(DEFAULT_POLICY), 300.0)
+    assert ours.dropped == 0.0
+    plain = course(queries(n, fixed_s, row_us, load), None, 300.0)
+    assert ours.waits_s <= 1.2 * plain.waits_s + 0.1
+
+
+@seed(SEED)
+@FEW
+@given(st.sampled_from([2, 4, 6]), st.floats(0.02, 0.14), st.floats(5.0, 50.0), st.floats(1.3, 3.0))
+def test_under_overload_the_higher_priority_keeps_more_and_backlogs_are_bounded(
+    n: int, fixed_s: float, row_us: float, load: float
+):
+    mine = queries(n, fixed_s, row_us, load, minimum=0.05)
+    ours = course(mine, policy(DEFAULT_POLICY), 400.0)
+    kept = {p: sum(1.0 - q.dropped / q.position for q in mine if q.priority == p) for p in (1, 2)}
+    assert kept[2] > kept[1]
+    assert ours.waits_s <= max(2.5 * PERIOD_S, 2.5 * ours.round_s)
+
+
+@pytest.mark.parametrize("n", [2, 6, 12])
+def test_a_query_that_starts_cold_takes_no_row_from_its_neighbours(n: int):
+    mine = queries(n, 0.14, 20.0, 0.3)
+    late = Query("late", 500.0, 0.14, 20.0, 3, 0.3, starts_s=150.0, cold=5.0)
+    course([*mine, late], policy(DEFAULT_POLICY), 300.0)
+    assert {query.name: query.dropped for query in mine} == {query.name: 0.0 for query in mine}
+
+
+def test_a_new_query_that_does_not_fit_gives_way_to_those_that_have_proved_themselves():
+    mine = queries(2, 0.05, 20.0, 0.4)
+    heavy = Query("heavy", 60_000.0, 0.05, 20.0, 1, 0.1, starts_s=100.0)
+    course([*mine, heavy], policy(DEFAULT_POLICY), 400.0)
+    more_important = next(query for query in mine if query.priority == 2)
+    assert more_important.dropped <= 0.1 * more_important.position
+    assert heavy.dropped > 0.5 * heavy.position
