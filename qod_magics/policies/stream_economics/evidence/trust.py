@@ -176,10 +176,7 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     freed = _freed(snapshot, topology, failed)
     in_use, _ = _needed(snapshot, topology, failed, measured.accuracy)
     used = {name: cpu / max(available[name], 1e-9) for name, cpu in in_use.items()}
-    starting = {(i.task, i.task_manager) for i in snapshot.instances if i.warming_up}
-    unproved = starting | {
-        (i.task, i.task_manager) for i in snapshot.instances if now - since.get((i.task, i.task_manager), now) < COLD_S
-    }  # new there, or starting again: their backlogs are of their own making
+    starting, unproved = _unproved(snapshot, since, first, now)
     rounds_s = _rounds_s(snapshot, waiting)
     intervals_s = _intervals_s(snapshot, waiting, {manager for _, manager in unproved})
     least = {t: NEAR * topology.min_accuracy[position] for t, position in topology.position.items()}
@@ -327,6 +324,26 @@ def rest_s(manager: TaskManager) -> float:
     """Ordinary backlog there between two batches, seconds of input."""
     interval_s = INTERVAL.of(manager) or BATCH_TIME.of(manager) or 0.0
     return max(REST_S, REST_BATCHES * interval_s, REST_PACED * (PACED.of(manager) or 0.0))
+
+
+def _unproved(
+    snapshot: Snapshot, since: Mapping[tuple[str, str], float], first: Mapping[str, float], now: float
+) -> tuple[Set[tuple[str, str]], Set[tuple[str, str]]]:
+    """(task, task manager) of tasks that are starting, and of these and new ones: they make their own backlogs.
+
+    Tasks that were moved there are left out: a plan has moved them, and has reckoned with them.
+    """
+    starting, unproved = set(), set()
+    for instance in snapshot.instances:
+        pair = instance.task, instance.task_manager
+        here = since.get(pair, now)
+        if first.get(instance.task, now) < here:
+            continue
+        if instance.warming_up:
+            starting.add(pair)
+        if instance.warming_up or now - here < COLD_S:
+            unproved.add(pair)
+    return starting, unproved
 
 
 def _saved_by_rounds(snapshot: Snapshot, without: Set[int]) -> Mapping[str, float]:
