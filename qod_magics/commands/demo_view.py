@@ -25,29 +25,27 @@ LONGEST = 160  #: characters of a decision on a line
 
 
 def show(out: Path, done: threading.Event, length_s: float) -> None:
-    """Show the recordings run.jsonl and off.jsonl in `out` while they are written, until `done`. `length_s` is how long
-    that is expected to take, seconds."""
+    """Show the recording run.jsonl in `out` while it is written, until `done`. `length_s`: how long that is expected to
+    take, seconds."""
     from rich.console import Console
     from rich.live import Live
 
     console = Console()
     view = View(length_s)
-    tails = [Tail(out / "run.jsonl"), Tail(out / "off.jsonl")]
+    tail = Tail(out / "run.jsonl")
     if console.is_terminal:
         with Live(view.renderable(), console=console, refresh_per_second=4) as live:
             while not done.wait(0.25):
-                for tail in tails:
-                    for record in tail:
-                        view.read(record)
+                for record in tail:
+                    view.read(record)
                 live.update(view.renderable())
         return
     print(f"running the notebook, about {minutes(length_s)}: {STARTING}", flush=True)
     while not done.wait(0.5):
-        for tail in tails:
-            for record in tail:
-                view.read(record)
-                if not record.repeated:
-                    print(view.line(), flush=True)
+        for record in tail:
+            view.read(record)
+            if not record.repeated:
+                print(view.line(), flush=True)
 
 
 STARTING = "starting Kafka and Spark"
@@ -107,7 +105,9 @@ class View:
         if self.last is None:
             return STARTING
         name = self.last.phase.replace("-", " ") or ("the load changes" if self._begun else "getting ready")
-        return name if self.last.applied else f"{name} (controller off)"
+        if self.last.applied:
+            return name
+        return f"{name} (controller off)" if self.last.phase or not self._begun else "controller off"
 
     @property
     def left(self) -> str:

@@ -124,6 +124,7 @@ def test_the_phase_says_when_the_controller_is_off(lines: list[Line]) -> None:
     off = taxi_drives(False)
     assert {view_of(line).phase for line in off} == {f"{line['phase']} (controller off)" for line in off}
     assert view_of({**lines[0], "applied": False}).phase == "calm (controller off)"
+    assert view_of(lines[0], {**lines[1], "phase": None, "applied": False}).phase == "controller off"
 
 
 def test_each_cycle_is_one_line_with_its_figures(lines: list[Line]) -> None:
