@@ -12,7 +12,7 @@ from qod_magics.application.application import Application
 from qod_magics.controller import Controller, ControllerThread, Recording
 from qod_magics.controller.clock import ManualClock
 from qod_magics.kafka.broker import EmbeddedBroker
-from qod_magics.kafka.external import ExternalKafka
+from qod_magics.kafka.cluster import ExternalKafka
 from qod_magics.kafka.injector import Injector
 from qod_magics.kafka.scenario import Scenario
 from qod_magics.policies import DEFAULT_POLICY, policy

@@ -90,7 +90,7 @@ def _config(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _send(scenario: Scenario, config: dict[str, Any], speed: float, path: Path | None) -> int:
     # imports numpy and pyarrow: wrong arguments need not wait for them
-    from qod_magics.kafka.external import ExternalKafka
+    from qod_magics.kafka.cluster import ExternalKafka
     from qod_magics.kafka.sender import Record, Sender
     from qod_magics.kafka.topics import create_topics
 

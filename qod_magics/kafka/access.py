@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from qod_magics.errors import UsageProblem
 from qod_magics.kafka.broker import EmbeddedBroker
-from qod_magics.kafka.cluster import Kafka
-from qod_magics.kafka.external import ExternalKafka
+from qod_magics.kafka.cluster import ExternalKafka, Kafka
 from qod_magics.kafka.topics import topic_partitions
 
 #: Timeout for the first answer of the user's cluster.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from qod_magics.application.streams.sink import ForEachBatch, KafkaTopic, Memory, Parquet
 from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.errors import ApplicationError, TaskManagerError
-from qod_magics.kafka.tail import Record, Tail
+from qod_magics.kafka.reading import Record, Tail
 from qod_magics.results import layout
 from qod_magics.results.columns import Column, Kind, Row, columns_of
 from qod_magics.results.result import Accuracy, Newest, NewestBatch, Result

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.kafka.arrivals import MOST_SAMPLES, Arrivals
+from qod_magics.kafka.history import MOST_SAMPLES, Arrivals
 
 
 def sampled(*ends: tuple[float, int]) -> Arrivals:

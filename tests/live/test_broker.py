@@ -21,8 +21,7 @@ from qod_magics.jvm.jars import broker_jars
 from qod_magics.jvm.java import find_java
 from qod_magics.jvm.ports import HOST, free_ports
 from qod_magics.kafka.broker import EmbeddedBroker
-from qod_magics.kafka.cluster import LOG, QUIET, Kafka
-from qod_magics.kafka.external import ExternalKafka
+from qod_magics.kafka.cluster import LOG, QUIET, ExternalKafka, Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets, known_end_offsets
 from qod_magics.kafka.properties import Retention
 from qod_magics.kafka.topics import (

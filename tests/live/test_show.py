@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from qod_magics.kafka.tail import Tail
+from qod_magics.kafka.reading import Tail
 from qod_magics.results.layout import ANY
 from qod_magics.session.handle import StreamHandle
 from qod_magics.session.session import Session

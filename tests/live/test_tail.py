@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.broker import EmbeddedBroker
-from qod_magics.kafka.tail import News, Tail
+from qod_magics.kafka.reading import News, Tail
 from qod_magics.kafka.topics import create_topics, delete_topics, grow_topics
 from tests.live.conftest import PATIENCE_S
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, Struc
 
 from qod_magics.application.streams.sink import KafkaTopic, Memory, Sink
 from qod_magics.application.tasks.task import tasks
-from qod_magics.kafka.tail import News, Record
+from qod_magics.kafka.reading import News, Record
 from qod_magics.session.results import QueryResults
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.incomplete import Incomplete

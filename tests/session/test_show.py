@@ -16,7 +16,7 @@ import pytest
 from qod_magics.application.streams.sink import Console, ForEachBatch, KafkaTopic, Parquet
 from qod_magics.application.tasks.task import tasks
 from qod_magics.errors import ApplicationError, KafkaError, QodError, UsageProblem
-from qod_magics.kafka.tail import News, Record
+from qod_magics.kafka.reading import News, Record
 from qod_magics.notebook.show import show
 from qod_magics.results.layout import ANY, Wish
 from qod_magics.results.result import Result

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from qod_magics.application import graph
 from qod_magics.core.optional import LATENCY_P50, LATENCY_P95, MAX_LATENCY, OLDEST, UTILITY
-from qod_magics.kafka.arrivals import Arrivals
+from qod_magics.kafka.history import Arrivals
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.metrics.latency import Latencies, Step
 from qod_magics.spark.queries.progress import Batch

@@ -11,7 +11,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from qod_magics.core.runtime import Count
 from qod_magics.kafka.history import OffsetHistory
-from qod_magics.kafka.peek import Seen
+from qod_magics.kafka.reading import Seen
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.malformed import misfits
 from qod_magics.spark.metrics import peeks as module

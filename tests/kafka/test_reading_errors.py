@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import KafkaError as ClientError
 
 from qod_magics.errors import KafkaError
-from qod_magics.kafka import tail
-from qod_magics.kafka.tail import Tail
+from qod_magics.kafka import reading
+from qod_magics.kafka.reading import Tail
 
 Script = list[list[Any]]
 
@@ -64,9 +64,9 @@ def script() -> Script:
 def consumer(script: Script, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scripted]:
     """Of a topic with one partition, whose end offset is 5."""
     made = Scripted(script)
-    monkeypatch.setattr(tail, "Consumer", made.made)
-    monkeypatch.setattr(tail, "end_offsets", lambda *_, **__: {"t": {0: 5}})
-    monkeypatch.setattr(tail, "beginning_offsets", lambda *_, **__: {"t": {0: 0}})
+    monkeypatch.setattr(reading, "Consumer", made.made)
+    monkeypatch.setattr(reading, "end_offsets", lambda *_, **__: {"t": {0: 5}})
+    monkeypatch.setattr(reading, "beginning_offsets", lambda *_, **__: {"t": {0: 0}})
     yield made
     assert not script
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.kafka.tail import News, Record, Tail
+from qod_magics.kafka.reading import News, Record, Tail
 
-MODULE = "qod_magics.kafka.tail"
+MODULE = "qod_magics.kafka.reading"
 
 
 def record(partition: int, value: str, at_ms: int) -> Record:
