@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qod_magics.controller.entry import Entry
+from qod_magics.controller.cycle import Entry
 from qod_magics.controller.log import DecisionLog
-from qod_magics.controller.record import Record
-from qod_magics.controller.record_json import record_from_json
+from qod_magics.controller.record import Record, record_from_json
 from qod_magics.core.snapshot import TaskManager
 from qod_magics.recordings.cycles import Narrator
 from qod_magics.recordings.phases import Query, queries

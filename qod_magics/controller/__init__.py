@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from qod_magics.controller.clock import Clock, ManualClock, SystemClock
 from qod_magics.controller.controller import Controller
-from qod_magics.controller.cycle import Cycle, Decision
-from qod_magics.controller.entry import Entry
+from qod_magics.controller.cycle import Cycle, Decision, Entry
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.recording import Recording, RecordingError, read
 from qod_magics.controller.thread import Command, ControllerThread, StoppedError

@@ -8,20 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 from qod_magics.controller import warm_up
-from qod_magics.controller.actuator import Actuator
-from qod_magics.controller.backlog import Drains, Limits, backlogs
-from qod_magics.controller.bounded_call import BoundedCall
+from qod_magics.controller.backlog import SETTLED_WITHIN, Drains, Limits, backlogs, hastened, recent, unsettled, waiting
 from qod_magics.controller.clock import Clock, SystemClock
 from qod_magics.controller.cycle import Cycle, Decision
 from qod_magics.controller.dials import dials, hold, opened, overridden
-from qod_magics.controller.falls import SETTLED_WITHIN, hastened, recent, unsettled, waiting
 from qod_magics.controller.journal import Journal, describe
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.plan_check import check_plan, refusals
-from qod_magics.controller.rate_watch import RateWatch
-from qod_magics.controller.reaction import CHECKS, Rates
+from qod_magics.controller.reaction import CHECKS, Rates, RateWatch
 from qod_magics.controller.recording import Recording
-from qod_magics.controller.sensor import Sensor
+from qod_magics.controller.runtime_calls import Actuator, BoundedCall, Sensor
 from qod_magics.controller.worker import ThreadWorker, Worker
 from qod_magics.core.load import current_accuracy
 from qod_magics.core.plan import Edge, Plan, edge_name

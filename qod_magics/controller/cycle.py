@@ -1,4 +1,4 @@
-"""The result of one turn of the loop, which is logged, recorded and published."""
+"""The result of one turn of the loop, which is logged, recorded and published, and its log entries."""
 
 from __future__ import annotations
 
@@ -7,11 +7,26 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from qod_magics.controller.entry import Entry
 from qod_magics.core.plan import Edge, Plan, Refusal
 from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Dials, Event, Measured
 from qod_magics.core.snapshot import Snapshot, nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A decision, event or fault."""
+
+    cycle: int  #: number of the cycle; 0: before the first
+    at: datetime  #: UTC
+    #: shedding, move, starved, warm-up, warm-up-over, a kind of event, or a fault (observe-slow, policy-failed ...)
+    kind: str
+    names: tuple[str, ...]  #: the tasks, instances, task managers and streams ("from>to") that it is about
+    words: str
+    numbers: Mapping[str, float] = field(default_factory=nothing)  #: those in the words, by name, at full precision
+
+    def __str__(self) -> str:
+        return f"{self.at:%H:%M:%S} #{self.cycle} {self.kind}: {self.words}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,17 @@
-"""What happened to the loop: events, faults, the decision log and the recording."""
+"""What happened to the loop: events, lasting faults, the decision log and the recording."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from qod_magics.controller.clock import Clock
-from qod_magics.controller.cycle import Cycle, Decision
-from qod_magics.controller.entry import Entry
-from qod_magics.controller.faults import Faults
+from qod_magics.controller.cycle import Cycle, Decision, Entry
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.narration import Said, narrate, narrate_event
-from qod_magics.controller.record import Record, record_of
-from qod_magics.controller.record_json import RESERVED, record_to_json
+from qod_magics.controller.record import RESERVED, Record, record_of, record_to_json
 from qod_magics.controller.recording import Recording
 from qod_magics.core.plan import Action, Refusal
 from qod_magics.core.runtime import Event, refused
@@ -155,3 +152,36 @@ def describe(error: BaseException | None) -> str:
 
 def _starved(entry: Entry) -> Event:
     return Event(entry.kind, {"task_manager": entry.names[0], "why": entry.words})
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that goes wrong at present."""
+
+    words: str
+    since: int  #: number of the first cycle
+    cycles: int = 1  #: in how many cycles it occurred
+
+
+class Faults:
+    """The open faults, by kind."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Fault] = {}
+
+    def report(self, kind: str, words: str, cycle: int) -> bool:
+        """Note a fault of this `cycle`. Returns whether it is news: its kind was not open, or had other words."""
+        known = self._open.get(kind)
+        if known is None:
+            self._open[kind] = Fault(words, cycle)
+            return True
+        self._open[kind] = Fault(words, known.since, known.cycles + 1)
+        return known.words != words
+
+    def clear(self, kind: str) -> Fault | None:
+        """End and return the fault of this kind; None when there is none."""
+        return self._open.pop(kind, None)
+
+    def open(self) -> dict[str, Fault]:
+        """A copy of the open faults, by kind."""
+        return dict(self._open)

@@ -1,14 +1,20 @@
-"""The decision log: what was decided, when, about whom and why, in words with the numbers before and after."""
+"""The decision log: what was decided, when, about whom and why, in words with the numbers before and after.
+
+`why` explains the newest decision about a task, an instance or a task manager.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from qod_magics.controller.cycle import Cycle
-from qod_magics.controller.entry import Entry
-from qod_magics.controller.explain import why
+from qod_magics.controller.cycle import Cycle, Decision, Entry
+from qod_magics.core.dag import queries_of, restrictions
+from qod_magics.core.fusion import fused_streams
+from qod_magics.core.plan import Action, Fuse, Move, ReleaseNode, Scale, Stop, Unfuse, edge_name
+from qod_magics.core.snapshot import Instance, Task
+from qod_magics.core.wording import counted, listed
 from qod_magics.errors import UsageProblem, nearest
 
 
@@ -87,3 +93,156 @@ def names(cycle: Cycle) -> frozenset[str]:
         + [each.id for each in snapshot.instances]
         + [each.id for each in snapshot.task_managers]
     )
+
+
+#: kinds of entries that explain the state of an instance or task manager
+TOLD = (
+    *("move", "moved", "scale", "scaled", "fuse", "fused", "unfuse", "parted", "release-node", "starved"),
+    *("task-manager-lost", "action-refused"),
+    *("query-failed", "query-restarted", "query-stalled", "move-waits"),
+)
+
+
+def why(name: str, cycle: Cycle, decision: Decision, newest: Mapping[str, Entry]) -> str:
+    """What `decision`, that of `cycle`, means for a task, an instance or a task manager, and why.
+
+    `newest` holds the newest entry of each kind about `name`. Raises KeyError when the snapshot has no such name.
+    """
+    snapshot = decision.snapshot
+    for task in snapshot.tasks:
+        if task.id == name:
+            parts = _task(task, cycle, decision, newest)
+            break
+    else:
+        for instance in snapshot.instances:
+            if instance.id == name:
+                parts = _instance(instance, decision) + _warmed_up(newest)
+                break
+        else:
+            parts = _manager(name, decision)
+    parts += [f"{entry.kind} at {entry.at:%H:%M:%S}: {entry.words}" for k, entry in newest.items() if k in TOLD]
+    if cycle.paused:
+        parts.append("the controller is paused: this is recommended, not applied")
+    elif not cycle.applied:
+        parts.append("the plan could not be applied: the settings from before stay in force")
+    return "; ".join(parts)
+
+
+def _task(task: Task, cycle: Cycle, decision: Decision, newest: Mapping[str, Entry]) -> list[str]:
+    snapshot, plan = decision.snapshot, decision.plan
+    desired = plan.desired[task.id]
+    priority, minimum = restrictions(snapshot)[task.id]
+    shed = newest.get("shedding")
+    was = f"was {shed.numbers['before']:.2f} until {shed.at:%H:%M:%S}; " if shed and "before" in shed.numbers else ""
+    verb = "runs" if cycle.applied else "should run"
+    parts = [f"{task.id} {verb} at {desired:.2f} of its input ({was}minimum {minimum:.2f}, priority {priority})"]
+    measured = decision.measured.accuracy.get(task.id)
+    if measured is not None:
+        parts.append(f"measured in this cycle: {measured:.2f}")
+    if snapshot.downstream[task.id]:
+        wanted = [f"{query.id} {plan.desired[query.id]:.2f}" for query in queries_of(snapshot, task.id)]
+        parts.append(f"that is the highest of its queries ({listed(wanted)})")
+    if desired < 1:
+        causes = decision.reasons.task(task.id)
+        parts += causes or [f"policy {decision.policy} decided so, with no task manager short of CPU"]
+    parts += _drain(task, decision)
+    parts += [_action(each, decision) for each in plan.actions if _concerns(each, task)]
+    return parts
+
+
+def _concerns(action: Action, task: Task) -> bool:
+    """Whether an action is about a whole task."""
+    if isinstance(action, Unfuse):
+        return action.edge in fused_streams(task)
+    return (isinstance(action, Scale) and action.task == task.id) or (
+        isinstance(action, Fuse) and task.id in action.edge
+    )
+
+
+def _drain(task: Task, decision: Decision) -> list[str]:
+    lag, dials = decision.measured.lag, decision.dials
+    held = [edge for edge in decision.by_hand if edge[1] == task.id and edge in dials.keep]
+    if held:
+        held.sort(key=edge_name)
+        return [f"the shedder {edge_name(edge)} keeps {dials.keep[edge]:.2f}, by hand" for edge in held]
+    if not task.upstream:
+        given, kept = decision.plan.non_drop.get((None, task.id), 1.0), dials.keep.get((None, task.id), 1.0)
+        waiting = lag.get(task.id, 0)
+    else:
+        given, kept = decision.plan.desired[task.id], dials.accept.get(task.id, 1.0)
+        waiting = sum(lag.get(f"{source}>{task.id}", 0) for source in task.upstream)
+    if kept >= given - 0.005 or waiting == 0:
+        return []
+    return [f"it has a backlog of {waiting} rows, so it keeps {kept:.2f} until that is drained"]
+
+
+def _instance(instance: Instance, decision: Decision) -> list[str]:
+    parts = [
+        f"{instance.id} runs on {instance.task_manager}, reads {instance.in_rate:.0f} rows/s with {instance.cpu:.1f} %"
+        f" of a core"
+    ]
+    parts += [_action(each, decision) for each in decision.plan.actions if _is_about(each, instance.id)]
+    if instance.warming_up:
+        parts.append("it is warming up")
+    parts.append(f"its task {instance.task} is to run at {decision.plan.desired[instance.task]:.2f} of its input")
+    supply = decision.reasons.supply(instance.task_manager)
+    return [*parts, supply] if supply else parts
+
+
+def _is_about(action: Action, instance: str) -> bool:
+    return isinstance(action, Move | Stop) and action.instance == instance
+
+
+def _action(action: Action, decision: Decision) -> str:
+    refusal = next((each for each in decision.refused if each.action is action), None)
+    what = _what(action)
+    because = f" ({action.why})" if action.why else ""
+    return f"{what}{because}" if refusal is None else f"{what}{because}, which is refused: {refusal.why}"
+
+
+def _what(action: Action) -> str:
+    match action:
+        case Move():
+            return f"it moves to {action.to}"
+        case Scale():
+            return f"it is to run as {counted(action.parallelism, 'instance')}"
+        case Fuse((source, target)):
+            return f"{source} and {target} are to run as one query"
+        case Unfuse((source, target)):
+            return f"{source} and {target} are to run as two queries"
+        case ReleaseNode():
+            return "it is to be released"
+        case _:
+            return "it is to stop"
+
+
+def _warmed_up(newest: Mapping[str, Entry]) -> list[str]:
+    begun, over = newest.get("warm-up"), newest.get("warm-up-over")
+    last = over if over is not None and (begun is None or over.cycle > begun.cycle) else begun
+    return [] if last is None else [f"{last.kind} at {last.at:%H:%M:%S}: {last.words.partition(': ')[2]}"]
+
+
+def _manager(name: str, decision: Decision) -> list[str]:
+    snapshot = decision.snapshot
+    manager = {each.id: each for each in snapshot.task_managers}[name]
+    here = [instance for instance in snapshot.instances if instance.task_manager == name]
+    used = sum(instance.cpu for instance in here)
+    supply = decision.reasons.supply(name)
+    parts = [
+        f"{supply or name}; its {manager.cores:g} cores are {manager.cpu:.1f} % busy, "
+        f"{used:.1f} % with its {len(here)} instances"
+    ]
+    if here:
+        most = sorted(here, key=lambda instance: -instance.cpu)
+        parts.append("it runs " + listed([f"{i.id} ({i.cpu:.1f} %)" for i in most]))
+    warming = [instance.id for instance in here if instance.warming_up]
+    if warming:
+        parts.append(f"warming up: {listed(warming)}")
+    parts += decision.reasons.task_manager(name)
+    leaving = [instance.id for instance in here if instance.id in decision.plan.leaving]
+    if leaving:
+        parts.append(f"told to leave it: {listed(leaving)}")
+    parts += [_action(each, decision) for each in decision.plan.actions if each == ReleaseNode(name)]
+    if name in decision.plan.starved:
+        parts.append(f"it is starved: {decision.reasons.starved(name)}")
+    return parts

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from qod_magics.controller.cycle import Cycle, Decision
-from qod_magics.controller.entry import Entry
+from qod_magics.controller.cycle import Cycle, Decision, Entry
 from qod_magics.core.columns import Keyed, Keys, differing, in_order
 from qod_magics.core.dag import Dag
 from qod_magics.core.plan import Action, AddNode, Fuse, Move, ReleaseNode, Scale, Unfuse

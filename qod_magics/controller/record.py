@@ -1,16 +1,19 @@
-"""One line of a recording: a cycle as it was measured, decided and carried out."""
+"""One line of a recording: a cycle as it was measured, decided and carried out, and its JSON. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from math import isfinite
 from typing import Any
 
 from qod_magics.controller.cycle import Cycle, Decision
-from qod_magics.core.plan import Plan
-from qod_magics.core.runtime import Dials, Event, Measured
+from qod_magics.core.plan import Edge, Plan
+from qod_magics.core.plan_json import plan_from_json, plan_to_json
+from qod_magics.core.runtime import MISFITS, Count, Dials, Event, Measured
 from qod_magics.core.snapshot import Snapshot, nothing
+from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
 
 DEFAULT_PERIOD_S = 5.0
 
@@ -63,3 +66,193 @@ def record_of(cycle: Cycle, decision: Decision, events: Sequence[Event], repeate
         repeated=repeated,
         annotations=cycle.annotations,
     )
+
+
+#: keys of a line that annotations can't use
+RESERVED = frozenset(
+    {
+        "at",
+        "snapshot",
+        "plan",
+        "applied",
+        "measured",
+        "events",
+        "cycle",
+        "period_s",
+        "policy",
+        "policy_ms",
+        "applied_s",
+        "dials",
+        "repeated",
+    }
+)
+
+_NO_PLAN: Mapping[str, Any] = {
+    "current_accuracy": {},
+    "desired": {},
+    "non_drop": [],
+    "fail": [],
+    "place": {},
+    "starved": [],
+}
+_MEASURED = ("lag", "input_rate", "accuracy", "dropped", "counts", "latency_s", "late")
+
+
+def record_to_json(record: Record) -> dict[str, Any]:
+    """The line of `record`: the keys of the format first, then what this controller adds."""
+    return {
+        "at": instant(record.at),
+        "snapshot": snapshot_to_json(record.snapshot),
+        "plan": plan_to_json(record.plan, record.current_accuracy),
+        "applied": record.applied,
+        "measured": record.measured.to_json(),
+        "events": [event.to_json() for event in record.events],
+        "cycle": record.number,
+        "period_s": record.period_s,
+        "policy": record.policy,
+        "policy_ms": record.policy_ms,
+        "applied_s": round(record.applied_s, 3),
+        "dials": dials_to_json(record.dials),
+        **record.annotations,
+        **({"repeated": True} if record.repeated else {}),
+    }
+
+
+def record_from_json(line: Mapping[str, Any], number: int = 1) -> Record:
+    """The record that a line of a recording describes, checked; `number`: of its cycle, if the line has none.
+
+    Raises SnapshotError for a snapshot or a plan that breaks the format, ValueError for the rest of the line; both name
+    the field.
+    """
+    plan_line = {**_NO_PLAN, **_object(line, "plan")}
+    plan = _plan(plan_line)
+    policy = line.get("policy")
+    return Record(
+        at=_at(line.get("at")),
+        snapshot=snapshot_from_json(line.get("snapshot")),
+        plan=plan,
+        measured=_measured(_object(line, "measured")),
+        dials=_dials(line.get("dials"), plan),
+        current_accuracy=dict(plan_line["current_accuracy"]),
+        events=tuple(_event(event) for event in _list(line, "events")),
+        applied=bool(line.get("applied")),
+        applied_s=_number(line, "applied_s") or 0.0,
+        number=int(_number(line, "cycle") or number),
+        period_s=_number(line, "period_s") or DEFAULT_PERIOD_S,
+        policy=str(policy) if policy else None,
+        policy_ms=_number(line, "policy_ms") or 0.0,
+        repeated=bool(line.get("repeated")),
+        annotations={key: value for key, value in line.items() if key not in RESERVED},
+    )
+
+
+def dials_to_json(dials: Dials) -> dict[str, Any]:
+    """The JSON form of dials: `keep` as a list of {"from", "to", "d"} like a plan's `non_drop`, `accept` by task."""
+    keep = [{"from": source, "to": target, "d": d} for (source, target), d in dials.keep.items()]
+    return {"keep": keep, "accept": dict(dials.accept)}
+
+
+def instant(at: datetime) -> str:
+    """ISO 8601 in UTC to the millisecond: 2026-11-21T02:00:05.000Z."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _at(value: Any) -> datetime:
+    try:
+        return datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"at is {value!r}, not a time such as 2026-11-21T02:00:05.000Z") from None
+
+
+def _plan(line: Mapping[str, Any]) -> Plan:
+    for key in ("current_accuracy", "desired"):
+        _numbers(_object(line, key, "plan."), f"plan.{key}")
+    _edges(_list(line, "non_drop", "plan."), "plan.non_drop")
+    return plan_from_json(line)
+
+
+def _dials(line: Any, plan: Plan) -> Dials:
+    """The line's dials; the plan's own where it has none."""
+    if not isinstance(line, Mapping):
+        return Dials(plan.non_drop, plan.desired)
+    accept = _object(line, "accept", "dials.")
+    _numbers(accept, "dials.accept")
+    return Dials(_edges(_list(line, "keep", "dials."), "dials.keep"), dict(accept))
+
+
+def _edges(rows: Sequence[Any], field: str) -> dict[Edge, float]:
+    for row in rows:
+        if not isinstance(row, Mapping) or not {"from", "to", "d"} <= row.keys():
+            raise ValueError(f"{field} has {row!r}, not an object with from, to and d")
+    return {(row["from"], row["to"]): row["d"] for row in rows}
+
+
+def _measured(line: Mapping[str, Any]) -> Measured:
+    known = {key: _object(line, key, "measured.") for key in _MEASURED}
+    for key, values in known.items():
+        if key != "counts":
+            _numbers(values, f"measured.{key}", unknown=key in ("input_rate", "accuracy", "latency_s"))
+    return Measured(
+        lag=dict(known["lag"]),
+        input_rate={name: rate for name, rate in known["input_rate"].items() if rate is not None},
+        accuracy=dict(known["accuracy"]),
+        dropped=dict(known["dropped"]),
+        counts={name: _count(f"measured.counts[{name!r}]", count) for name, count in known["counts"].items()},
+        latency_s=dict(known["latency_s"]),
+        late=dict(known["late"]),
+        extra={key: value for key, value in line.items() if key not in _MEASURED},
+    )
+
+
+def _count(field: str, line: Any) -> Count:
+    rows = _object({field: line}, field)
+    _numbers(rows, field)
+    if absent := {"arrived", "processed", "dropped", "waiting"} - rows.keys():
+        raise ValueError(f"{field} lacks {', '.join(sorted(absent))}")
+    return Count(
+        rows["arrived"],
+        rows["processed"],
+        rows["dropped"],
+        rows["waiting"],
+        rows.get("unreported", 0),
+        *(rows.get(kind, 0) for kind in MISFITS),
+    )
+
+
+def _event(line: Any) -> Event:
+    if not isinstance(line, Mapping) or not isinstance(line.get("kind"), str):
+        raise ValueError(f"events has {line!r}, not an object with a kind")
+    _numbers({"took_s": line.get("took_s")}, "events", unknown=True)
+    return Event(line["kind"], {key: value for key, value in line.items() if key != "kind"})
+
+
+def _number(line: Mapping[str, Any], key: str) -> float | None:
+    value: float | None = line.get(key)
+    _numbers({key: value}, "the line", unknown=True)
+    return value
+
+
+def _object(holder: Mapping[str, Any], key: str, prefix: str = "") -> Mapping[str, Any]:
+    value = holder.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{prefix}{key} is {str(value)[:40]!r}, not an object")
+    return value
+
+
+def _list(holder: Mapping[str, Any], key: str, prefix: str = "") -> Sequence[Any]:
+    value = holder.get(key)
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise ValueError(f"{prefix}{key} is {str(value)[:40]!r}, not a list")
+    return value
+
+
+def _numbers(values: Mapping[str, Any], field: str, unknown: bool = False) -> None:
+    """Raise ValueError for a value that is no finite number; null passes if it may be `unknown`."""
+    for name, value in values.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+        if not number and not (unknown and value is None):
+            raise ValueError(f"{field} has {name}: {value!r}, not a number")

@@ -9,8 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from qod_magics.controller.cycle import Cycle, Decision
-from qod_magics.controller.entry import Entry
+from qod_magics.controller.cycle import Cycle, Decision, Entry
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.narration import Said, narrate, narrate_event
 from qod_magics.controller.record import Record, Records

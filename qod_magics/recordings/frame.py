@@ -7,11 +7,9 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from qod_magics.controller.cycle import Cycle
-from qod_magics.controller.entry import Entry
+from qod_magics.controller.cycle import Cycle, Entry
 from qod_magics.controller.log import DecisionLog
-from qod_magics.controller.record import Record, Records
-from qod_magics.controller.record_json import instant
+from qod_magics.controller.record import Record, Records, instant
 from qod_magics.core.fusion import fused_streams
 from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.core.nodes import node_states

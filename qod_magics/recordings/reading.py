@@ -8,8 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from qod_magics.controller.record import Record, Records
-from qod_magics.controller.record_json import instant, record_from_json
+from qod_magics.controller.record import Record, Records, instant, record_from_json
 from qod_magics.controller.recording import RecordingError, read
 from qod_magics.errors import QodError
 from qod_magics.recordings.cycles import paused_after

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import pandas as pd
 
-from qod_magics.controller.record import Records
-from qod_magics.controller.record_json import instant
+from qod_magics.controller.record import Records, instant
 from qod_magics.controller.status import duration
 from qod_magics.core.runtime import MISFITS
 from qod_magics.recordings.comparison import Aligned, accuracies, aligned, lags, loads

@@ -7,11 +7,10 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from qod_magics.controller.cycle import Cycle
-from qod_magics.controller.entry import Entry
+from qod_magics.controller.cycle import Cycle, Entry
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.record import record_of
-from qod_magics.controller.sensor import STOPPING
+from qod_magics.controller.runtime_calls import STOPPING
 from qod_magics.core.plan import edge_name
 from qod_magics.errors import QodError
 from qod_magics.recordings.cycles import policy_notes

@@ -14,8 +14,7 @@ import pytest
 from rich.console import Console
 
 from qod_magics.commands.demo_view import LONGEST, STARTING, Tail, View, backlog, show
-from qod_magics.controller.record import Record
-from qod_magics.controller.record_json import record_from_json
+from qod_magics.controller.record import Record, record_from_json
 from qod_magics.controller.recording import Recording
 from tests.recordings.taxi_drives import taxi_drives
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from qod_magics.controller.bounded_call import BoundedCall
+from qod_magics.controller.runtime_calls import BoundedCall
 from qod_magics.controller.worker import InlineWorker, ThreadWorker
 
 LONG_S = 30.0

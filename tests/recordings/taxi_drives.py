@@ -17,8 +17,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, NamedTuple
 
-from qod_magics.controller.record import Record
-from qod_magics.controller.record_json import record_from_json
+from qod_magics.controller.record import Record, record_from_json
 from qod_magics.core.load import current_accuracy
 from qod_magics.core.plan import Plan
 from qod_magics.core.plan_json import plan_to_json

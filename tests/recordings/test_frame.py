@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from qod_magics.controller.record_json import record_from_json, record_to_json
+from qod_magics.controller.record import record_from_json, record_to_json
 from qod_magics.recordings.frame import OTHER, STATES, frame
 from qod_widgets import live_charts
 from tests.recordings.taxi_drives import records, taxi_drives

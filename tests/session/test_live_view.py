@@ -134,7 +134,7 @@ def test_the_end_of_a_session_leaves_its_last_picture(made: Made, loop: Bench, m
     view, told = viewed(made, monkeypatch)
     loop.cycles(1)
     made.controller.interrupt()
-    monkeypatch.setattr("qod_magics.controller.bounded_call.BoundedCall.call", lambda *_: None)
+    monkeypatch.setattr("qod_magics.controller.runtime_calls.BoundedCall.call", lambda *_: None)
     assert made.controller.step().skipped == "the controller is being stopped"
     assert told == []
     view.close()

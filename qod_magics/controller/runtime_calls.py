@@ -1,0 +1,180 @@
+"""Calls to the runtime: observe and apply, each with a timeout and never made twice at a time.
+
+A `BoundedCall` that times out goes on, and its outcome is handed out once it has ended. The `Sensor` checks what it
+observes; the `Actuator` knows which settings are in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Generic, TypeVar
+
+from qod_magics.controller.clock import Clock
+from qod_magics.controller.journal import Journal, describe
+from qod_magics.controller.worker import Outcome, PendingCall, Worker
+from qod_magics.core.optional import PAUSED
+from qod_magics.core.plan import Plan
+from qod_magics.core.runtime import Dials, Observation, Runtime
+from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.validation import check_snapshot
+
+T = TypeVar("T")
+
+
+class BoundedCall(Generic[T]):
+    """One kind of call (observe, apply) on a worker of its own.
+
+    At any given time at most one call is under way. One that timed out goes on; its outcome is handed out once, by
+    `late`.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._under_way: PendingCall[T] | None = None
+        self.interrupted = False  #: whether no call waits, until `close`
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a call timed out and its outcome is not yet taken."""
+        return self._under_way is not None
+
+    def call(self, function: Callable[[], T], timeout_s: float) -> Outcome[T] | None:
+        """Make a call and wait for at most `timeout_s` seconds; None when it goes on after that.
+
+        Raises RuntimeError while an earlier call is under way.
+        """
+        if self._under_way is not None:
+            raise RuntimeError("an earlier call is under way: ask late() first")
+        job = self._worker.begin(function)
+        outcome = job.wait(timeout_s)
+        if outcome is None:
+            self._under_way = job
+        return outcome
+
+    def late(self) -> Outcome[T] | None:
+        """The outcome of the call that timed out, once it has ended; does not wait."""
+        if self._under_way is None:
+            return None
+        outcome = self._under_way.wait(0.0)
+        if outcome is not None:
+            self._under_way = None
+        return outcome
+
+    def interrupt(self) -> None:
+        """End the wait in `call`, from another thread; until `close` no call waits."""
+        self.interrupted = True
+        self._worker.interrupt()
+
+    def close(self) -> None:
+        """End the worker; a later call starts it again."""
+        self._worker.close()
+        self.interrupted = False
+
+
+#: Why a cycle is skipped that a stopping loop no longer waits for.
+STOPPING = "the controller is being stopped"
+
+
+class Sensor:
+    """Observes one runtime, at most once at a time. A failure is reported in the journal when it begins, and when it is
+    over."""
+
+    def __init__(self, runtime: Runtime, journal: Journal, clock: Clock, calling: BoundedCall[Observation]) -> None:
+        self._runtime = runtime
+        self._journal = journal
+        self._clock = clock
+        self._calling = calling
+        self._passed: Snapshot | None = None  #: the last valid one
+
+    def __repr__(self) -> str:
+        return "sensor: waits for the runtime" if self._calling.under_way else "sensor"
+
+    def observe(self, timeout_s: float, *, paused: bool) -> Observation | str:
+        """The observation, or why there is none to decide on, in words.
+
+        Args:
+            timeout_s: how long to wait for the runtime; a call that takes longer goes on, and no other is made
+                meanwhile.
+            paused: whether plans are only recommended; the policy sees it in the snapshot.
+
+        """
+        journal = self._journal
+        late = self._calling.late()
+        if late is not None:
+            if late.value is not None:  # too old to decide on, but its events count
+                journal.happened(*late.value.events)
+            journal.recovered("observe-slow", f"observe() came back after {late.took_s:.1f} s")
+        slow = f"observe() takes longer than {timeout_s:g} s; cycles are skipped until it comes back"
+        if self._calling.under_way:
+            return journal.skipped("observe-slow", slow)
+        outcome = self._calling.call(self._runtime.observe, timeout_s)
+        if outcome is None:
+            return STOPPING if self._calling.interrupted else journal.skipped("observe-slow", slow)
+        seen = outcome.value
+        if seen is None:
+            return journal.skipped("observe-failed", f"observe() failed: {describe(outcome.error)}")
+        journal.recovered("observe-failed", "observe() works again")
+        journal.happened(*seen.events)
+        try:
+            check_snapshot(seen.snapshot, self._passed)
+        except Exception as error:
+            return journal.skipped("snapshot-invalid", f"the runtime's snapshot is invalid: {describe(error)}")
+        self._passed = seen.snapshot
+        journal.recovered("snapshot-invalid", "the runtime's snapshot is valid again")
+        extra = {**seen.snapshot.extra, PAUSED: True} if paused else seen.snapshot.extra
+        at_s = round(self._clock.monotonic(), 3)
+        return replace(seen, snapshot=replace(seen.snapshot, at_s=at_s, extra=extra))
+
+
+class Actuator:
+    """Applies plans to one runtime. A failure is reported in the journal when it begins, and when it is over.
+
+    Attributes:
+        in_force: the settings known to be in force; None before any were applied.
+
+    """
+
+    def __init__(self, runtime: Runtime, journal: Journal, calling: BoundedCall[None]) -> None:
+        self._runtime = runtime
+        self._journal = journal
+        self._calling = calling
+        self._under_way: tuple[int, Plan, Dials] | None = None  #: cycle, and what it applies
+        self.in_force: Dials | None = None
+
+    def __repr__(self) -> str:
+        if self._under_way is not None:
+            return f"actuator: applies the plan of cycle {self._under_way[0]}"
+        return f"actuator: {'nothing' if self.in_force is None else 'a plan'} in force"
+
+    def apply(self, plan: Plan, dials: Dials, timeout_s: float) -> bool:
+        """Whether they are now in force. A call that takes longer than `timeout_s` seconds goes on, and no other is
+        made meanwhile: see `late`."""
+        if self._under_way is None:
+            outcome = self._calling.call(partial(self._runtime.apply, plan, dials), timeout_s)
+            if outcome is not None:
+                return self._ended(dials, outcome.error)
+            self._under_way = (self._journal.cycle, plan, dials)
+        if not self._calling.interrupted:
+            words = f"apply() of cycle {self._under_way[0]} is still under way; no other is begun until it ends"
+            self._journal.fault("apply-slow", words)
+        return False
+
+    def late(self) -> Plan | None:
+        """The plan of a call that took longer than its timeout, once it has come into force; does not wait."""
+        late = self._calling.late()
+        if late is None or self._under_way is None:
+            return None
+        number, plan, dials = self._under_way
+        self._under_way = None
+        self._journal.recovered("apply-slow", f"apply() of cycle {number} ended after {late.took_s:.1f} s")
+        return plan if self._ended(dials, late.error) else None
+
+    def _ended(self, dials: Dials, error: BaseException | None) -> bool:
+        if error is not None:
+            self._journal.fault("apply-failed", f"apply() failed: {describe(error)}")
+            return False
+        self._journal.recovered("apply-failed", "apply() works again")
+        self.in_force = dials
+        return True
