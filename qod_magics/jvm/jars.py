@@ -7,16 +7,17 @@ complete or not at all.
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from qod_magics.errors import SetupError
-from qod_magics.jvm.checksums import released
 from qod_magics.machine.cache import cache_dir, locked
 
 #: The pyspark release that this package is built on, and the ones that it accepts (first included, last excluded).
@@ -34,6 +35,8 @@ LOG4J_VERSION = "2.25.2"
 
 _CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_{SCALA_VERSION}"
 _TOKEN_PROVIDER = f"org.apache.spark:spark-token-provider-kafka-0-10_{SCALA_VERSION}"
+#: SHA-256 of the jars that this release was tested with, so that no repository, mirror or cache can swap one.
+CHECKSUMS = Path(__file__).with_name("checksums.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,13 @@ def connector_set(spark_version: str | None = None) -> JarSet:
     )
     beside_spark = {_CONNECTOR.split(":")[1], _TOKEN_PROVIDER.split(":")[1], "kafka-clients", "commons-pool2"}
     return JarSet(f"connector-{spark}", ((f"{_CONNECTOR}:{spark}",), tested), frozenset(beside_spark), released())
+
+
+@cache
+def released() -> Mapping[str, str]:
+    """Return the SHA-256 of the released jars in hexadecimal, by file name."""
+    found: Mapping[str, str] = json.loads(CHECKSUMS.read_text("utf-8"))
+    return found
 
 
 def broker_set() -> JarSet:

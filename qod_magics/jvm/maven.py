@@ -1,7 +1,8 @@
 """Resolving Maven coordinates with jgo, with atomic downloads.
 
 jgo writes a download straight to its final name and only warns of a wrong checksum. Here a temporary file is written,
-checked against the published SHA-1, and renamed.
+checked against the published SHA-1, and renamed. The repositories are those configured by the user for jgo or Maven,
+else Maven Central.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import sys
 import tempfile
 import zipfile
@@ -17,21 +19,23 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 import requests
+from jgo.config import GlobalSettings
+from jgo.constants import MAVEN_CENTRAL_URL
 from jgo.maven import MavenContext
 from jgo.maven._resolver import PythonResolver
 from jgo.parse import Coordinate
 from jgo.util import http
 
 from qod_magics.errors import SetupError
-from qod_magics.jvm.checksums import sha256
-from qod_magics.jvm.repositories import local_repository, remote_repositories
 from qod_magics.machine.cache import cache_dir
 
 if TYPE_CHECKING:
     from jgo.maven import Artifact
 
+_ENVIRONMENT = re.compile(r"\$\{env\.([^}]+)\}")
 _CHUNK = 1 << 16
 _ATTEMPTS = 3
 
@@ -237,3 +241,67 @@ class _Bar:
 def _in_a_kernel() -> bool:
     """Whether this is a notebook's kernel, where tqdm draws a widget: what it prints goes to the notebook."""
     return type(sys.stderr).__module__.partition(".")[0] == "ipykernel"
+
+
+def remote_repositories() -> dict[str, str]:
+    """Name -> URL of the repositories to query, in order.
+
+    `$QOD_MAVEN_REPOSITORY` alone where it is set; else the repositories of jgo's settings file before Maven Central,
+    each replaced by its mirror where the user's Maven settings name one. Proxies and certificates are taken from the
+    environment (`HTTPS_PROXY`, `REQUESTS_CA_BUNDLE` ...), passwords from `~/.netrc`.
+    """
+    if own := os.environ.get("QOD_MAVEN_REPOSITORY"):
+        return {"QOD_MAVEN_REPOSITORY": own.rstrip("/")}
+    asked = {**GlobalSettings.load().repositories, "central": MAVEN_CENTRAL_URL}
+    mirrors = maven_mirrors(settings_files())
+    return {name: mirror_of(name, mirrors) or url.rstrip("/") for name, url in asked.items()}
+
+
+def local_repository() -> Path:
+    """Maven's local repository, read and never written here."""
+    return GlobalSettings.load().repo_cache
+
+
+def settings_files() -> list[Path]:
+    """Maven's settings files that exist, the user's before the installation's."""
+    homes = [os.environ.get("MAVEN_HOME"), os.environ.get("M2_HOME")]
+    files = [Path.home() / ".m2" / "settings.xml", *(Path(h) / "conf" / "settings.xml" for h in homes if h)]
+    return [file for file in files if file.is_file()]
+
+
+def maven_mirrors(files: list[Path]) -> list[tuple[str, str]]:
+    """The (mirrorOf, URL) pairs of these settings files, in order; a file that isn't XML has none."""
+    mirrors = []
+    for file in files:
+        try:
+            root = ElementTree.parse(file).getroot()
+        except (OSError, ElementTree.ParseError):
+            continue
+        for mirror in root.iterfind(".//{*}mirrors/{*}mirror"):
+            of, url = mirror.findtext("{*}mirrorOf"), mirror.findtext("{*}url")
+            if of and url and mirror.findtext("{*}blocked") != "true":
+                mirrors.append((of.strip(), _interpolate(url.strip()).rstrip("/")))
+    return mirrors
+
+
+def mirror_of(name: str, mirrors: list[tuple[str, str]]) -> str | None:
+    """The URL of the mirror that stands for the remote repository `name`, by Maven's rules: an exact name first, then
+    patterns (`*`, `external:*`, `a,b`, `*,!a`)."""
+    for of, url in mirrors:
+        if of == name:
+            return url
+    for of, url in mirrors:
+        parts = [part.strip() for part in of.split(",")]
+        if f"!{name}" not in parts and any(part in (name, "*", "external:*") for part in parts):
+            return url
+    return None
+
+
+def _interpolate(url: str) -> str:
+    return _ENVIRONMENT.sub(lambda found: os.environ.get(found.group(1), ""), url)
+
+
+def sha256(file: Path) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal. Raises OSError when it can't be read."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from qod_magics.core.wording import counted
 from qod_magics.errors import TaskManagerError, UsageProblem
-from qod_magics.jvm.jit import JIT_OPTIONS
+from qod_magics.jvm.java import JIT_OPTIONS
 from qod_magics.notebook.arguments import MagicWords, cores, pairs
 from qod_magics.notebook.begun import Begun, already_up
 from qod_magics.notebook.commands import Commands

@@ -13,7 +13,7 @@ from traitlets import Bool, Enum, Float, Unicode
 from qod_magics.application.streams.options import help_text, parse_stream_line, wants_help
 from qod_magics.application.streams.words import joined
 from qod_magics.errors import QodError, UsageProblem, nearest
-from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
+from qod_magics.jvm.java import DEFAULT_JIT, JIT_OPTIONS
 from qod_magics.notebook.arguments import FLAGS, FlagsAsked, HelpShown, MagicWords, split
 from qod_magics.notebook.cluster_commands import ClusterCommands
 from qod_magics.notebook.completion import Completion

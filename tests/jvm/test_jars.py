@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from qod_magics.errors import SetupError
-from qod_magics.jvm.checksums import released, sha256
 from qod_magics.jvm.jars import (
     KAFKA_VERSION,
     SPARK_SUPPORTED,
@@ -26,9 +25,10 @@ from qod_magics.jvm.jars import (
     JarSet,
     broker_set,
     connector_set,
+    released,
     resolve,
 )
-from qod_magics.jvm.maven import NotPublished
+from qod_magics.jvm.maven import NotPublished, sha256
 from tests.jvm.maven_repository import Repository, serving
 
 APP = JarSet("app", (("org.example:app:1.0",),))

@@ -20,8 +20,7 @@ import psutil
 from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.jvm import class_data
 from qod_magics.jvm.jars import SPARK_SUPPORTED, connector_jars
-from qod_magics.jvm.java import Java, find_java
-from qod_magics.jvm.jit import DEFAULT_JIT, JIT_OPTIONS
+from qod_magics.jvm.java import DEFAULT_JIT, JIT_OPTIONS, Java, find_java
 from qod_magics.jvm.ports import HOST, free_ports
 from qod_magics.machine.child import Child, check_user, temporary
 from qod_magics.machine.cores import CoreClaim
