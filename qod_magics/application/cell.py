@@ -1,20 +1,31 @@
-"""From a `%%qod_stream` cell, or its options and a recipe, to a declaration."""
+"""From a `%%qod_stream` cell, or its options and a recipe, to a declaration, with the inputs that it reads."""
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from qod_magics.application.application import Application
 from qod_magics.application.names import SOURCE
-from qod_magics.application.recipes.body import dedented, is_sql
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.recipes.recipe import Recipe, SqlRecipe
 from qod_magics.application.sql.parameters import parameters_of
 from qod_magics.application.streams.options import StreamOptions, check_together
 from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
 from qod_magics.errors import ApplicationError, nearest
+
+_COMMENTS = re.compile(r"(?:\s|\(|--[^\n]*(?:\n|$)|/\*.*?\*/|#[^\n]*(?:\n|$))*", re.DOTALL)
+#: How an SQL text begins; of statements that are no queries, too: the error is then one about SQL.
+_SQL = re.compile(
+    r"SELECT\b(?!\s*[=.,:)])|VALUES\s*\("
+    r"|(?:INSERT|CREATE|UPDATE|DELETE|MERGE|DROP|ALTER|SHOW|DESCRIBE|EXPLAIN)\s+\w"
+    r"|FROM\s+(?![\w.]+\s+import\b)[`\w(]"
+    r"|WITH\s+(?:RECURSIVE\s+)?[`\w]+\s*(?:\([^)]*\)\s*)?(?:MAX\s+RECURSION\s+LEVEL\s+\d+\s+)?AS\s*\(",
+    re.IGNORECASE,
+)
 
 
 def declaration_of(
@@ -149,3 +160,28 @@ def _refuse_sql_without_input(name: str, recipe: SqlRecipe, application: Applica
         f"the SQL of {name!r} reads {', '.join(map(repr, tables))}, and no declared stream is called so."
         f"{nearest(tables[0], application.names)}"
     )
+
+
+def is_sql(body: str) -> bool:
+    """Tell whether the body of a cell is SQL: it is no Python, and begins as SQL does, after comments."""
+    start = _COMMENTS.match(body)
+    assert start is not None
+    return _SQL.match(body, start.end()) is not None and not _is_python(body)
+
+
+def dedented(body: str) -> str:
+    """Return the body without the indentation of its first line of code, as IPython does with cells."""
+    code = (line for line in body.splitlines() if line.strip() and not line.lstrip().startswith("#"))
+    first = next(code, "")
+    indentation = first[: len(first) - len(first.lstrip())]
+    if not indentation:
+        return body
+    return "".join(line.removeprefix(indentation) for line in body.splitlines(keepends=True))
+
+
+def _is_python(body: str) -> bool:
+    try:
+        ast.parse(dedented(body))
+    except (SyntaxError, ValueError):
+        return False
+    return True

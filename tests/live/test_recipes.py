@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StringType, StructType
 
 from qod_magics.application.cell import declaration_of
+from qod_magics.application.recipes.building import temporary_views
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.recipes.recipe import FunctionRecipe, SqlRecipe
-from qod_magics.application.recipes.views import temporary_views
 from qod_magics.application.streams.options import parse_stream_line
 from qod_magics.application.streams.schema import as_schema
 from qod_magics.application.streams.stream import StreamDeclaration, TopicInput

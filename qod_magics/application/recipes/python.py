@@ -9,10 +9,10 @@ from dataclasses import InitVar, dataclass, field
 from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from qod_magics.application.recipes.building import analysis_errors_unprinted
 from qod_magics.application.recipes.capture import Capture, on_session, same
 from qod_magics.application.recipes.modules import Modules
 from qod_magics.application.recipes.python_names import names_read
-from qod_magics.application.recipes.quiet import analysis_errors_unprinted
 from qod_magics.application.recipes.recipe import (
     advice,
     first_line,

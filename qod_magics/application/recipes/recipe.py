@@ -16,10 +16,9 @@ from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from qod_magics.application.names import SOURCE
+from qod_magics.application.recipes.building import analysis_errors_unprinted, temporary_views
 from qod_magics.application.recipes.capture import Capture, on_session, same
 from qod_magics.application.recipes.modules import Modules
-from qod_magics.application.recipes.quiet import analysis_errors_unprinted
-from qod_magics.application.recipes.views import temporary_views
 from qod_magics.application.sql.aggregates import Turned, turned
 from qod_magics.application.sql.estimates import estimated, has_estimates
 from qod_magics.application.sql.names import aggregates, tables_read

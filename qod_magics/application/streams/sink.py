@@ -1,17 +1,20 @@
-"""Where the rows of a query go. The runtime implements how each is written."""
+"""Where the rows of a query go, and paths that task managers open. The runtime implements how each is written."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from qod_magics.application.names import check_topic
-from qod_magics.application.streams.path import absolute
 from qod_magics.errors import ApplicationError, nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +138,14 @@ def with_options(sink: Sink | None, words: Sequence[str]) -> Sink:
     if not given["partitions"].isdigit():
         raise ApplicationError(f"partitions must be a whole number, got {given['partitions']!r}")
     return replace(sink, partitions=int(given["partitions"]))
+
+
+def absolute(path: str) -> str:
+    """A URL unchanged; a path made absolute, with `~`, as each task manager has its own working directory. `..` is
+    removed as Hadoop does, whatever is a symbolic link."""
+    return path if is_url(path) else os.path.abspath(os.path.expanduser(path))
+
+
+def is_url(path: str) -> bool:
+    """Tell whether a path has a scheme, such as `s3a:` or `file:`."""
+    return _SCHEME.match(path) is not None

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from qod_magics.application.recipes.quiet import analysis_errors_unprinted
+from qod_magics.application.recipes.building import analysis_errors_unprinted
 from qod_magics.application.streams.stream import StreamDeclaration
-from qod_magics.application.tasks.sampling import joins_by_key, key_of
 from qod_magics.application.tasks.task import TaskSpec
 from qod_magics.application.tasks.weight import (
     ONE_OF_A_PAIR,
@@ -17,6 +16,8 @@ from qod_magics.application.tasks.weight import (
     Usage,
     Usages,
     Weights,
+    joins_by_key,
+    key_of,
     newly_weighed,
     one_weight,
     origins_of,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from qod_magics.application.recipes.quiet import analysis_errors_unprinted
+from qod_magics.application.recipes.building import analysis_errors_unprinted
 from qod_magics.application.recipes.recipe import first_line, raise_unless_connection
 from qod_magics.application.streams.schema import VALUE, Form, columns_of, form_of
 from qod_magics.application.streams.sink import Console, ForEachBatch, KafkaTopic, Memory, Parquet, Sink

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from qod_magics.application.streams.path import absolute, is_url
+from qod_magics.application.streams.sink import absolute, is_url
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.servers.location import setting
 from qod_magics.spark.servers.reason import reason

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.application.recipes.body import dedented, is_sql
+from qod_magics.application.cell import dedented, is_sql
 
 SQL = (
     "SELECT * FROM trips WHERE fare > 30",

@@ -1,7 +1,9 @@
-"""Temporary views that exist while a query is being built and started."""
+"""Building queries on a Spark session: their temporary views, and analysis errors that pyspark does not print."""
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -13,6 +15,9 @@ from qod_magics.errors import ApplicationError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+#: pyspark logs analysis errors here, with the whole JVM stack trace, on standard error: in the user's cell
+_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
 @dataclass(eq=False, slots=True)
@@ -66,3 +71,29 @@ def _refuse_taken(spark: SparkSession, name: str) -> None:
             f"the Spark session has a temporary view {name!r} already, which would be lost: "
             f"rename it, or spark.catalog.dropTempView({name!r})"
         )
+
+
+class _Hush(threading.local, logging.Filter):
+    """Drops the records of threads inside `analysis_errors_unprinted`."""
+
+    depth = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return self.depth == 0
+
+
+_hush = _Hush()
+
+
+@contextmanager
+def analysis_errors_unprinted() -> Iterator[None]:
+    """While open, pyspark raises analysis errors in this thread without printing them."""
+    from pyspark.logger import PySparkLogger
+
+    for name in _LOGGERS:
+        PySparkLogger.getLogger(name).addFilter(_hush)  # an existing filter is not added again
+    _hush.depth += 1
+    try:
+        yield
+    finally:
+        _hush.depth -= 1
