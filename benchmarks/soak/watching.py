@@ -28,7 +28,7 @@ from qod_magics.session.session import Session
 SAMPLED_S = 10.0  #: between two looks at the processes
 COLLECTED_S = 120.0  #: between two garbage collections of each task manager
 #: Of a consumer that keeps few records in memory: it is in the kernel, whose memory is watched.
-SMALL = {"queued.max.messages.kbytes": 2048, "fetch.max.bytes": 1 << 20, "fetch.message.max.bytes": 1 << 19}
+SMALL = {"queued.max.messages.kbytes": 2048, "fetch.max.bytes": 1 << 25, "fetch.message.max.bytes": 1 << 19}
 #: Into how many parts the second half of a series is cut: each part's median is a point of the line through them.
 PARTS = 12
 

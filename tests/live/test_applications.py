@@ -453,8 +453,8 @@ BAD: tuple[tuple[str, str, str], ...] = (
     (f"x {NO_TYPE} -p 1", "source", "BIGINTT"),
     (f"x {NO_TYPE} -p 1", "", "BIGINTT"),
     # Spark refuses these only when the query starts
-    ("x -p 1", "numbers.orderBy('id')", "x.1 can't start on tm"),
-    (f"even {NUMBERS} -p 1", "source.orderBy('id')", "even.1 can't start on tm"),
+    ("x -p 1", "spark.range(3).join(numbers, 'id', 'left')", "x.1 can't start on tm"),
+    (f"even {NUMBERS} -p 1", "spark.range(3).join(source, 'id', 'left')", "even.1 can't start on tm"),
     (
         "even -p 1 --mode realtime",
         "numbers.mapInPandas(lambda parts: parts, 'id BIGINT')",
