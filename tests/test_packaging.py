@@ -331,7 +331,6 @@ FLOORS = {
         "evidence",
         "reasons",
         "policy",
-        "variants",
     ),
 }
 #: These are above all others; the one must not know the other's contents, but for the arguments of a command line.

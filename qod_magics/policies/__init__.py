@@ -41,9 +41,9 @@ _POLICIES = {
     "storm-re-deal": "qod_magics.policies.stela:storm_re_deal",
     "storm-round-robin": "qod_magics.policies.d_storm:StormRoundRobin",
     "stream-economics": "qod_magics.policies.stream_economics:StreamEconomics",
-    "stream-economics-filled": "qod_magics.policies.stream_economics.variants:filled",
-    "stream-economics-fitted": "qod_magics.policies.stream_economics.variants:fitted",
-    "stream-economics-reactive": "qod_magics.policies.stream_economics.variants:reactive",
+    "stream-economics-filled": "qod_magics.policies.stream_economics.policy:filled",
+    "stream-economics-fitted": "qod_magics.policies.stream_economics.policy:fitted",
+    "stream-economics-reactive": "qod_magics.policies.stream_economics.policy:reactive",
 }
 
 #: Those of this package that shed load; the others place or scale, and let a backlog grow.

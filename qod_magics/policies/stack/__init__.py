@@ -6,7 +6,7 @@ from qod_magics.policies.stack.place import Place
 from qod_magics.policies.stack.scale import ScaleOutAndIn
 from qod_magics.policies.stack.stack import Stack
 from qod_magics.policies.stack.under_way import Judge
-from qod_magics.policies.stream_economics.variants import reactive, staying
+from qod_magics.policies.stream_economics.policy import reactive, staying
 
 
 def auto() -> Stack:

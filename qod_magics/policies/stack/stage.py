@@ -15,7 +15,7 @@ from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY, OLDEST, TRUST, ha
 from qod_magics.core.plan import Action, AddNode, Fuse, Move, Plan, ReleaseNode, Scale, SetBatch, Stop, Unfuse
 from qod_magics.core.runtime import takes_instances
 from qod_magics.core.snapshot import Snapshot, Task
-from qod_magics.policies.stream_economics.model.measures import known_requirements
+from qod_magics.policies.stream_economics.model.requirements import known_requirements
 
 
 class Lever(Enum):

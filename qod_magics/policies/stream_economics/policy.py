@@ -1,4 +1,4 @@
-"""One controller cycle of Stream Economics: the plan as a function of the snapshot alone."""
+"""One controller cycle of Stream Economics, the plan as a function of the snapshot alone; and its variants."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ from qod_magics.core.plan import Action, Move, Plan, Stop
 from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Measured, Unplaced
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
-from qod_magics.policies.stream_economics.evidence.evidence import NO_EVIDENCE, Evidence
+from qod_magics.policies.stream_economics.evidence.evidence import NO_EVIDENCE, BacklogEvidence, Evidence
 from qod_magics.policies.stream_economics.learning.learning import learn
-from qod_magics.policies.stream_economics.model.measures import known_requirements, minimums, paper_requirements
 from qod_magics.policies.stream_economics.model.propagation import Edges, kept_shares, propagate
 from qod_magics.policies.stream_economics.model.reach import Reach
-from qod_magics.policies.stream_economics.model.requirements import Requirements
+from qod_magics.policies.stream_economics.model.requirements import (
+    Requirements,
+    known_requirements,
+    minimums,
+    paper_requirements,
+)
 from qod_magics.policies.stream_economics.model.situation import Minimums, Situation
-from qod_magics.policies.stream_economics.placing.moves import Moves, moves_of_all
-from qod_magics.policies.stream_economics.placing.placement import placed
-from qod_magics.policies.stream_economics.reasons.needs import needs, shortage
-from qod_magics.policies.stream_economics.reasons.reasons import StreamEconomicsReasons
+from qod_magics.policies.stream_economics.placing.moves import Moves, moves_of_all, no_moves, only_helpful
+from qod_magics.policies.stream_economics.placing.scheduler import placed
+from qod_magics.policies.stream_economics.reasons import StreamEconomicsReasons, needs, shortage
+from qod_magics.policies.stream_economics.sharing.filling import max_min_shares
 from qod_magics.policies.stream_economics.sharing.sharing import Sharing, even_shares
 
 #: CPU that each task needs by accuracy.
@@ -168,3 +172,27 @@ def _actions(ensured: Minimums, snapshot: Snapshot) -> tuple[Action, ...]:
         target = ensured.place.get(instance.id)
         actions.append(Stop(instance.id, why) if target is None else Move(instance.id, target, why))
     return tuple(actions)
+
+
+def fitted() -> LearningStreamEconomics:
+    """Costs are learned."""
+    return LearningStreamEconomics("stream-economics-fitted")
+
+
+def filled() -> LearningStreamEconomics:
+    """As `fitted`; queries of one priority rise together, and nothing moves where it does not fit."""
+    return LearningStreamEconomics("stream-economics-filled", moves=only_helpful, sharing=max_min_shares)
+
+
+def reactive() -> LearningStreamEconomics:
+    """As `filled`; load is shed once a backlog confirms it. The default."""
+    return LearningStreamEconomics(
+        "stream-economics-reactive", moves=only_helpful, sharing=max_min_shares, evidence=BacklogEvidence()
+    )
+
+
+def staying() -> LearningStreamEconomics:
+    """As `reactive`; nothing moves. No `--policy` selects it: it decides while another stage of a policy acts."""
+    return LearningStreamEconomics(
+        "stream-economics-staying", moves=no_moves, sharing=max_min_shares, evidence=BacklogEvidence()
+    )

@@ -11,7 +11,7 @@ from qod_magics.policies.henge.guard import Allowed, Reverted, Waits
 from qod_magics.policies.stack import Stack
 from qod_magics.policies.stack.stage import Demand, Lever, Proposal, View
 from qod_magics.policies.stack.under_way import Judge, Trial, utilities
-from qod_magics.policies.stream_economics.variants import reactive, staying
+from qod_magics.policies.stream_economics.policy import reactive, staying
 from tests.policies.stack.test_stages import snapshot
 
 MOVE = Move("Q1.1", "tm2")

@@ -18,7 +18,7 @@ from qod_magics.policies import policy
 from qod_magics.policies.stack import Stack, auto
 from qod_magics.policies.stack.stage import LEVER_OF, Lever, Proposal
 from qod_magics.policies.stack.under_way import TIMEOUT_S, UnderWay
-from qod_magics.policies.stream_economics.variants import reactive, staying
+from qod_magics.policies.stream_economics.policy import reactive, staying
 from qod_magics.simulator import Simulation, simulate
 from tests.policies.snapshots import snapshots
 

@@ -11,7 +11,7 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.policy import Reasons
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.policies import policy
-from qod_magics.policies.stream_economics.variants import reactive
+from qod_magics.policies.stream_economics.policy import reactive
 
 COSTS = {FIXED_CPU.name: 0.0, READ_COST.name: 0.0, SELECTIVITY.name: 1.0}
 

@@ -1,16 +1,30 @@
-"""Evidence beyond the loads of a snapshot for when to shed and move: none, as in the paper."""
+"""Evidence beyond the loads of a snapshot for when to shed and move: none, as in the paper, or backlogs. Pure.
+
+With backlogs as evidence, nothing is shed without a backlog, and instances that have just moved have a cool-down.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any
 
+from qod_magics.core.columns import column
 from qod_magics.core.dag import Topology
 from qod_magics.core.load import Load
+from qod_magics.core.optional import BACKLOG, OPEN, PACE, PACED, REACT, RESTS, TRUST, is_moving, is_running
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
+from qod_magics.policies.stream_economics.evidence.trust import REST_S, WAITING_S, rest_s, trusted
 from qod_magics.policies.stream_economics.model.requirements import Requirements
 from qod_magics.policies.stream_economics.model.situation import Situation
+from qod_magics.policies.stream_economics.placing.rests import with_rests
+
+#: CPU assumed for a task manager that runs open, % of one core: no limit.
+PLENTY = 1e9
+#: Multiple of the planned rate above which to replan early: the cost of a rate is known, so its plan need not wait for
+#: the rows to be read.
+REACT_ABOVE = 1.4
 
 
 class Evidence:
@@ -57,3 +71,90 @@ class Evidence:
 
 
 NO_EVIDENCE = Evidence()
+
+
+class BacklogEvidence(Evidence):
+    """Load is shed only with a backlog, or if known costs far exceed the CPU (`trust`); an instance that has just moved
+    stays for a while (`rests`)."""
+
+    def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
+        """`snapshot` with `open_s`, `trust`, `paced_s` and `rests_s` where they apply."""
+        trusts, homes = memory if memory is not None else (None, None)
+        snapshot, trusts = trusted(snapshot, measured, trusts)
+        snapshot, homes = with_rests(snapshot, homes)
+        return snapshot, (trusts, homes)
+
+    def settled(self, snapshot: Snapshot) -> Snapshot:
+        """Without the warm-ups of instances whose cool-down is over: where minimums don't fit, they are never reached,
+        and waiting for them would block every change. A moving instance still warms up: the CPU that it uses on its old
+        task manager is about to be freed."""
+        if True not in column(snapshot.instances, "warming_up"):
+            return snapshot
+        instances = [
+            replace(i, warming_up=i.warming_up and (RESTS.of(i) is not None or is_moving(i)))
+            for i in snapshot.instances
+        ]
+        return replace(snapshot, instances=tuple(instances))
+
+    def requirements(self, required: Requirements, snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
+        """As learned; a task manager that runs open has no limit, and tasks on such ones only need nothing."""
+        is_open = self.is_open(snapshot)
+        # moves are decided by costs: a backlog of a cycle or two moves nothing
+        trust = [max(TRUST.of(manager) or 1.0, 1.0) for manager in snapshot.task_managers]
+        available = [PLENTY if o else cpu * t for o, cpu, t in zip(is_open, required.available, trust, strict=True)]
+        if not any(is_open):
+            return replace(required, available=available)
+        scarce = {t for t, manager in zip(load.task_of, load.manager_of, strict=True) if not is_open[manager]}
+        base = [needed if t in scarce else 0.0 for t, needed in enumerate(required.base)]
+        cpu = [needed if t in scarce else 0.0 for t, needed in enumerate(required.cpu)]
+        at = [accuracy if t in scarce else 1.0 for t, accuracy in enumerate(required.at)]
+        return replace(required, base=base, cpu=cpu, at=at, available=available)
+
+    def is_open(self, snapshot: Snapshot) -> Sequence[bool]:
+        """By task manager: whether it sheds nothing without a backlog."""
+        return [OPEN.of(manager) is not None for manager in snapshot.task_managers]
+
+    warm_ups_exclude_all = False
+
+    def excluded_by_warm_ups(self, situation: Situation) -> Set[int]:
+        """The instances that warm up on task managers that shed: they run at their minimums until they have proved
+        themselves, and exclude nobody else."""
+        instances = situation.snapshot.instances
+        sheds = [OPEN.of(manager) is None for manager in situation.snapshot.task_managers]
+        homes = situation.load.manager_of
+        return {i for i, home in enumerate(homes) if instances[i].warming_up and sheds[home]}
+
+    def movable(self, failed: Sequence[int], situation: Situation) -> Sequence[int]:
+        """The instances that run and are not in their cool-down."""
+        instances = situation.snapshot.instances
+        return [i for i in failed if RESTS.of(instances[i]) is None and is_running(instances[i])]
+
+    def left(self, available: list[float], situation: Situation) -> list[float]:
+        """Less the CPU that trust below 1 takes away."""
+        trust = [TRUST.of(manager) or 1.0 for manager in situation.snapshot.task_managers]
+        less = [max(1.0 - t, 0.0) * cpu for t, cpu in zip(trust, situation.required.available, strict=True)]
+        return [max(cpu - gone, 0.0) for cpu, gone in zip(available, less, strict=True)]
+
+    def extras(self, snapshot: Snapshot) -> Mapping[str, Any]:
+        """The rate above which to replan, the backlogs that are tolerated, and where micro-batches are to be paced."""
+        extra: dict[str, Any] = {REACT.name: REACT_ABOVE, BACKLOG.name: _tolerated(snapshot)}
+        if pace := {m.id: pace_s for m in snapshot.task_managers if (pace_s := PACED.of(m)) is not None}:
+            extra[PACE.name] = pace
+        return extra
+
+
+def _tolerated(snapshot: Snapshot) -> list[float] | Mapping[str, list[float]]:
+    """The ordinary backlog, and the tolerated one, seconds of input: by task where task managers differ, since long
+    batches on one of them excuse no backlog on another."""
+    by_manager = {}
+    for manager in snapshot.task_managers:
+        rests = rest_s(manager)
+        by_manager[manager.id] = [rests, max(2 * rests, OPEN.of(manager) or 0.0, WAITING_S)]
+    found = list(by_manager.values()) or [[REST_S, WAITING_S]]
+    if all(limits == found[0] for limits in found):
+        return found[0]
+    by_task: dict[str, list[float]] = {}
+    for instance in snapshot.instances:
+        limits = by_manager[instance.task_manager]
+        by_task[instance.task] = list(map(max, limits, by_task.get(instance.task, limits)))
+    return by_task

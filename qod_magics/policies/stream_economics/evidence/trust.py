@@ -38,8 +38,7 @@ from qod_magics.core.optional import (
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.policies.stream_economics.evidence.waiting import Collected, backlogs
-from qod_magics.policies.stream_economics.model.accuracy import FULL_CORE
-from qod_magics.policies.stream_economics.model.measures import known_requirements
+from qod_magics.policies.stream_economics.model.requirements import FULL_CORE, known_requirements
 
 #: Backlog above which an open task manager sheds, seconds of input: with queries that have run for a while, with a new
 #: one, and with new ones that share it. Two periods of the controller are the default latency.

@@ -1,12 +1,18 @@
-"""CPU that each task needs by accuracy: the paper's model, and one with fixed and read costs. Pure."""
+"""CPU that each task needs by accuracy: the paper's model, and one with fixed and read costs. Pure.
+
+`proportional` and `learned` compute it. `paper_requirements`, `known_requirements` and `minimums` do so once per
+snapshot, for decisions and their explanations: their `topology` is always that of the snapshot's tasks, and their
+results are shared, so do not change them. Accuracies are fractions of 1, CPU is % of one core.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from qod_magics.core.columns import column
 from qod_magics.core.dag import Topology
-from qod_magics.core.load import Load, current_accuracies
+from qod_magics.core.load import Load, current_accuracies, load_of
 from qod_magics.core.optional import (
     CONCURRENCY,
     ELASTIC_CPU,
@@ -17,7 +23,27 @@ from qod_magics.core.optional import (
     WORK_COST,
 )
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.policies.stream_economics.model.accuracy import FULL_CORE, required_cpu
+
+FULL_CORE = 100.0  #: % of one core: the paper's instances are threads, which can't use more than one core
+
+
+def required_cpu(accuracy: float, cpu: float, current: float, usable: float = FULL_CORE) -> float:
+    """rCpu(t, a): % of one core that a task needs for `accuracy`, given its current CPU and accuracy (Eq. 3.9); at most
+    `usable`."""
+    if current == 0.0:
+        return 0.0 if accuracy == 0.0 else FULL_CORE
+    needed = accuracy * cpu / current
+    return needed if needed < usable else usable
+
+
+def obtained_accuracy(share: float, cpu: float, current: float) -> float:
+    """obtAc(t, c): the accuracy that `share` % of one core buys, given the current CPU and accuracy (Eq. 3.12)."""
+    if current == 0.0:
+        return 0.0 if share == 0.0 else 1.0
+    if cpu == 0.0:
+        return current if share == 0.0 else 1.0
+    accuracy = current * share / cpu
+    return accuracy if accuracy < 1.0 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +143,21 @@ def full_rates(snapshot: Snapshot, topology: Topology, load: Load) -> list[float
         else:
             found[t] = total
     return found
+
+
+def paper_requirements(snapshot: Snapshot, topology: Topology) -> Requirements:
+    """CPU that each task needs by accuracy, in the paper's model."""
+    return snapshot.derived("paper", lambda: proportional(snapshot, topology, load_of(snapshot, topology)))
+
+
+def known_requirements(snapshot: Snapshot, topology: Topology) -> Requirements:
+    """The same by learned costs where they are known; without any, the paper's."""
+    if not any(column(snapshot.tasks, "extra")) and not any(column(snapshot.task_managers, "extra")):
+        return paper_requirements(snapshot, topology)
+    return snapshot.derived("known", lambda: learned(snapshot, topology, load_of(snapshot, topology)))
+
+
+def minimums(snapshot: Snapshot, topology: Topology, required: Requirements) -> list[float]:
+    """minReq(t) by task position, % of one core."""
+    first = snapshot.derived("minimums", lambda: (required, required.all_of(topology.min_accuracy)))
+    return first[1] if first[0] is required else required.all_of(topology.min_accuracy)

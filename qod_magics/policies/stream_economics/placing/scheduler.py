@@ -1,4 +1,4 @@
-"""Placement, first and again: the task manager with the most CPU left (Algorithm 3.1)."""
+"""Placement, first and after a failure: the task manager with the most CPU left (Algorithm 3.1). Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from qod_magics.core.load import whole_cpu
+from qod_magics.core.runtime import Unplaced
 from qod_magics.core.snapshot import Instance, TaskManager
 
 UNKNOWN_ESTIMATE = 100.0  #: % of one core, for a task that never ran
@@ -100,3 +101,19 @@ def available_cpu(task_managers: Sequence[TaskManager], instances: Iterable[Inst
         for instance in unmeasured:
             available[instance.task_manager] -= estimates[instance.id]
     return available
+
+
+def placed(
+    unplaced: Sequence[Unplaced], managers: Sequence[TaskManager], running: Sequence[Instance]
+) -> Mapping[str, str]:
+    """Task manager by instance. An instance that never ran is estimated by another of its task."""
+    by_task = {instance.task: instance.cpu for instance in running if not instance.warming_up}
+    requests = [
+        PlacementRequest(
+            one.instance,
+            one.estimate if one.estimate is not None else by_task.get(one.task, UNKNOWN_ESTIMATE),
+            forbidden=one.forbidden,
+        )
+        for one in unplaced
+    ]
+    return place(requests, available_cpu(managers, running))

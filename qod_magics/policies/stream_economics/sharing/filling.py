@@ -18,7 +18,7 @@ from qod_magics.core.load import Load
 from qod_magics.policies.stream_economics.model.reach import reached
 from qod_magics.policies.stream_economics.model.requirements import Requirements
 from qod_magics.policies.stream_economics.model.situation import Situation
-from qod_magics.policies.stream_economics.placing.eviction import tolerance
+from qod_magics.policies.stream_economics.placing.moves import tolerance
 
 
 def fill(

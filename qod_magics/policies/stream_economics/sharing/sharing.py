@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from qod_magics.core.load import total
-from qod_magics.policies.stream_economics.model.accuracy import FULL_CORE, obtained_accuracy
 from qod_magics.policies.stream_economics.model.queries import QueryAccuracies
+from qod_magics.policies.stream_economics.model.requirements import FULL_CORE, obtained_accuracy
 from qod_magics.policies.stream_economics.model.situation import Situation
 
 #: desired(q) by task position, from the CPU above the minimum accuracies, by task manager. Instances (positions) that

@@ -1,1 +1,0 @@
-"""Explanations of decisions: needs of CPU, and what limits each task."""
