@@ -33,7 +33,7 @@ class Journal:
         self.cycle = 0  #: number of the cycle under way
         self.annotations: Mapping[str, Any] = {}  #: further keys of the recording's lines
         self._clock = clock
-        self._faults = Faults()
+        self._faults = _Faults()
         self._happened: deque[tuple[Event, Entry | None]] = deque()
         self._waiting: deque[Event] = deque(maxlen=UNRECORDED)
         self._said = Said()
@@ -155,7 +155,7 @@ def _starved(entry: Entry) -> Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class _Fault:
     """Something that goes wrong at present."""
 
     words: str
@@ -163,25 +163,25 @@ class Fault:
     cycles: int = 1  #: in how many cycles it occurred
 
 
-class Faults:
+class _Faults:
     """The open faults, by kind."""
 
     def __init__(self) -> None:
-        self._open: dict[str, Fault] = {}
+        self._open: dict[str, _Fault] = {}
 
     def report(self, kind: str, words: str, cycle: int) -> bool:
         """Note a fault of this `cycle`. Returns whether it is news: its kind was not open, or had other words."""
         known = self._open.get(kind)
         if known is None:
-            self._open[kind] = Fault(words, cycle)
+            self._open[kind] = _Fault(words, cycle)
             return True
-        self._open[kind] = Fault(words, known.since, known.cycles + 1)
+        self._open[kind] = _Fault(words, known.since, known.cycles + 1)
         return known.words != words
 
-    def clear(self, kind: str) -> Fault | None:
+    def clear(self, kind: str) -> _Fault | None:
         """End and return the fault of this kind; None when there is none."""
         return self._open.pop(kind, None)
 
-    def open(self) -> dict[str, Fault]:
+    def open(self) -> dict[str, _Fault]:
         """A copy of the open faults, by kind."""
         return dict(self._open)

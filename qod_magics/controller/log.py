@@ -52,7 +52,7 @@ class DecisionLog:
         with self._lock:
             self._decided = cycle
             if len(self._newest) > 2 * (len(snapshot.tasks) + len(snapshot.instances)) + 100:
-                known = names(cycle)
+                known = _names(cycle)
                 self._newest = {name: kinds for name, kinds in self._newest.items() if name in known}
 
     def entries(self, name: str | None = None, *, kind: str | None = None) -> tuple[Entry, ...]:
@@ -76,14 +76,14 @@ class DecisionLog:
             cycle = self._decided
         if cycle is None:
             raise UsageProblem(f"nothing was decided so far, so there is no why for {name!r}; wait for a cycle")
-        known = names(cycle)
+        known = _names(cycle)
         if name not in known:
             raise UsageProblem(f"there is no stream, instance or task manager {name!r}.{nearest(name, known)}")
         assert cycle.decision is not None
         return why(name, cycle, cycle.decision, {entry.kind: entry for entry in reversed(self.newest(name))})
 
 
-def names(cycle: Cycle) -> frozenset[str]:
+def _names(cycle: Cycle) -> frozenset[str]:
     """The names that `why` knows after `cycle`: tasks, instances, task managers."""
     snapshot = cycle.snapshot
     if snapshot is None:
@@ -96,7 +96,7 @@ def names(cycle: Cycle) -> frozenset[str]:
 
 
 #: kinds of entries that explain the state of an instance or task manager
-TOLD = (
+_TOLD = (
     *("move", "moved", "scale", "scaled", "fuse", "fused", "unfuse", "parted", "release-node", "starved"),
     *("task-manager-lost", "action-refused"),
     *("query-failed", "query-restarted", "query-stalled", "move-waits"),
@@ -120,7 +120,7 @@ def why(name: str, cycle: Cycle, decision: Decision, newest: Mapping[str, Entry]
                 break
         else:
             parts = _manager(name, decision)
-    parts += [f"{entry.kind} at {entry.at:%H:%M:%S}: {entry.words}" for k, entry in newest.items() if k in TOLD]
+    parts += [f"{entry.kind} at {entry.at:%H:%M:%S}: {entry.words}" for k, entry in newest.items() if k in _TOLD]
     if cycle.paused:
         parts.append("the controller is paused: this is recommended, not applied")
     elif not cycle.applied:

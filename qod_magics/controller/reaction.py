@@ -43,7 +43,7 @@ Rates = Mapping[str, float]  #: rows/s by source
 
 
 @dataclass(frozen=True, slots=True)
-class Falling:
+class _Falling:
     """A source whose input may have fallen."""
 
     below: float  #: rows/s below which it has
@@ -55,7 +55,7 @@ class RateCheck:
     """The sources whose input is far from the planned rate, and for how many checks in a row."""
 
     rising: Mapping[str, int] = field(default_factory=dict)
-    falling: Mapping[str, Falling] = field(default_factory=dict)
+    falling: Mapping[str, _Falling] = field(default_factory=dict)
     lately: tuple[tuple[float, Rates], ...] = ()  #: (second, rates) of the last checks, oldest first
 
     def after(self, now: float, rates: Rates, planned: Rates, above: float) -> RateCheck:
@@ -78,13 +78,13 @@ class RateCheck:
 
     def _falling(
         self, name: str, now: float, rates: Rates, planned: Rates, earlier: tuple[tuple[float, Rates], ...]
-    ) -> Falling | None:
+    ) -> _Falling | None:
         rate, before = rates[name], self.falling.get(name)
         if before is not None:
             still = rate < min(before.below, STILL * planned[name])
             return replace(before, times=before.times + 1) if still else None
         below = FALLEN * planned[name]
-        return Falling(below, 1) if rate < below and _is_lowest(name, rate, now, earlier) else None
+        return _Falling(below, 1) if rate < below and _is_lowest(name, rate, now, earlier) else None
 
     def highest(self, name: str, since: float) -> float:
         """The highest rate of a source in the checks from this second on, rows/s; 0 without any."""
@@ -102,12 +102,12 @@ class RateCheck:
         return [name for name, each in self.falling.items() if each.times >= SUSTAINED]
 
 
-def planned_rates(snapshot: Snapshot) -> Rates:
+def _planned_rates(snapshot: Snapshot) -> Rates:
     """The rows/s of each source that a plan for the snapshot assumes."""
     return {task.id: task.external_rate for task in snapshot.tasks if task.external_rate is not None}
 
 
-def with_rates(seen: Observation, rates: Rates) -> Observation:
+def _with_rates(seen: Observation, rates: Rates) -> Observation:
     """The observation with these rates of sources, rows/s, in place of the measured ones."""
     rates = {task.id: rates[task.id] for task in seen.snapshot.tasks if not task.upstream and task.id in rates}
     tasks = tuple(
@@ -176,7 +176,7 @@ class RateWatch:
             self._journal.fault("input-rates-failed", f"input_rates() failed: {describe(outcome.error)}")
             return {}
         try:  # a policy's request and a runtime's rates may be of any kind
-            planned, above = planned_rates(last.snapshot), float(last.plan.extra[REACT.name])
+            planned, above = _planned_rates(last.snapshot), float(last.plan.extra[REACT.name])
             self._check = check = self._check.after(self._clock.monotonic(), rates, planned, above)
         except (TypeError, ValueError) as error:
             self._journal.fault("input-rates-failed", f"the input rates can't be compared with the plan's: {error}")
@@ -209,7 +209,7 @@ class RateWatch:
         latest = check.lately[-1][1] if check.lately else {}
         recent = [name for name, fall in self.falls.items() if now - fall.at < period_s and name in latest]
         rates = {**{name: latest[name] for name in recent}, **rates}
-        return with_rates(seen, rates) if rates else seen
+        return _with_rates(seen, rates) if rates else seen
 
     def decided(self, by: Rates) -> None:
         """A plan was made, for these rates of a step if there are any."""

@@ -112,7 +112,7 @@ def record_to_json(record: Record) -> dict[str, Any]:
         "policy": record.policy,
         "policy_ms": record.policy_ms,
         "applied_s": round(record.applied_s, 3),
-        "dials": dials_to_json(record.dials),
+        "dials": _dials_to_json(record.dials),
         **record.annotations,
         **({"repeated": True} if record.repeated else {}),
     }
@@ -146,7 +146,7 @@ def record_from_json(line: Mapping[str, Any], number: int = 1) -> Record:
     )
 
 
-def dials_to_json(dials: Dials) -> dict[str, Any]:
+def _dials_to_json(dials: Dials) -> dict[str, Any]:
     """The JSON form of dials: `keep` as a list of {"from", "to", "d"} like a plan's `non_drop`, `accept` by task."""
     keep = [{"from": source, "to": target, "d": d} for (source, target), d in dials.keep.items()]
     return {"keep": keep, "accept": dict(dials.accept)}

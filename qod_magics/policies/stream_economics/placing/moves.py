@@ -63,12 +63,12 @@ def kill(need: float, priority: Sequence[int], min_required: Sequence[float]) ->
 
 def moves_of_all(situation: Situation, movable: Movable) -> Minimums:
     """As in the paper: each instance that leaves goes where most CPU is left."""
-    available, failed, starved = ensure_minimums(situation)
+    available, failed, starved = _ensure_minimums(situation)
     leaving = list(movable(failed, situation))
     return Minimums(available, leaving, starved, _replace(situation.snapshot, leaving))
 
 
-def ensure_minimums(situation: Situation) -> tuple[list[float], list[int], list[int]]:
+def _ensure_minimums(situation: Situation) -> tuple[list[float], list[int], list[int]]:
     """Algorithm 3.2, lines 7 to 14: CPU left above the minimums by task manager, failed instances, starved managers."""
     topology, load, min_required = situation.topology, situation.load, situation.min_required
     available = list(situation.required.available)
@@ -163,7 +163,7 @@ def _candidates(situation: Situation, movable: Movable, spare: list[float], leav
     """The instances that may leave: those that the paper's algorithm chooses; then the others of task managers that are
     still short. `spare` and `leaving` change during the iteration."""
     load, topology = situation.load, situation.topology
-    _, failed, _ = ensure_minimums(situation)
+    _, failed, _ = _ensure_minimums(situation)
     yield from movable(failed, situation)
     managers = dict.fromkeys(load.manager_of[i] for i in failed)
     others = [i for i in situation.hosting.by_id if load.manager_of[i] in managers and i not in failed]
