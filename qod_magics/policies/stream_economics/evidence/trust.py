@@ -176,6 +176,7 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     in_use, _ = _needed(snapshot, topology, failed, measured.accuracy)
     used = {name: cpu / max(available[name], 1e-9) for name, cpu in in_use.items()}
     starting, unproved = _unproved(snapshot, since, first, now)
+    reached = _reached_by_moves(snapshot, since, first, now)
     rounds_s = _rounds_s(snapshot, waiting)
     intervals_s = _intervals_s(snapshot, waiting, {manager for _, manager in unproved})
     least = {t: NEAR * topology.min_accuracy[position] for t, position in topology.position.items()}
@@ -203,7 +204,10 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
             trust,
             waits_s,
             asked=None if is_cold else asked[manager.id],
-            whole=(certain[manager.id] - longer[manager.id]) / max(100.0 * manager.cores, 1e-9),
+            whole=max(
+                (certain[manager.id] - longer[manager.id]) / max(100.0 * manager.cores, 1e-9),
+                asked[manager.id] if manager.id in reached else 0.0,
+            ),
             used=used[manager.id],
             is_measured=seen_at > trust.seen_at,
             applied=used[manager.id] <= APPLIED * trust.factor,
@@ -263,7 +267,8 @@ def after(
         before: the state before.
         waiting_s: backlog, seconds of input.
         asked: CPU that its tasks need at accuracy 1 / CPU available, by their costs; None: the costs are not known yet.
-        whole: CPU that its tasks need at accuracy 1 / CPU of all of its cores; 0: the costs are not known yet.
+        whole: CPU that its tasks need at accuracy 1 / CPU of all of its cores or, where a task was moved to it, CPU
+            available; 0: the costs are not known yet.
         used: CPU that its tasks need at the measured accuracies / CPU available, by their costs.
         is_measured: whether its tasks were measured since the cycle before: one measurement changes trust once.
         sheds: whether rows were dropped in this cycle.
@@ -343,6 +348,17 @@ def _unproved(
         if instance.warming_up or now - here < COLD_S:
             unproved.add(pair)
     return starting, unproved
+
+
+def _reached_by_moves(
+    snapshot: Snapshot, since: Mapping[tuple[str, str], float], first: Mapping[str, float], now: float
+) -> Set[str]:
+    """Task managers to which a task was moved a short time ago, whose costs are known from elsewhere."""
+    return {
+        i.task_manager
+        for i in snapshot.instances
+        if first.get(i.task, now) < (here := since.get((i.task, i.task_manager), now)) and now - here < COLD_S
+    }
 
 
 def _saved_by_rounds(snapshot: Snapshot, without: Set[int]) -> Mapping[str, float]:
