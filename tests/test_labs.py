@@ -61,7 +61,7 @@ ANSWERS: dict[str, dict[str, str]] = {
         "highest_rate": "300 + (0.8 * 84.0 - 60.9) / ((115.8 - 60.9) / 300)",
         "emptied_at": "307 + 60",
         "node_hours": "(600 + 412) / 3600",
-        "with_standby, without_standby": "(237.94 - 147.92) / (14.056 - 8.333), (231.69 - 147.92) / (12.708 - 8.333)",
+        "with_standby, without_standby": "(237.31 - 147.92) / (14.056 - 8.333), (231.06 - 147.92) / (12.708 - 8.333)",
         "starts_one": "False",
     },
     "lab8_how_far_off": {
