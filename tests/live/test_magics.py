@@ -228,7 +228,6 @@ def _dedented(source: str) -> list[str]:
 
 MUST_FAIL = {
     "early": "UsageProblem: nothing is up: begin with %qod up",
-    "again": "UsageProblem: a session is up already: %qod down ends it",
     "typo": "fair",
     "typo_python": "fair",
     "typo_dry_run": "fair",
@@ -262,6 +261,10 @@ def test_up_tells_what_it_starts(seen: dict[str, Shown]) -> None:
     assert re.fullmatch(r"Kafka at \S+:\d+ \(\d+\.\d s\)", kafka)
     # the other tests' session may have the same core
     assert re.fullmatch(r"tm1: local on core \d+( \(another task manager has \d+, too\))?, .*\(\d+\.\d s\)", manager)
+
+
+def test_up_a_second_time_goes_on(seen: dict[str, Shown]) -> None:
+    assert seen["again"].printed.startswith("already up")
 
 
 def test_the_best_policy_decides_where_none_is_named(seen: dict[str, Shown]) -> None:
