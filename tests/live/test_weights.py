@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql import Row
+from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from qod_magics.application.tasks.weight import one_weight
 from qod_magics.core.plan import Edge, Plan
@@ -70,7 +71,12 @@ def test_a_join_of_streams_that_keeps_the_weight_of_one_has_none(brief: Session,
     brief.stop_all()
 
 
-def test_a_stream_above_a_join_has_the_weight_that_is_computed_there(brief: Session) -> None:
+def test_a_stream_above_a_join_has_the_weight_that_is_computed_there(
+    brief: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A UDF of a DDL type needs no session in pyspark's hands but the recipe's own."""
+    monkeypatch.setattr(ConnectSession, "_default_session", None)
+    monkeypatch.setattr(ConnectSession._active_session, "session", None, raising=False)
     for side in ("one", "other"):
         cell(brief, f"{side} --topic {new_topic(brief)} {READ}")
     said = cell(brief, "pairs", PRODUCT).said

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Lock, RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from qod_magics.errors import ApplicationError
@@ -71,6 +71,22 @@ def _refuse_taken(spark: SparkSession, name: str) -> None:
             f"the Spark session has a temporary view {name!r} already, which would be lost: "
             f"rename it, or spark.catalog.dropTempView({name!r})"
         )
+
+
+@contextmanager
+def active(frames: Mapping[str, DataFrame]) -> Iterator[None]:
+    """While open, the session of these DataFrames is this thread's active one, as pyspark's functions of DDL types need
+    it: `F.udf(f, "long")` fails where neither an active nor a default session is. A classic session always is."""
+    spark: Any = next((frame.sparkSession for frame in frames.values()), None)
+    if not type(spark).__module__.startswith("pyspark.sql.connect."):
+        yield
+        return
+    mine = type(spark)._active_session
+    before, mine.session = getattr(mine, "session", None), spark
+    try:
+        yield
+    finally:
+        mine.session = before
 
 
 class _Hush(threading.local, logging.Filter):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from qod_magics.application.recipes.building import analysis_errors_unprinted
+from qod_magics.application.recipes.building import active, analysis_errors_unprinted
 from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.application.tasks.task import TaskSpec
 from qod_magics.application.tasks.weight import (
@@ -61,7 +61,7 @@ def opened_chain(
     weights = Weights() if weights is None else weights
     known = {**{name: frozenset({name}) for name in spec.upstream}, **(origins or {})}
     keys: dict[str, Key] = {name: weights.keys.get(name) for name in spec.upstream}
-    with ExitStack() as open_recipes, analysis_errors_unprinted():
+    with ExitStack() as open_recipes, analysis_errors_unprinted(), active(inputs):
         made = dict(inputs)
         for stream in spec.streams:
             given = _given(stream, made)

@@ -12,7 +12,7 @@ from typing import Any
 from qod_magics.core.columns import column
 from qod_magics.core.dag import Topology
 from qod_magics.core.load import Load
-from qod_magics.core.optional import BACKLOG, OPEN, PACE, PACED, REACT, RESTS, TRUST, is_moving, is_running
+from qod_magics.core.optional import BACKLOG, OPEN, PACE, PACED, REACT, RESTS, TOLERATED, TRUST, is_moving, is_running
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.stream_economics.evidence.trust import REST_S, WAITING_S, rest_s, trusted
@@ -78,7 +78,7 @@ class BacklogEvidence(Evidence):
     stays for a while (`rests`)."""
 
     def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
-        """`snapshot` with `open_s`, `trust`, `paced_s` and `rests_s` where they apply."""
+        """`snapshot` with `open_s`, `tolerated_s`, `trust`, `paced_s` and `rests_s` where they apply."""
         trusts, homes = memory if memory is not None else (None, None)
         snapshot, trusts = trusted(snapshot, measured, trusts)
         snapshot, homes = with_rests(snapshot, homes)
@@ -149,7 +149,8 @@ def _tolerated(snapshot: Snapshot) -> list[float] | Mapping[str, list[float]]:
     by_manager = {}
     for manager in snapshot.task_managers:
         rests = rest_s(manager)
-        by_manager[manager.id] = [rests, max(2 * rests, OPEN.of(manager) or 0.0, WAITING_S)]
+        limit_s = TOLERATED.of(manager) or OPEN.of(manager) or 0.0
+        by_manager[manager.id] = [rests, max(2 * rests, limit_s, WAITING_S)]
     found = list(by_manager.values()) or [[REST_S, WAITING_S]]
     if all(limits == found[0] for limits in found):
         return found[0]

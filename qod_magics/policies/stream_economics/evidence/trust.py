@@ -30,6 +30,7 @@ from qod_magics.core.optional import (
     OPEN,
     PACED,
     ROUND,
+    TOLERATED,
     TRIGGER,
     TRUST,
     has_failed,
@@ -228,7 +229,9 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
         managers[manager.id] = replace(found, seen_at=seen_at, paced=paced)
         if found.is_open:  # what waits there, if for another reason than CPU, is not thinned either
             most_s = max((waiting[task] for task in tasks), default=0.0)
-            fields = {OPEN.name: limit_s if most_s <= limit_s else 2.0 * most_s}
+            fields = {OPEN.name: limit_s}
+            if most_s > limit_s:
+                fields[TOLERATED.name] = 2.0 * most_s
         else:
             fields = {TRUST.name: found.factor}
         if interval_s > batch_s:
