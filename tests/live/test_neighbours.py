@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -61,6 +64,27 @@ def test_a_query_that_is_declared_replaced_and_stopped_takes_no_row_from_its_nei
     declare(session, "other", SQL.replace("'10 seconds'", "'5 seconds'"))
     undisturbed(session)
     session.stop("other")
+    undisturbed(session)
+
+
+@pytest.mark.parametrize("after_s", [0.02, 0.3, 1.0])
+def test_a_cell_that_is_interrupted_takes_no_row_from_its_neighbours(session: Session, after_s: float):
+    """Its query is there as a whole, or not at all, and can be declared again."""
+    timer = threading.Timer(after_s, _thread.interrupt_main)
+    timer.start()
+    with suppress(KeyboardInterrupt):
+        try:
+            declare(session, "cut")
+        finally:
+            timer.join()
+            time.sleep(0.1)  # the interrupt comes here at the latest
+    undisturbed(session)
+    there = [name for name in session.runtime.instances if name.startswith("cut")]
+    if there:
+        eventually(lambda: count(session, "cut").processed > 0)
+    declare(session, "cut")
+    eventually(lambda: count(session, "cut").processed > 0)
+    session.stop("cut")
     undisturbed(session)
 
 

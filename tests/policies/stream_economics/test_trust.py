@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,34 +29,33 @@ from qod_magics.core.optional import (
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager
 from qod_magics.policies import policy
-from qod_magics.policies.stream_economics.evidence.trust import (
-    BACK,
-    CALM_CYCLES,
-    CERTAIN,
-    COLD_S,
-    DOWN,
-    LEAST,
+from qod_magics.policies.stream_economics.evidence import regimes
+from qod_magics.policies.stream_economics.evidence.limits import (
     LONGEST_S,
-    MOST,
-    PACED_CYCLES,
-    REFUTED_CYCLES,
     REST_BATCHES,
     REST_S,
-    UP,
     WAITING_COLD_S,
     WAITING_COLD_SHARED_S,
     WAITING_ROUNDS,
     WAITING_S,
-    Trust,
+)
+from qod_magics.policies.stream_economics.evidence.regimes import THRESHOLDS, Regime, Seen, Trust, regime_of
+from qod_magics.policies.stream_economics.evidence.trust import (
+    COLD_S,
+    PACED_CYCLES,
     Trusts,
     _overuse,
-    after,
     trusted,
 )
 from qod_magics.policies.stream_economics.learning.learning import learn
 
 CALM = {"waiting_s": 0.0, "asked": 0.5, "sheds": False, "limit_s": WAITING_S}
 SHEDDING = Trust(is_open=False)
+
+
+def after(before: Trust, waiting_s: float, **seen: Any) -> Trust:
+    """The state one cycle later, with an ordinary backlog of `REST_S`."""
+    return regimes.after(before, Seen(waiting_s=waiting_s, rest_s=REST_S, **seen))
 
 
 def seen(cycle: int, rate: float = 1000.0, work_us: float = 500.0, warming: bool = False) -> Snapshot:
@@ -76,6 +76,27 @@ def waits(seconds: float, rate: float = 1000.0) -> Measured:
 
 def opened_for(snapshot: Snapshot) -> float | None:
     return OPEN.of(snapshot.task_managers[0])
+
+
+@pytest.mark.parametrize(
+    ("before", "seen", "regime"),
+    [
+        (Trust(), {}, Regime.OPEN),
+        (Trust(), {"waiting_s": 9.0, "futile": True}, Regime.FUTILE),
+        (Trust(grown=9, waiting_s=8.0), {"waiting_s": 9.0, "futile": True}, Regime.OVERLOADED),
+        (Trust(), {"waiting_s": 9.0, "shared": True}, Regime.DRAINING),
+        (Trust(), {"waiting_s": 11.0, "shared": True}, Regime.OVERLOADED),
+        (SHEDDING, {"waiting_s": 9.0}, Regime.BACKING_OFF),
+        (SHEDDING, {"waiting_s": 9.0, "at_minimum": True}, Regime.WAITING),
+        (SHEDDING, {"waiting_s": 2.0, "overuse": 0.1}, Regime.OVERUSED),
+        (SHEDDING, {"waiting_s": 2.0}, Regime.WAITING),
+        (SHEDDING, {}, Regime.PROBING),
+        (SHEDDING, {"sheds": False}, Regime.RECOVERING),
+    ],
+)
+def test_a_task_manager_is_in_one_regime(before: Trust, seen: dict[str, Any], regime: Regime) -> None:
+    known = {"waiting_s": 0.0, "asked": 0.5, "sheds": True, "limit_s": WAITING_S, "rest_s": REST_S, **seen}
+    assert regime_of(before, Seen(**known)) is regime
 
 
 def test_a_new_query_runs_open_however_dear_its_rows_look() -> None:
@@ -145,7 +166,7 @@ def test_the_backlog_of_a_move_says_nothing_of_the_cpu_where_the_query_is_new() 
 
 def test_once_nothing_was_shed_for_some_cycles_it_runs_open_again() -> None:
     trust = SHEDDING
-    for _ in range(CALM_CYCLES - 1):
+    for _ in range(THRESHOLDS.calm_cycles - 1):
         trust = after(trust, **CALM)
         assert not trust.is_open
     assert after(trust, **CALM).is_open
@@ -157,7 +178,7 @@ def test_trust_rises_while_rows_are_dropped_and_none_wait_and_falls_while_many_w
     between = after(up, waiting_s=REST_S + 1, asked=2.0, sheds=True, limit_s=WAITING_S)
     assert between.factor == up.factor
     down = after(between, waiting_s=WAITING_S + 1, asked=2.0, sheds=True, limit_s=WAITING_S)
-    assert down.factor == pytest.approx(DOWN * up.factor)
+    assert down.factor == pytest.approx(THRESHOLDS.down * up.factor)
     drained = after(down, waiting_s=WAITING_S + 0.5, asked=2.0, sheds=True, limit_s=WAITING_S)
     assert drained.factor == down.factor  # what waits is getting less
 
@@ -186,7 +207,7 @@ def test_rows_that_wait_where_costs_see_no_overload_prove_the_costs_wrong() -> N
 
 
 def test_a_factor_that_was_learned_decides_what_is_beyond_doubt() -> None:
-    whole = CERTAIN * 1.2
+    whole = THRESHOLDS.certain * 1.2
     assert not after(Trust(), **CALM, whole=whole).is_open
     assert after(Trust(factor=1.3), **CALM, whole=whole).is_open
 
@@ -203,7 +224,7 @@ def test_trust_stays_within_its_limits(cycles: list[tuple[float, float, bool]]) 
     trust = Trust()
     for waiting_s, asked, sheds in cycles:
         trust = after(trust, waiting_s=waiting_s, asked=asked, sheds=sheds, limit_s=WAITING_S)
-        assert LEAST <= trust.factor <= MOST
+        assert THRESHOLDS.least <= trust.factor <= THRESHOLDS.most
         assert not (trust.is_open and waiting_s > WAITING_S)
 
 
@@ -223,14 +244,14 @@ def test_trust_comes_back_to_its_ceiling_rests_there_and_goes_on_to_look_for_mor
     trust = after(Trust(False, 1.5), waiting_s=WAITING_S + 1, asked=9.0, sheds=True, limit_s=WAITING_S)
     assert trust.ceiling == 1.5
     factors = [trust.factor]
-    for _ in range(2 * BACK):
+    for _ in range(2 * THRESHOLDS.back):
         trust = after(trust, waiting_s=0.0, asked=9.0, sheds=True, limit_s=WAITING_S)
         factors.append(trust.factor)
     assert factors == sorted(factors)
-    assert factors[0] == pytest.approx(DOWN * 1.5)
-    assert factors[BACK] == pytest.approx(1.5)
-    assert factors[BACK + 3] < 1.01 * 1.5
-    assert factors[2 * BACK] == pytest.approx((2 - DOWN) * 1.5)
+    assert factors[0] == pytest.approx(THRESHOLDS.down * 1.5)
+    assert factors[THRESHOLDS.back] == pytest.approx(1.5)
+    assert factors[THRESHOLDS.back + 3] < 1.01 * 1.5
+    assert factors[2 * THRESHOLDS.back] == pytest.approx((2 - THRESHOLDS.down) * 1.5)
 
 
 def test_a_ceiling_that_was_felt_while_code_was_being_compiled_is_none() -> None:
@@ -274,7 +295,7 @@ def test_trust_falls_once_until_the_smaller_plan_can_show() -> None:
 def test_trust_does_not_fall_while_more_is_kept_than_planned() -> None:
     grows = {"waiting_s": 3 * WAITING_S, "asked": 1.7, "limit_s": WAITING_S}
     before = replace(SHEDDING, factor=0.9, waiting_s=2 * WAITING_S)
-    assert after(before, **grows, sheds=True).factor == pytest.approx(DOWN * 0.9)
+    assert after(before, **grows, sheds=True).factor == pytest.approx(THRESHOLDS.down * 0.9)
     held = after(before, **grows, sheds=False, applied=False)
     assert (held.factor, held.ceiling) == (0.9, inf)
 
@@ -300,7 +321,7 @@ def test_a_ceiling_is_forgotten_once_micro_batches_have_cpu_to_spare() -> None:
     little = {"asked": 9.0, "sheds": True, "limit_s": WAITING_S}
     assert after(low, waiting_s=0.2, **little).factor == 0.5
     spare = after(low, waiting_s=0.2, spare=0.3, **little)
-    assert (spare.factor, spare.ceiling) == (pytest.approx(0.5 * UP * UP), inf)
+    assert (spare.factor, spare.ceiling) == (pytest.approx(0.5 * THRESHOLDS.up * THRESHOLDS.up), inf)
     assert after(low, waiting_s=REST_S, spare=0.3, **little).ceiling == 0.52
 
 
@@ -330,7 +351,7 @@ def test_batches_of_queries_that_share_a_task_manager_are_kept_apart_once_rows_a
     assert opened_for(found) is None
     plan, _ = policy("stream-economics-reactive").decide(found, None)
     assert plan.extra[PACE.name] == {"tm1": 2.0}
-    for cycle in range(CALM_CYCLES + PACED_CYCLES):
+    for cycle in range(THRESHOLDS.calm_cycles + PACED_CYCLES):
         found, memory = trusted(sharing(2 + cycle), behind(0.0), memory)
     assert PACED.of(found.task_managers[0]) is None
     assert PACE.name not in policy("stream-economics-reactive").decide(found, None)[0].extra
@@ -380,7 +401,9 @@ def test_an_interval_that_the_user_asked_for_is_no_backlog() -> None:
 )
 def test_batches_that_are_long_for_want_of_cpu_are_a_backlog(scarce: dict[str, float]) -> None:
     memory = WARM
-    for cycle in range(REFUTED_CYCLES):  # its costs explain a part of its CPU only, which the backlog has to show
+    for cycle in range(
+        THRESHOLDS.refuted_cycles
+    ):  # its costs explain a part of its CPU only, which the backlog has to show
         found, memory = trusted(waiting_for_others(20 + cycle, **scarce), waits(13.0 + cycle), memory)
     assert opened_for(found) is None
     plan, _ = policy("stream-economics-reactive").decide(found, None)
@@ -410,7 +433,7 @@ def test_a_query_by_itself_keeps_no_distance() -> None:
 
 
 def test_a_query_that_is_shed_to_nothing_is_shedding() -> None:
-    memory = Trusts({"tm1": Trust(is_open=False, calm=CALM_CYCLES)}, {("q", "tm1"): 0.0})
+    memory = Trusts({"tm1": Trust(is_open=False, calm=THRESHOLDS.calm_cycles)}, {("q", "tm1"): 0.0})
     _, memory = trusted(seen(20), replace(waits(0), accuracy={"q": 0.0}), memory)
     assert not memory.managers["tm1"].is_open
 
@@ -471,7 +494,7 @@ def test_one_measurement_lowers_trust_once() -> None:
         _, trusts = trusted(seen(20), waits(float(seconds)), trusts)
     assert trusts.managers["tm1"].factor == 1.0
     _, trusts = trusted(seen(21), waits(25.0), trusts)
-    assert trusts.managers["tm1"].factor == pytest.approx(DOWN)
+    assert trusts.managers["tm1"].factor == pytest.approx(THRESHOLDS.down)
     assert opened_for(first) == WAITING_S
 
 

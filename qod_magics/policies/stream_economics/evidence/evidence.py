@@ -15,7 +15,8 @@ from qod_magics.core.load import Load
 from qod_magics.core.optional import BACKLOG, OPEN, PACE, PACED, REACT, RESTS, TOLERATED, TRUST, is_moving, is_running
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.policies.stream_economics.evidence.trust import REST_S, WAITING_S, rest_s, trusted
+from qod_magics.policies.stream_economics.evidence.limits import REST_S, WAITING_S, rest_s
+from qod_magics.policies.stream_economics.evidence.trust import trusted
 from qod_magics.policies.stream_economics.model.requirements import Requirements
 from qod_magics.policies.stream_economics.model.situation import Situation
 from qod_magics.policies.stream_economics.placing.rests import with_rests

@@ -1,0 +1,149 @@
+"""How much backlog is ordinary on a task manager, and how much sheds load: by the intervals of its batches. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+
+from qod_magics.core.optional import (
+    BATCH_RATE,
+    BATCH_TIME,
+    CONCURRENCY,
+    FIXED_CPU,
+    INTERVAL,
+    PACED,
+    ROUND,
+    TRIGGER,
+)
+from qod_magics.core.snapshot import Snapshot, TaskManager
+from qod_magics.policies.stream_economics.model.requirements import FULL_CORE
+
+#: Backlog above which an open task manager sheds, seconds of input: with queries that have run for a while, with a new
+#: one, with new ones that share it, and while no query there has ended a batch yet. Two periods of the controller are
+#: the default latency.
+WAITING_S, WAITING_COLD_S, WAITING_COLD_SHARED_S, WAITING_FIRST_S = 5.0, 10.0, 20.0, 30.0
+#: Ordinary backlog between two micro-batches, seconds of input.
+REST_S = 2.5
+#: Where plans assume longer batch intervals: the ordinary backlog, and the limit, at least, as multiples of these.
+REST_BATCHES, WAITING_BATCHES = 1.25, 2.0
+#: The same while batches are paced: the offsets of a batch are settled before it waits for its turn.
+REST_PACED, WAITING_PACED = 2.25, 3.5
+#: The limit while nothing is shed, as a multiple of the latest batch interval: a batch that takes as long as the one
+#: before reads what came during that one, and as much comes meanwhile.
+WAITING_ROUNDS = 2.1
+#: Batches may also wait for their trigger, or for something other than CPU, such as a slow sink. CPU is scarce from
+#: this share of the cores in use, or of its core by the instance itself: long batches are a sign of that. Below, their
+#: measured interval is the ordinary one, up to this many seconds: under an overload, each is longer than the last. As
+#: long as compilers take CPU, too, up to the second number of seconds.
+SCARCE, LONGEST_S, COLD_INTERVAL_S = 0.8, 30.0, 7.5
+#: Intervals up to `LONGEST_S`, or up to this multiple of the one that plans assume, may be due to fixed costs.
+PLAUSIBLE = 5.0
+#: The longest pace, seconds. Queries that share a task manager take turns by the batch, so a nearly idle query would
+#: use as much of it as one with a thousand rows a batch.
+LONGEST_PACE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Micro-batch intervals of one task manager, seconds; 0 where there are none."""
+
+    batch_s: float = 0.0  #: that plans assume
+    longest_s: float = 0.0  #: the longest of those that rows wait for, though CPU is not scarce or compilers take it
+    round_s: float = 0.0  #: the latest that rows wait for, as far as costs explain it
+    pace_s: float = 0.0  #: minimum interval, if batches are paced
+
+    @property
+    def ordinary_s(self) -> float:
+        """The interval that counts as ordinary."""
+        return max(self.batch_s, self.longest_s)
+
+    @property
+    def rest_s(self) -> float:
+        """Ordinary backlog, seconds of input."""
+        return max(REST_S, REST_BATCHES * self.ordinary_s, REST_PACED * self.pace_s)
+
+    def limit_s(self, *, is_open: bool, is_cold: bool, shared: bool, any_ended: bool) -> float:
+        """Return the backlog above which load is shed, seconds of input.
+
+        Args:
+            is_open: whether nothing is shed there yet: no more than two of its batches wait where batches do not
+                lengthen from one to the next.
+            is_cold: whether a query there is new.
+            shared: whether several queries run there, one of them in micro-batches.
+            any_ended: whether a query there has ended a batch.
+
+        """
+        cold_s = WAITING_COLD_SHARED_S if shared else WAITING_COLD_S
+        usual_s = WAITING_BATCHES * self.ordinary_s
+        limit_s = max(cold_s if is_cold else WAITING_S, usual_s, WAITING_PACED * self.pace_s)
+        if is_open:
+            limit_s = max(limit_s, WAITING_ROUNDS * self.round_s)
+        return limit_s if any_ended else max(limit_s, WAITING_FIRST_S)
+
+
+def intervals_of(
+    snapshot: Snapshot, waiting: Mapping[str, float], cold: Set[str], paced: Set[str]
+) -> Mapping[str, Intervals]:
+    """Return the intervals by task manager.
+
+    Args:
+        snapshot: with learned costs.
+        waiting: backlog by task, seconds of input.
+        cold: task managers on which compilers take CPU.
+        paced: task managers whose batches are paced.
+
+    """
+    rounds, longest = _rounds_s(snapshot, waiting), _longest_s(snapshot, waiting, cold)
+    found = {}
+    for manager in snapshot.task_managers:
+        batch_s = BATCH_TIME.of(manager) or 0.0
+        round_s = max(ROUND.of(manager) or 0.0, rounds[manager.id])
+        pace_s = min(batch_s, LONGEST_PACE_S) if manager.id in paced else 0.0
+        found[manager.id] = Intervals(batch_s, longest[manager.id], round_s, pace_s)
+    return found
+
+
+def rest_s(manager: TaskManager) -> float:
+    """Ordinary backlog between two batches on a task manager whose fields are filled, seconds of input."""
+    assumed_s = INTERVAL.of(manager) or BATCH_TIME.of(manager) or 0.0
+    return Intervals(assumed_s, pace_s=PACED.of(manager) or 0.0).rest_s
+
+
+def saved_by_rounds(snapshot: Snapshot, without: Set[int]) -> Mapping[str, float]:
+    """By task manager, in % of one core: fixed costs that longer batches would save, which come before shedding; those
+    of the instances (positions) in `without` are not counted."""
+    fixed = {task.id: FIXED_CPU.of(task) or 0.0 for task in snapshot.tasks}
+    share = {m.id: 1.0 - (BATCH_TIME.of(m) or 0.0) / s for m in snapshot.task_managers if (s := ROUND.of(m))}
+    found = dict.fromkeys((manager.id for manager in snapshot.task_managers), 0.0)
+    for i, instance in enumerate(snapshot.instances):
+        if i not in without and BATCH_RATE.of(instance) is not None:
+            found[instance.task_manager] += fixed[instance.task] * share.get(instance.task_manager, 0.0)
+    return found
+
+
+def _rounds_s(snapshot: Snapshot, waiting: Mapping[str, float]) -> Mapping[str, float]:
+    """By task manager, seconds: the longest micro-batch interval there for which rows wait, as far as costs explain it;
+    0 without any."""
+    found = dict.fromkeys((manager.id for manager in snapshot.task_managers), 0.0)
+    for instance in snapshot.instances:
+        rate = BATCH_RATE.of(instance)
+        if rate and waiting[instance.task] > REST_S:
+            found[instance.task_manager] = max(found[instance.task_manager], 1.0 / rate)
+    most = {m.id: max(LONGEST_S, PLAUSIBLE * (BATCH_TIME.of(m) or 0.0)) for m in snapshot.task_managers}
+    return {manager: min(seconds, most[manager]) for manager, seconds in found.items()}
+
+
+def _longest_s(snapshot: Snapshot, waiting: Mapping[str, float], cold: Set[str]) -> Mapping[str, float]:
+    """By task manager, seconds: the longest interval of micro-batches there for which rows wait, though CPU is not
+    scarce, or is taken by compilers, as on `cold` ones; 0 without any."""
+    found = dict.fromkeys((manager.id for manager in snapshot.task_managers), 0.0)
+    idle = {manager.id for manager in snapshot.task_managers if manager.cpu < SCARCE * 100.0 * manager.cores}
+    usable = {task.id: FULL_CORE * (CONCURRENCY.of(task) or 1.0) for task in snapshot.tasks}
+    for instance in snapshot.instances:
+        has_cpu = instance.task_manager in idle and instance.cpu < SCARCE * usable[instance.task]
+        waits = waiting[instance.task] > REST_S  # else it is the input that is rare
+        if waits and (has_cpu or instance.task_manager in cold):
+            rate, asked_s = BATCH_RATE.of(instance), TRIGGER.of(instance) or 0.0
+            measured_s = min(1.0 / rate, LONGEST_S if has_cpu else COLD_INTERVAL_S) if rate else 0.0
+            found[instance.task_manager] = max(found[instance.task_manager], measured_s, asked_s)
+    return found
