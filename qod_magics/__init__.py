@@ -7,6 +7,7 @@ Kafka and the widgets are imported when the extension is loaded.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["__version__", "load_ipython_extension", "replay", "unload_ipython_extension"]
 
 __version__ = "0.1.0"
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,8 @@ from qod_magics.controller.recording import Recording
 from qod_magics.core.plan import Action, Refusal
 from qod_magics.core.runtime import Event, refused
 from qod_magics.errors import QodError, UsageProblem
+
+LOG = logging.getLogger(__name__)
 
 #: events kept for the recording while no cycle has a line to put them on
 UNRECORDED = 1000
@@ -58,6 +61,7 @@ class Journal:
 
     def fault(self, kind: str, words: str, **detail: Any) -> None:
         """Report a fault; noted when it is news."""
+        LOG.warning("%s: %s", kind, words)
         if self._faults.report(kind, words, self.cycle):
             self.note(kind, words, **detail)
 
@@ -97,6 +101,8 @@ class Journal:
                 entries += decided
                 events += [_starved(entry) for entry in decided if entry.kind in ("starved", "starved-over")]
         cycle = replace(cycle, events=tuple(events), entries=tuple(entries))
+        for entry in entries:
+            LOG.info("#%d %s: %s", entry.cycle, entry.kind, entry.words)
         self.log.append(entries)
         self.log.decided(cycle)
         return cycle
@@ -143,7 +149,9 @@ class Journal:
 
 
 def describe(error: BaseException | None) -> str:
-    """An error on one line: its message, with its type unless it is a QodError."""
+    """An error on one line: its message, with its type unless it is a QodError. The whole error is logged."""
+    if error is not None:
+        LOG.debug("an error of a cycle", exc_info=error)
     words = " ".join(str(error).split())
     if isinstance(error, QodError) and words:
         return words

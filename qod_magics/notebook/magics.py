@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, needs_local_scope
-from traitlets import Bool, Enum, Float, Unicode
+from traitlets import Bool, Enum, Float, Unicode, observe
 
 from qod_magics.application.streams.options import help_text, parse_stream_line, wants_help
 from qod_magics.application.streams.words import joined
@@ -18,6 +18,7 @@ from qod_magics.notebook.arguments import FLAGS, FlagsAsked, HelpShown, MagicWor
 from qod_magics.notebook.cluster_commands import ClusterCommands
 from qod_magics.notebook.completion import Completion
 from qod_magics.notebook.decision_commands import DecisionCommands
+from qod_magics.notebook.logs import log_from
 from qod_magics.notebook.replies import send_through_stream
 from qod_magics.notebook.show import show
 from qod_magics.policies import DEFAULT_POLICY
@@ -48,6 +49,11 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
     checkpoints = Unicode(
         "", help="where checkpoints go: any URL that Spark writes to; empty: a temporary directory"
     ).tag(config=True)
+    log_level = Enum(
+        ["DEBUG", "INFO", "WARNING", "ERROR", ""],
+        "",
+        help="write what happens from this level on to the notebook's standard error; DEBUG has whole tracebacks",
+    ).tag(config=True)
     quiet = Bool(False, help="say nothing on success").tag(config=True)
 
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
@@ -56,6 +62,10 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
         self._spark: object = None  #: the session that `spark` was bound to in the notebook
         self.completion: Completion | None = None
         self._watching: asyncio.Task[None] | None = None  #: event loops keep only weak references to tasks
+
+    @observe("log_level")
+    def _set_log_level(self, change: Any) -> None:
+        log_from(change["new"])
 
     # -- magics ----------------------------------------------------------------------------------------------------
 

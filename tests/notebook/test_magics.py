@@ -19,6 +19,9 @@ from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.application.streams.options import OPTIONS, StreamOptions
 from qod_magics.application.streams.sink import Memory
 from qod_magics.application.streams.stream import TopicInput
+from qod_magics.controller.clock import ManualClock
+from qod_magics.controller.journal import Journal, describe
+from qod_magics.controller.log import DecisionLog
 from qod_magics.errors import UsageProblem
 from qod_magics.notebook.begun import Begun
 from qod_magics.notebook.magics import QodMagics
@@ -461,6 +464,20 @@ def test_quiet_says_nothing_on_success(notebook: Notebook, declaring: Declaring)
     assert notebook.shown("%qod_stream trips --topic trips") == "trips is declared\n"
     notebook.shown("%config QodMagics.quiet = True")
     assert notebook.shown("%qod_stream trips --topic trips") == ""
+
+
+def test_a_log_level_shows_decisions_and_whole_errors(notebook: Notebook, capsys: pytest.CaptureFixture[str]) -> None:
+    journal = Journal(DecisionLog(), None, ManualClock())
+    shown = []
+    for level in ("INFO", "DEBUG", ""):
+        notebook.magics.log_level = level
+        journal.fault(f"fault-{level}", describe(ValueError(f"no {level}")))
+        shown.append(capsys.readouterr().err)
+    info, debug, none = shown
+    assert "WARNING qod_magics.controller.journal: fault-INFO: ValueError: no INFO" in info
+    assert "Traceback" not in info
+    assert "ValueError: no DEBUG" in debug
+    assert none == ""
 
 
 # -- what the lines mean -----------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Collection, Mapping
@@ -30,6 +31,8 @@ from qod_magics.spark.queries.instance import Instance, State
 from qod_magics.spark.queries.progress import Batch
 from qod_magics.spark.servers.server import REPORTS_KEPT
 from qod_magics.spark.servers.task_manager import TaskManager
+
+LOG = logging.getLogger(__name__)
 
 #: Periods over which CPU not used by tasks is averaged. Even, so that the error which an alternating plan causes (cores
 #: and tasks are not measured over the same seconds) cancels out instead of keeping the plan alternating.
@@ -71,6 +74,7 @@ class Cluster:
 
     def add(self, event: Event) -> None:
         """Keep an event for the next observation."""
+        LOG.info("%s: %s", event.kind, event.detail)
         with self.lock:
             self.events.append(event)
 

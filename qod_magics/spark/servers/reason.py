@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
+
+LOG = logging.getLogger(__name__)
 
 #: Maximum length of the line, characters.
 MOST = 400
@@ -17,7 +20,11 @@ _RAISED = re.compile(rf"{re.escape(_TRACEBACK)}\n(?:[ \t].*\n|\n)*(\S.*)")
 
 def reason(error: BaseException) -> str:
     """One line of at most `MOST` characters: for a failed connection gRPC's own details instead of its object's repr,
-    for a failure on a server the message and its root cause, without stack traces of the JVM and of Python."""
+    for a failure on a server the message and its root cause, without stack traces of the JVM and of Python.
+
+    The whole error is logged.
+    """
+    LOG.debug("an error of Spark", exc_info=error)
     text = str(error)
     if text.startswith("<_") and (details := _DETAILS.search(text)):
         text = _BEFORE_THE_LAST.sub("", details[1])
