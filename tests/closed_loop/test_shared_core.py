@@ -11,7 +11,7 @@ from tests.closed_loop.examples import SEED
 from tests.closed_loop.one_core import PERIOD_S, Query, course
 
 #: Batches back to back settle at this many seconds at most in what is tried.
-ROUND_S = 20.0
+ROUND_S = 40.0
 FEW = settings(max_examples=25, deadline=None, database=None, suppress_health_check=[HealthCheck.filter_too_much])
 
 

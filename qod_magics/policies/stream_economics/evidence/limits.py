@@ -29,8 +29,9 @@ REST_BATCHES, WAITING_BATCHES = 1.25, 2.0
 #: The same while batches are paced: the offsets of a batch are settled before it waits for its turn.
 REST_PACED, WAITING_PACED = 2.25, 3.5
 #: The limit while nothing is shed, as a multiple of the latest batch interval: a batch that takes as long as the one
-#: before reads what came during that one, and as much comes meanwhile.
-WAITING_ROUNDS = 2.1
+#: before reads what came during that one, and as much comes meanwhile. The first batch of a new query reads next to
+#: nothing, so its second one may be nearly twice as long.
+WAITING_ROUNDS, WAITING_ROUNDS_COLD = 2.1, 3.1
 #: Batches may also wait for their trigger, or for something other than CPU, such as a slow sink. CPU is scarce from
 #: this share of the cores in use, or of its core by the instance itself: long batches are a sign of that. Below, their
 #: measured interval is the ordinary one, up to this many seconds: under an overload, each is longer than the last. As
@@ -77,7 +78,7 @@ class Intervals:
         usual_s = WAITING_BATCHES * self.ordinary_s
         limit_s = max(cold_s if is_cold else WAITING_S, usual_s, WAITING_PACED * self.pace_s)
         if is_open:
-            limit_s = max(limit_s, WAITING_ROUNDS * self.round_s)
+            limit_s = max(limit_s, (WAITING_ROUNDS_COLD if is_cold else WAITING_ROUNDS) * self.round_s)
         return limit_s if any_ended else max(limit_s, WAITING_FIRST_S)
 
 

@@ -31,6 +31,8 @@ CHANGE = 3
 HUBER = 1.345
 #: Standard deviation of a reading's CPU: in % of one core, and as a share of that CPU.
 NOISE, RELATIVE_NOISE = 0.5, 0.04
+#: The first where batches are rare, % of one core at one batch/s (20 ms of CPU each).
+BATCH_NOISE = 2.0
 #: The same share while a query that is known already is cold again: its first readings after a start are up to twice as
 #: dear. At a low accuracy, as after an overload, they would make its cost one of reading.
 COLD_NOISE = 0.5
@@ -40,9 +42,9 @@ READ_SHARE, READ_ERROR, WORK_ERROR = 0.1, 0.5, 1.0  #: of the cost of a row kept
 #: Upper bound of a row's cost in the prior (4e-4 s each), as long as that leaves a fixed cost of at most the second. A
 #: few rows/s say nothing of the cost of a thousand: nearly all CPU is the query's fixed cost.
 MOST_WORK, MOST_FIXED = 40.0, 10.0
-#: The prior of a micro-batch, % of one core at one batch/s (10 ms of CPU each), and its error. Rows then cost at least
+#: The prior of a micro-batch, % of one core at one batch/s (100 ms of CPU each), and its error. Rows then cost at least
 #: this share of the CPU, and at most the last number (1e-4 s each): the rest is fixed.
-BATCH, BATCH_ERROR, LEAST_WORK_SHARE, MOST_BATCH_WORK = 10.0, 10.0, 0.1, 10.0
+BATCH, BATCH_ERROR, LEAST_WORK_SHARE, MOST_BATCH_WORK = 10.0, 30.0, 0.1, 10.0
 #: The error of the read cost there, of the cost of a row kept. While nothing is shed, nothing tells reading from work,
 #: and the readings of a cold query could make all of its cost one of reading: shedding then seemed to free no CPU.
 BATCH_READ_ERROR = 0.1
@@ -89,7 +91,8 @@ class CostFit:
         row = (1.0 if batches is None else batches, read, kept)
         covariance = _inverse(self.information)
         expected = _dot(row, _times(covariance, self.evidence))
-        variance = (NOISE + (COLD_NOISE if cold else RELATIVE_NOISE) * max(cpu, expected, 0.0)) ** 2
+        noise = NOISE if batches is None else min(NOISE, BATCH_NOISE * batches)
+        variance = (noise + (COLD_NOISE if cold else RELATIVE_NOISE) * max(cpu, expected, 0.0)) ** 2
         off = (cpu - expected) / sqrt(variance + max(_dot(row, _times(covariance, row)), 0.0))
         surprises = 0
         if abs(off) > HUBER:
