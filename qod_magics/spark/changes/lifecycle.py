@@ -7,7 +7,7 @@ from concurrent.futures import wait
 
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.queries.failures import explained, final_text, is_certain, limit_of
+from qod_magics.spark.queries.failures import depends_on_rows, explained, final_text, is_certain, limit_of, pattern_of
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance, OngoingMove, State, finds_remains
 from qod_magics.spark.queries.realtime import not_realtime, refuses_realtime
 from qod_magics.spark.queries.slots import free
@@ -16,6 +16,9 @@ from qod_magics.spark.servers.timeouts import begin
 
 #: Back-off before each restart of a failing query, seconds; after the last it stays stopped.
 BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
+#: The same where the failure depends on the rows: each try writes the rows in front of the failing one once more, so
+#: tries are few, and there is time to fix a cause outside of the rows, such as a table that a function reads.
+ROWS_BACK_OFF_S = (10.0,)
 #: A query that has run for this long, seconds, has recovered: its failure count is reset.
 RECOVERED_AFTER_S = 60.0
 #: Timeout from a query's start to its first tasks, seconds; one still planning then is taken for settled.
@@ -141,7 +144,9 @@ class Lifecycle:
         instance.started_at = 0.0  # that run is over: it resets no later count
         if finds_remains(why):
             instance.start_afresh()
-        certain = stalled_s is None and self._is_certain(instance, why)
+        if instance.has_passed():
+            instance.unpassed.clear()
+        certain, least_s = (False, 0.0) if stalled_s is not None else self._judged(instance, why)
         why = explained(why, instance)
         query = instance.query
         if query is not None and not ended:  # it may write on, and end batches that nobody asks for
@@ -166,18 +171,33 @@ class Lifecycle:
                 failures=instance.failures,
             )
             return
-        wait_s = BACK_OFF_S[min(instance.failures, len(BACK_OFF_S) - 1)]
+        wait_s = max(BACK_OFF_S[min(instance.failures, len(BACK_OFF_S) - 1)], least_s)
         instance.failures += not leaves
         instance.retry_at = time.monotonic() + wait_s
         if not instance.become(State.BACKING_OFF):
             return
         self.cluster.event(kind, instance=instance.id, task_manager=where, why=why, retry_in_s=wait_s)
 
-    def _is_certain(self, instance: Instance, why: str) -> bool:
-        """Whether a retry would fail as well. A row that is too large for Kafka is tried once more, with a plan that
-        says which of its columns is."""
+    def _judged(self, instance: Instance, why: str) -> tuple[bool, float]:
+        """Whether a retry would fail as well, and the minimum back-off before one, seconds.
+
+        A row that is too large for Kafka is tried once more, with a plan that says which of its columns is. Rows that
+        fail are tried again by `ROWS_BACK_OFF_S`; a try that began sooner, such as by a move, does not count.
+        """
         limit, checked = limit_of(why), instance.most
         instance.most = limit if limit is not None and checked is None else None
         if instance.most is not None:
-            return False
-        return is_certain(why, instance.failure if instance.ended() < 0 else "")
+            return False, 0.0
+        if is_certain(why):
+            return True, 0.0
+        if not depends_on_rows(why):
+            return False, 0.0
+        now, pattern = time.monotonic(), pattern_of(why)
+        tries, due = instance.unpassed.get(pattern, (0, 0.0))
+        if now < due:
+            return False, due - now
+        if tries >= len(ROWS_BACK_OFF_S):
+            return True, 0.0
+        wait_s = ROWS_BACK_OFF_S[tries]
+        instance.unpassed[pattern] = tries + 1, now + wait_s
+        return False, wait_s

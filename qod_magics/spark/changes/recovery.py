@@ -310,5 +310,6 @@ class Recovery:
 def _begin_anew(instance: Instance) -> bool:
     """Forget an instance's failures, and have it restarted at once if it was given up; returns whether it was."""
     instance.failures, instance.retry_at = 0, 0.0
+    instance.unpassed.clear()
     homeless = instance.task_manager is None  # lost since
     return instance.become(State.WAITING if homeless else State.BACKING_OFF, of={State.GAVE_UP})

@@ -44,18 +44,20 @@ def limit_of(why: str) -> int | None:
     return round(_OF_LIMIT * (int(found[1]) if found else DEFAULT_LIMIT))
 
 
-def is_certain(why: str, before: str) -> bool:
-    """Whether the next try will fail as well.
+def is_certain(why: str) -> bool:
+    """Whether the next try will fail in any case: the rows themselves can't be parsed or sent."""
+    return FAILS in why or TOO_LARGE in why or bool(_TOO_LARGE.search(why))
 
-    Args:
-        why: the failure.
-        before: the one before it on the same batch; "" if there was none.
 
-    """
-    if FAILS in why or TOO_LARGE in why or _TOO_LARGE.search(why):
-        return True
+def depends_on_rows(why: str) -> bool:
+    """Whether these rows fail again unless their cause, such as a table that a function reads, is fixed outside."""
     in_python = bool(_IN_PYTHON.search(why)) and not _MAY_PASS.search(why)
-    return (in_python or bool(_OF_VALUES.search(why))) and _same(why) == _same(before)
+    return in_python or bool(_OF_VALUES.search(why))
+
+
+def pattern_of(why: str) -> str:
+    """Return a failure without the numbers of its rows, tasks and stages: equal for two tries of the same rows."""
+    return re.sub(r"\d+", "0", why)
 
 
 def explained(why: str, instance: Instance) -> str:
@@ -76,8 +78,3 @@ def final_text(why: str, tries: int) -> str:
         f"{why}; it is not tried again, as these rows would fail again: rows in front of them in the batch may have "
         f"been written {times}"
     )
-
-
-def _same(why: str) -> str:
-    """A failure without the numbers of tasks and stages."""
-    return re.sub(r"\d+", "0", why)

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 #: Spark's minimum duration of a real-time batch, seconds.
 REALTIME_BATCH_S = 5.0
+#: Real-time batches that a run has to end until it has passed the rows at which the run before it failed: these end
+#: after their time, also in front of those rows if the machine is busy.
+PASSED_BATCHES = 3
 #: How many times as long as one in real-time mode a micro-batch may take before it counts as stalled.
 SLOW_BATCH = 3
 #: Assumed minimum duration of batches in a new run, seconds.
@@ -87,6 +90,8 @@ class Instance:
     failures: int = 0
     retry_at: float = 0.0  #: monotonic
     failure: str = ""
+    #: failures of rows that no run has passed since: by pattern, their number and when the next one counts, monotonic
+    unpassed: dict[str, tuple[int, float]] = field(default_factory=dict)
     most: int | None = None  #: bytes of a row that its next run checks, as Kafka refused a larger one; None: none
     move: OngoingMove | None = None
     started_at: float = 0.0  #: monotonic
@@ -445,6 +450,11 @@ class Instance:
         """Id of the last batch that its present run reported as ended, with rows or without; -1 before the first. While
         it stays the same, no batch ends."""
         return -1 if self.run_id is None else self.meter.last.get(self.run_id, -1)
+
+    def has_passed(self) -> bool:
+        """Whether its present run has processed the rows at which the run before it failed: in micro-batch mode once a
+        batch has ended, as Spark repeats the failed one as it was."""
+        return len(self.batches) >= (PASSED_BATCHES if self.mode == "real-time" else 1)
 
 
 def finds_remains(error: str) -> bool:

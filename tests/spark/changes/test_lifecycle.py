@@ -78,6 +78,84 @@ def test_restarts_that_fail_after_a_long_run_come_to_an_end(back_off: tuple[floa
     assert one.state is State.GAVE_UP
 
 
+CAST = "[CAST_INVALID_INPUT] The value 'x' of the type STRING cannot be cast to INT. Lost task 0.0 in stage {}.0"
+
+
+def failing_on_rows(monkeypatch: pytest.MonkeyPatch, *waits_s: float) -> tuple[Instance, Cluster, Callable[..., None]]:
+    """A query whose rows fail at each try; the function has it fail again, after its back-off and as many batches."""
+    monkeypatch.setattr(lifecycle, "ROWS_BACK_OFF_S", waits_s)
+    home, clock = manager(), [time.monotonic()]
+    monkeypatch.setattr(lifecycle, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
+    one = instance(home, Query())
+    made = cluster(home, instances=(one,))
+
+    def fail(why: str = CAST, *, batches: int = 0, after_s: float | None = None) -> None:
+        clock[0] = max(clock[0], one.retry_at) if after_s is None else clock[0] + after_s
+        tries = len(made.events)
+        one.query, one.run_id, one.state = Query(), f"run {tries}", State.RUNNING  # type: ignore[assignment]
+        for number in range(batches):
+            one.meter.add(batch(number, float(number), number + 1.0, run=one.run_id))
+        Parts(made).lifecycle.fail(one, why.format(tries))
+
+    return one, made, fail
+
+
+def waits(made: Cluster) -> list[float | None]:
+    return [event.detail.get("retry_in_s") for event in made.events]
+
+
+@pytest.mark.parametrize("mode", ["micro-batch", "real-time"])
+def test_rows_that_fail_are_tried_again_once_what_they_read_may_have_been_mended(
+    monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Each try writes the rows in front of them once more. In real-time mode a batch may end in front of them."""
+    one, made, fail = failing_on_rows(monkeypatch, 10.0)
+    one.mode = mode
+    fail(batches=5)
+    fail(batches=2 if mode == "real-time" else 0)
+    assert waits(made) == [10.0, None]
+    assert (one.state, made.events[-1].detail["failures"]) == (State.GAVE_UP, 1)
+
+
+def test_other_failures_between_two_tries_of_rows_that_fail_do_not_hide_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tasks with such rows may fail in turns."""
+    _, made, fail = failing_on_rows(monkeypatch, 10.0)
+    for why in (CAST, "connection refused", "[DIVIDE_BY_ZERO] Division by zero", CAST):
+        fail(why)
+    assert waits(made) == [10.0, 2.0, 10.0, None]
+
+
+def test_a_try_before_its_time_is_not_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A move starts it sooner, and nobody had the time to mend what its rows read."""
+    one, made, fail = failing_on_rows(monkeypatch, 10.0)
+    fail()
+    fail(after_s=3.0)
+    assert one.state is State.BACKING_OFF
+    assert waits(made) == pytest.approx([10.0, 7.0])
+    fail()
+    assert one.state is State.GAVE_UP
+
+
+@pytest.mark.parametrize(("mode", "batches"), [("micro-batch", 1), ("real-time", 3)])
+def test_rows_that_a_run_has_passed_are_no_reason_to_give_up(
+    monkeypatch: pytest.MonkeyPatch, mode: str, batches: int
+) -> None:
+    one, made, fail = failing_on_rows(monkeypatch, 10.0)
+    one.mode = mode
+    for _ in range(3):
+        fail(batches=batches)
+    assert waits(made) == [10.0, 10.0, 10.0]
+    assert one.state is State.BACKING_OFF
+
+
+def test_rows_that_fail_after_a_long_batch_have_not_been_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, made, fail = failing_on_rows(monkeypatch, 10.0)
+    fail()
+    one.started_at = one.retry_at
+    fail(after_s=lifecycle.RECOVERED_AFTER_S + 20.0)
+    assert waits(made) == [10.0, None]
+
+
 def test_who_lost_his_task_manager_did_not_fail(back_off: tuple[float, ...]) -> None:
     """A start that breaks off because the server died is not the query's fault, and is not tried there again."""
     gone, left = manager("tm1"), manager("tm2")

@@ -6,7 +6,15 @@ import pytest
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from qod_magics.spark.plans.pipeline import PlanFacts
-from qod_magics.spark.queries.failures import DEFAULT_LIMIT, explained, final_text, is_certain, limit_of
+from qod_magics.spark.queries.failures import (
+    DEFAULT_LIMIT,
+    depends_on_rows,
+    explained,
+    final_text,
+    is_certain,
+    limit_of,
+    pattern_of,
+)
 from qod_magics.spark.queries.instance import Instance
 from tests.spark.stand_ins import instance
 
@@ -32,24 +40,24 @@ def test_a_row_that_is_too_large_tells_how_large_it_may_be() -> None:
 
 @pytest.mark.parametrize("why", [CLIENT, BROKER, "[USER_RAISED_EXCEPTION] malformed JSON: x SQLSTATE: P0001"])
 def test_rows_that_cannot_be_sent_or_that_end_the_query_fail_again(why: str) -> None:
-    assert is_certain(why, "")
-
-
-def test_a_value_that_fails_twice_in_the_same_way_fails_again() -> None:
-    assert not is_certain(CAST.format(3, 7), "")
-    assert is_certain(CAST.format(3, 7), CAST.format(1, 2))
-    assert not is_certain(CAST.format(3, 7), LOST)
+    assert is_certain(why)
 
 
 PYTHON = "(STREAM_FAILED) [PYTHON_EXCEPTION] An exception was thrown from the Python worker: {}"
 
 
-@pytest.mark.parametrize("error", ["ZeroDivisionError: division by zero", "KeyError: 'zone'"])
-def test_a_function_in_python_that_fails_twice_in_the_same_way_fails_again(error: str) -> None:
-    why = PYTHON.format(error)
-    assert not is_certain(why, "")
-    assert is_certain(why, why)
-    assert not is_certain(why, PYTHON.format("ValueError: another"))
+@pytest.mark.parametrize(
+    "why",
+    [
+        CAST,
+        "[USER_RAISED_EXCEPTION] a poisoned row SQLSTATE: P0001",
+        PYTHON.format("ZeroDivisionError: division by zero"),
+        PYTHON.format("KeyError: 'zone'"),
+    ],
+)
+def test_values_fail_again_unless_what_reads_them_is_mended(why: str) -> None:
+    assert depends_on_rows(why)
+    assert not is_certain(why)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +69,14 @@ def test_a_function_in_python_that_fails_twice_in_the_same_way_fails_again(error
         PYTHON.format("urllib.error.HTTPError: HTTP Error 503"),
     ],
 )
-def test_what_may_pass_is_tried_again(why: str) -> None:
-    assert not is_certain(why, why)
+def test_failures_of_the_cluster_or_of_another_server_depend_on_no_row(why: str) -> None:
+    assert not depends_on_rows(why)
+    assert not is_certain(why)
+
+
+def test_two_tries_of_the_same_rows_fail_by_the_same_pattern() -> None:
+    assert pattern_of(CAST.format(3, 7)) == pattern_of(CAST.format(1, 12))
+    assert pattern_of(CAST.format(3, 7)) != pattern_of(PYTHON.format("KeyError: 'zone'"))
 
 
 def test_how_often_rows_may_have_been_written_is_said() -> None:
