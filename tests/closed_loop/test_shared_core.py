@@ -58,6 +58,16 @@ def test_a_query_that_starts_cold_takes_no_row_from_its_neighbours(n: int):
     assert {query.name: query.dropped for query in mine} == {query.name: 0.0 for query in mine}
 
 
+@pytest.mark.parametrize("priority", [1, 3])
+def test_a_query_that_starts_cold_under_overload_leaves_the_others_their_order(priority: int):
+    mine = queries(4, 0.05, 20.0, 2.0, minimum=0.05)
+    late = Query("late", 2000.0, 0.05, 20.0, priority, 0.05, starts_s=150.0, cold=5.0)
+    found = course([*mine, late], policy(DEFAULT_POLICY), 300.0)
+    assert found.dropped > 0.0
+    kept = {p: sum(1.0 - q.dropped / q.position for q in mine if q.priority == p) for p in (1, 2)}
+    assert kept[2] > kept[1] + 0.5
+
+
 def test_a_new_query_that_does_not_fit_gives_way_to_those_that_have_proved_themselves():
     mine = queries(2, 0.05, 20.0, 0.4)
     heavy = Query("heavy", 60_000.0, 0.05, 20.0, 1, 0.1, starts_s=100.0)
