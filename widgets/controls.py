@@ -110,6 +110,10 @@ class Controlled(Protocol):
         """Move its instances to the others, then end it."""
         ...
 
+    def limit_cpu(self, task_manager: str, share: float) -> None:
+        """Limit the CPU that plans use on a task manager to a share of its cores."""
+        ...
+
     def move(self, instance: str, task_manager: str) -> None:
         """Move an instance."""
         ...
@@ -191,6 +195,7 @@ class Panel:
         self._queries: dict[str, tuple[Followed, Followed, Followed]] = {}
         self._shedders: dict[str, Shedder] = {}
         self._cluster: tuple[tuple[str, ...], ...] | None = None
+        self._limits: dict[str, Followed] = {}  #: of the CPU, by task manager
         self._lists: tuple[ipw.Dropdown, ...] = ()  #: task manager to remove; instance to move, its target
         self._loop: tuple[Followed, Followed] | None = None
         self._tabs = ipw.Tab([ipw.VBox() for _ in self.TABS], titles=self.TABS)
@@ -215,7 +220,11 @@ class Panel:
         instances = tuple(sorted(name for task in frame["tasks"] for name in task["instances"]))
         if self._cluster != (managers, instances):
             self._cluster = managers, instances
-            self._fill(2, self._make_cluster(managers, instances))
+            self._limits = {id: self._make_limit(id, managers) for id in managers}
+            limits = [row(each.control) for each in self._limits.values()]
+            self._fill(2, [*self._make_cluster(managers, instances), *limits])
+        for manager in frame["managers"]:
+            self._limits[manager["id"]].follow(manager["limit"])
         if self._loop is None:
             self._loop = self._make_loop(period_s, paused)
             self._fill(3, [row(each.control) for each in self._loop])
@@ -302,6 +311,16 @@ class Panel:
 
     # -- the cluster and the loop --------------------------------------------------------------------------------------
 
+    def _make_limit(self, id: str, managers: Iterable[str]) -> Followed:
+        slider = share(1.0, labelled(_at_most(id), map(_at_most, managers)), min=0.05)
+        slider.tooltip = f"share of the cores of {id} that plans may use"
+        return Followed(
+            slider,
+            lambda new, back: self.give(
+                f"{id} at most {new:.0%} of its CPU", lambda: self.session.limit_cpu(id, new), back
+            ),
+        )
+
     def _make_cluster(self, managers: tuple[str, ...], instances: tuple[str, ...]) -> list[ipw.Widget]:
         column = ("remove", "move")
         wide = max((len(name) for name in (*managers, *instances)), default=0) * 8 + 50
@@ -360,6 +379,10 @@ def _at_least(query: str) -> str:
     return f"{query}: at least"
 
 
+def _at_most(task_manager: str) -> str:
+    return f"{task_manager}: CPU at most"
+
+
 def _kept(options: Sequence[str], default: int, before: ipw.Dropdown | None) -> str | None:
     """Initial value of a list that replaces `before`: the value shown there, if it is still an option and there was a
     choice, since the user may be about to act on it."""
@@ -376,5 +399,5 @@ def _close(widget: ipw.Widget) -> None:
 
 def share(value: float, look: Mapping[str, Any], **more: Any) -> ipw.FloatSlider:
     """A slider from 0 to 1."""
-    given = {"readout_format": ".0%", "continuous_update": False, **look, **more}
-    return ipw.FloatSlider(value, min=0.0, max=1.0, step=0.01, **given)
+    given = {"readout_format": ".0%", "continuous_update": False, "min": 0.0, **look, **more}
+    return ipw.FloatSlider(value, max=1.0, step=0.01, **given)

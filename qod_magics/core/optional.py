@@ -81,6 +81,9 @@ INTERVAL = Field("task_managers", "interval_s", "s", _REACTIVE, "micro-batch int
 TRUST = Field("task_managers", "trust", "a ratio", _REACTIVE, "CPU to plan with / CPU available by costs")
 OPEN = Field("task_managers", "open_s", "s", _REACTIVE, "sheds nothing until its backlog exceeds this")
 TOLERATED = Field("task_managers", "tolerated_s", "s", _REACTIVE, "backlog that no drain takes, if beyond `open_s`")
+LIMIT = Field(
+    "task_managers", "cpu_limit", "a ratio", _REACTIVE, "share of its cores that the user allows; `cores` are these"
+)
 PACED = Field("task_managers", "paced_s", "s", _REACTIVE, "minimum interval of its micro-batches")
 RESTS = Field("instances", "rests_s", "s", _REACTIVE, "time left of its cool-down after a start or move")
 
@@ -104,7 +107,21 @@ STANDBY = Field("task_managers", "standby", "0 or 1", _AUTO, "1: up and warm, bu
 
 FIELDS = (
     *(NODE_COST, FIXED_CPU, READ_COST, WORK_COST, SELECTIVITY, DECLARED, CONCURRENCY),
-    *(BATCH_RATE, EVICTION, TRIGGER, ELASTIC_CPU, BATCH_TIME, ROUND, INTERVAL, TRUST, OPEN, TOLERATED, PACED, RESTS),
+    *(
+        BATCH_RATE,
+        EVICTION,
+        TRIGGER,
+        ELASTIC_CPU,
+        BATCH_TIME,
+        ROUND,
+        INTERVAL,
+        TRUST,
+        OPEN,
+        TOLERATED,
+        LIMIT,
+        PACED,
+        RESTS,
+    ),
     *(LATENCY_P50, LATENCY_P95, OLDEST, MAX_LATENCY, UTILITY, MAX_PARALLELISM, STATEFUL, FUSABLE, WAITING, BUSY),
     *(INSTANCE_MEMORY, BYTES, MEMORY, PRICE, STANDBY),
 )

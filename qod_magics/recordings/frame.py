@@ -13,7 +13,7 @@ from qod_magics.controller.record import Record, Records, instant
 from qod_magics.core.fusion import fused_streams
 from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.core.nodes import node_states
-from qod_magics.core.optional import LATENCY_P50, MAX_LATENCY, MAX_PARALLELISM, OLDEST, Freshness
+from qod_magics.core.optional import LATENCY_P50, LIMIT, MAX_LATENCY, MAX_PARALLELISM, OLDEST, Freshness
 from qod_magics.core.plan import Edge, Plan, edge_name
 from qod_magics.core.runtime import MISFITS, Measured
 from qod_magics.core.snapshot import Instance, Task, TaskManager
@@ -133,6 +133,7 @@ def _manager(manager: TaskManager, instances: Iterable[Instance], plan: Plan) ->
     return {
         "id": manager.id,
         "capacity": 100.0 * manager.cores,
+        "limit": LIMIT.of(manager) or 1.0,
         "cpu": manager.cpu,
         "tasks": {task: round(cpu, 2) for task, cpu in used.items()},
         "starved": manager.id in plan.starved,

@@ -49,6 +49,10 @@ class SessionInterface(Protocol):
         """Move its instances to the others, then end it."""
         ...
 
+    def limit_cpu(self, task_manager: str, share: float) -> None:
+        """Limit the CPU that plans use on a task manager to a share of its cores for tasks."""
+        ...
+
     def move(self, instance: str, task_manager: str) -> None:
         """Move an instance by hand, and wait until it runs there."""
         ...

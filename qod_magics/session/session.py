@@ -231,6 +231,17 @@ class Session(Decisions, OwnData):
         TaskManagerError."""
         return self._managers.remove(id, kill)
 
+    def limit_cpu(self, task_manager: str, share: float) -> None:
+        """Limit the CPU that plans use on a task manager to a share of its cores for tasks, from the next cycle on.
+
+        Load is shed and micro-batches are spaced to stay within it. 1 takes the limit away.
+
+        Utilization counts all processes on its cores. The limit is the controller's, not the operating system's: it is
+        exceeded where even the minimum accuracies need more. Raises UsageProblem: no share from 0.05 to 1;
+        TaskManagerError: there is no task manager of this id.
+        """
+        self._managers.limit(task_manager, share)
+
     def move(self, instance: str, task_manager: str) -> None:
         """Move an instance by hand, and wait until it runs there. The policy may move it again.
         Raises TaskManagerError, also where it runs elsewhere in the end."""

@@ -16,6 +16,9 @@ from qod_magics.spark.runtime import SparkRuntime
 from qod_magics.spark.servers.server import ServerOptions
 from qod_magics.spark.servers.task_manager import TaskManager
 
+#: The smallest share of its cores to which a task manager can be limited.
+LEAST_SHARE = 0.05
+
 
 class TaskManagers:
     """Adds and removes them, and waits for that.
@@ -94,6 +97,14 @@ class TaskManagers:
         else:
             self._runtime.remove_task_manager(id)
         return False
+
+    def limit(self, id: str, share: float) -> None:
+        """`Session.limit_cpu`."""
+        if not LEAST_SHARE <= share <= 1.0:  # also NaN
+            raise UsageProblem(
+                f"the CPU of a task manager must be a share of its cores from {LEAST_SHARE:g} to 1, got {share!r}"
+            )
+        self._runtime.limit_cpu(id, share)
 
     def end(self) -> None:
         """Start nothing more within the budget, and close the standby."""

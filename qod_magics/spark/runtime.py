@@ -184,6 +184,15 @@ class SparkRuntime:
                 self.cluster.leaving.discard(id)
         return manager
 
+    def limit_cpu(self, id: str, share: float) -> None:
+        """Let plans use this share of a task manager's cores for tasks, 0..1, from the next observation on.
+
+        Raises TaskManagerError: it does not exist.
+        """
+        manager = self.cluster.manager(id)
+        manager.share = share
+        self.cluster.event("cpu-limited", task_manager=id, cores=manager.cores * share, share=share)
+
     def kill_task_manager(self, id: str, timeout_s: float = 30.0) -> None:
         """Kill a local one without moving its instances: they restart on the others, as after a crash.
 

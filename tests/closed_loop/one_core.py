@@ -15,7 +15,7 @@ from math import inf
 from qod_magics.controller import Controller
 from qod_magics.controller.clock import ManualClock
 from qod_magics.controller.worker import InlineWorker
-from qod_magics.core.optional import BATCH_RATE, PACE
+from qod_magics.core.optional import BATCH_RATE, LIMIT, PACE
 from qod_magics.core.plan import Plan
 from qod_magics.core.policy import Policy
 from qod_magics.core.runtime import Count, Dials, Observation
@@ -81,6 +81,8 @@ class OneCore:
         self.busy: deque[tuple[float, float]] = deque(maxlen=4)  #: CPU seconds in all, and of tasks, by period
         self.used = self.charged = 0.0
         self.keep: dict[str, float] = {}
+        self.share = 1.0  #: of the core for tasks, that the user allows
+        self.utilization: list[float] = []  #: by period
 
     def run_until(self, end: float) -> None:
         """Let the batches run until `end`, seconds."""
@@ -156,10 +158,12 @@ class OneCore:
         self.used = self.charged = 0.0
         others = [max(100.0 * (used - charged) / PERIOD_S, 0.0) for used, charged in self.busy]
         cpu = min(tasks_cpu + sum(others) / len(others), 100.0)
+        self.utilization.append(self.busy[-1][0] / PERIOD_S)
+        limit = {LIMIT.name: self.share} if self.share < 1.0 else {}
         tasks = [TaskView(q.name, (), q.priority, q.minimum, {q.name: q.name}, (), q.rate, q.rate) for q in here]
         waiting = {query.name: int(query.arrived(self.now) - query.position) for query in here}
         return observation(
-            [TaskManager("tm1", CORES, cpu)],
+            [TaskManager("tm1", CORES * self.share, cpu, limit)],
             tasks,
             views,
             lag=waiting,

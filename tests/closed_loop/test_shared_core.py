@@ -6,9 +6,12 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, seed, settings
 from hypothesis import strategies as st
 
+from qod_magics.controller import Controller
+from qod_magics.controller.clock import ManualClock
+from qod_magics.controller.worker import InlineWorker
 from qod_magics.policies import DEFAULT_POLICY, policy
 from tests.closed_loop.examples import SEED
-from tests.closed_loop.one_core import PERIOD_S, Query, course
+from tests.closed_loop.one_core import PERIOD_S, OneCore, Query, course
 
 #: Batches back to back settle at this many seconds at most in what is tried.
 ROUND_S = 40.0
@@ -66,6 +69,32 @@ def test_a_query_that_starts_cold_under_overload_leaves_the_others_their_order(p
     assert found.dropped > 0.0
     kept = {p: sum(1.0 - q.dropped / q.position for q in mine if q.priority == p) for p in (1, 2)}
     assert kept[2] > kept[1] + 0.5
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_a_limited_core_is_used_no_more_than_the_user_allows(n: int):
+    mine, clock = queries(n, 0.05, 20.0, 0.6, minimum=0.05), ManualClock()
+    core = OneCore(mine, clock)
+    controller = Controller(core, policy(DEFAULT_POLICY), clock=clock, worker=InlineWorker)
+
+    def run(share: float, periods: int) -> tuple[float, float]:
+        """Mean utilization and keep probability in the second half."""
+        core.share, kept = share, []
+        for _ in range(periods):
+            core.run_until(core.now + PERIOD_S)
+            clock.advance(PERIOD_S)
+            plan = controller.step().plan
+            assert plan is not None
+            kept.append(sum(plan.desired[query.name] for query in mine) / n)
+        half = periods // 2
+        return sum(core.utilization[-half:]) / half, sum(kept[-half:]) / half
+
+    assert run(1.0, 40)[1] == 1.0
+    used, kept = run(0.5, 60)
+    assert used <= 0.5
+    assert 0.3 < kept < 0.9
+    assert run(1.0, 40)[1] == 1.0
+    controller.close()
 
 
 def test_a_new_query_that_does_not_fit_gives_way_to_those_that_have_proved_themselves():

@@ -11,6 +11,7 @@ from contextlib import suppress
 import pytest
 
 from qod_magics.core.runtime import Count
+from qod_magics.errors import TaskManagerError, UsageProblem
 from qod_magics.kafka.topics import create_topics
 from qod_magics.session.session import Session
 from qod_magics.spark.queries.instance import State
@@ -95,3 +96,22 @@ def test_a_query_that_fails_and_is_restarted_takes_no_row_from_its_neighbours(se
     time.sleep(2 * session.controller.period_s)
     undisturbed(session)
     session.stop("bad")
+
+
+def test_the_cpu_of_a_task_manager_is_limited_while_it_runs(session: Session):
+    (manager,) = session.runtime.task_managers.values()
+
+    def cores() -> float | None:
+        last = session.last
+        return None if last is None or last.snapshot is None else last.snapshot.task_managers[0].cores
+
+    for share in (0.0, 1.5, float("nan")):
+        with pytest.raises(UsageProblem):
+            session.limit_cpu(manager.id, share)
+    with pytest.raises(TaskManagerError):
+        session.limit_cpu("tm9", 0.5)
+    session.limit_cpu(manager.id, 0.5)
+    eventually(lambda: cores() == pytest.approx(0.5 * manager.cores))
+    assert "limited to 50%" in session.status()
+    session.limit_cpu(manager.id, 1.0)
+    eventually(lambda: cores() == pytest.approx(manager.cores))

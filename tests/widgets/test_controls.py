@@ -166,6 +166,23 @@ def test_another_task_manager_leaves_the_open_tab_and_what_is_held(panel):
     assert before.comm is None, "what was replaced is closed"
 
 
+def test_a_slider_limits_the_cpu_of_a_task_manager_and_follows_its_limit(panel):
+    (slider,) = panel.tab("Task managers")[3].children
+    assert (slider.value, slider.min, slider.max) == (1.0, 0.05, 1.0)
+    slider.value = 0.5
+    panel.until("done")
+    assert panel.session.told == [("limit_cpu", "tm1", 0.5)]
+    limited = deepcopy(LINE)
+    limited["snapshot"]["task_managers"][0]["cpu_limit"] = 0.25
+    panel.show(limited)
+    assert slider.value == 0.25
+    assert len(panel.session.told) == 1, "what is shown is no command"
+    panel.session.against = "no"
+    slider.value = 0.9
+    panel.until("refused")
+    assert slider.value == 0.25
+
+
 def test_what_was_chosen_to_be_moved_is_still_chosen_when_a_task_manager_joins(panel):
     def with_managers(*ids):
         line = deepcopy(LINE)
@@ -173,7 +190,7 @@ def test_what_was_chosen_to_be_moved_is_still_chosen_when_a_task_manager_joins(p
         return line
 
     def chosen():
-        (which, _), (instance, target, _) = (row.children for row in panel.tab("Task managers")[1:])
+        (which, _), (instance, target, _) = (row.children for row in panel.tab("Task managers")[1:3])
         return which, instance, target
 
     assert [each.value for each in chosen()] == ["tm1", "TDSnk1.1", "tm1"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qod_magics.core import snapshot as core
-from qod_magics.core.optional import BATCH_RATE, EVICTION, TRIGGER
+from qod_magics.core.optional import BATCH_RATE, EVICTION, LIMIT, TRIGGER
 from qod_magics.core.runtime import Event, Placer, Unplaced
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.spark.cluster.deployment import Deployment
@@ -238,9 +238,14 @@ class Cluster:
         return [
             core.TaskManager(
                 m.id,
-                m.cores,
+                m.cores * m.share,
                 self.cpu.get(m.id, 0.0),
-                {"kind": m.kind, "dials": m.reading.value, "others_periods": OTHERS_PERIODS},
+                {
+                    "kind": m.kind,
+                    "dials": m.reading.value,
+                    "others_periods": OTHERS_PERIODS,
+                    **({LIMIT.name: m.share} if m.share < 1.0 else {}),
+                },
             )
             for m in self.task_managers.values()
         ]

@@ -77,6 +77,7 @@ class TaskManager:
         self.kind = kind
         self.cores = cores
         self.slots = slots
+        self.share = 1.0  #: of its cores for tasks, that the user allows
         self.ui = ui
         self.server = server
         self.no_realtime = "" if server is None else server.no_realtime
@@ -117,7 +118,8 @@ class TaskManager:
                 where = " on any core (this system can't pin it)"
             elif shared := self.server.claim.shared:
                 where += f" (another task manager has {','.join(map(str, sorted(shared)))}, too)"
-        line = f"{self.id}: {self.kind}{where}, {self.cores:g} cores for tasks, dials per {self.reading.value}"
+        limit = "" if self.share == 1.0 else f" (limited to {self.share:.0%} of them)"
+        line = f"{self.id}: {self.kind}{where}, {self.cores:g} cores for tasks{limit}, dials per {self.reading.value}"
         return f"{line}; no real-time mode, since {self.no_realtime}" if self.no_realtime else line
 
     @property

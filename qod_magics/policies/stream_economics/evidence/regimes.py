@@ -98,6 +98,7 @@ class Seen:
     - `at_minimum`: whether all of its queries run at their minimums: less trust could not make them shed more
     - `shared`: whether several queries run in micro-batches there
     - `futile`: whether dropping rows down to the minimums would free next to no CPU, which is scarce
+    - `limited`: whether the user has limited its CPU: plans follow the costs, whatever waits
     """
 
     waiting_s: float
@@ -116,6 +117,7 @@ class Seen:
     at_minimum: bool = False
     shared: bool = False
     futile: bool = False
+    limited: bool = False
 
 
 class Regime(Enum):
@@ -135,9 +137,9 @@ class Regime(Enum):
 def regime_of(before: Trust, seen: Seen, at: Thresholds = THRESHOLDS) -> Regime:
     """Return the regime of a task manager that was in this state."""
     waiting_s, grown = seen.waiting_s, _grown(before, seen)
-    if seen.futile and grown < at.refuted_cycles:
+    if seen.futile and grown < at.refuted_cycles and not seen.limited:
         return Regime.FUTILE
-    if before.is_open:
+    if before.is_open and not seen.limited:
         if waiting_s <= seen.limit_s:
             return Regime.OPEN
         fits = seen.asked is not None and seen.asked <= at.within
@@ -146,7 +148,8 @@ def regime_of(before: Trust, seen: Seen, at: Thresholds = THRESHOLDS) -> Regime:
     could_shed = not seen.at_minimum
     if waiting_s > seen.limit_s and waiting_s >= before.waiting_s and could_shed and seen.applied:
         return Regime.BACKING_OFF
-    if seen.overuse > 0.0 and seen.sheds and waiting_s > max(at.brief_s, before.waiting_s) and could_shed:
+    overload = seen.sheds and waiting_s > max(at.brief_s, before.waiting_s)
+    if seen.overuse > 0.0 and could_shed and (overload or seen.limited):
         return Regime.OVERUSED
     if waiting_s > seen.rest_s or (waiting_s > seen.rest_s / 2 and waiting_s > before.waiting_s):
         return Regime.WAITING
@@ -158,6 +161,7 @@ def after(before: Trust, seen: Seen, at: Thresholds = THRESHOLDS) -> Trust:
     regime = regime_of(before, seen, at)
     same = replace(
         before,
+        is_open=before.is_open and not seen.limited,
         calm=before.calm + 1 if regime is Regime.RECOVERING else 0,
         waiting_s=seen.waiting_s,
         hold=max(before.hold - 1, 0),
@@ -218,7 +222,7 @@ def _risen(same: Trust, seen: Seen, at: Thresholds) -> Trust:
 
 
 def _recovered(same: Trust, seen: Seen, at: Thresholds) -> Trust:
-    return _reopened(same, seen, at) if same.calm >= at.calm_cycles else same
+    return _reopened(same, seen, at) if same.calm >= at.calm_cycles and not seen.limited else same
 
 
 _NEXT: Mapping[Regime, Callable[[Trust, Seen, Thresholds], Trust]] = {

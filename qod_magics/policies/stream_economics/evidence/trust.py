@@ -19,6 +19,7 @@ from qod_magics.core.optional import (
     DECLARED,
     ELASTIC_CPU,
     INTERVAL,
+    LIMIT,
     NODE_COST,
     OPEN,
     PACED,
@@ -94,7 +95,7 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
         seen = cycle.seen(manager, trust)
         found = after(trust, seen)
         paced = 0
-        if cycle.batching[manager.id] > 1:
+        if cycle.batching[manager.id] > 1 or (seen.limited and cycle.batching[manager.id]):
             paced = max(trust.paced - 1, 0) if found.is_open else PACED_CYCLES
         managers[manager.id] = replace(found, seen_at=cycle.newest[manager.id], paced=paced)
         fields = _fields(manager, found, seen, cycle.intervals[manager.id], bool(paced), cycle.most_s(manager))
@@ -221,7 +222,8 @@ class _Cycle:
     def seen(self, manager: TaskManager, trust: Trust) -> Seen:
         """What was seen of a task manager that is in this state."""
         name, tasks, cores = manager.id, self.tasks[manager.id], max(100.0 * manager.cores, 1e-9)
-        in_batches = BATCH_TIME.of(manager) is not None
+        limited = LIMIT.of(manager) is not None
+        back_to_back = BATCH_TIME.of(manager) is not None and not limited  # which use up all idle CPU
         is_cold = self._is_cold(name)
         moved_here = any(self.ages.was_moved_to(t, name) and self.ages.is_new_on(t, name) for t in tasks)
         intervals = self.intervals[name]
@@ -241,13 +243,14 @@ class _Cycle:
             used=self.used[name],
             is_measured=self.newest[name] > trust.seen_at,
             applied=self.used[name] <= APPLIED * trust.factor,
-            idle=inf if in_batches else _idle(manager),
+            idle=inf if back_to_back else _idle(manager),
             unused=_idle(manager) if trust.paced else 0.0,
-            overuse=0.0 if in_batches else _overuse(manager, self.own[name]),
+            overuse=0.0 if back_to_back else _overuse(manager, self.own[name]),
             spare=(ELASTIC_CPU.of(manager) or 0.0) / cores,
             at_minimum=all((self.measured.accuracy.get(task) or 0.0) <= self.least[task] for task in tasks),
             shared=self.batching[name] > 1,
             futile=manager.cpu >= SCARCE * 100.0 * manager.cores and self.freed[name] < FUTILE * self.available[name],
+            limited=limited,
         )
 
     def _is_cold(self, name: str) -> bool:
