@@ -125,6 +125,7 @@ NO_PATTERN = 6.0
 
 def test_sources_keep_their_share_without_a_pattern_and_the_same_rows_after_a_replay(brief: Session) -> None:
     session, half, d = brief, 12_000, 0.3
+    assert all(manager.sheds_on_read for manager in session.runtime.task_managers.values())
     place, dials = topic(session, "shedding-share", 2), {"share": d, "again": d, "less": d / 2}
     turn(session, {(None, name): share for name, share in dials.items()})
     source(session, "share", place)

@@ -98,7 +98,9 @@ class Cluster:
         """Builds plans on a task manager, by default the first that answers, else the first that is alive. Raises
         TaskManagerError if there is none."""
         manager = manager or self.home()
-        return Workshop(manager.workbench(), self.board, manager.reading, manager.dials, self.kafka_options)
+        return Workshop(
+            manager.workbench(), self.board, manager.reading, manager.dials, self.kafka_options, manager.sheds_on_read
+        )
 
     def home(self) -> TaskManager:
         """The first task manager that answers, else the first that is alive. Raises TaskManagerError: there is none."""

@@ -198,6 +198,7 @@ class Workshop:
     reading: DialReading
     dials: Mapping[str, float]  #: values now, for plans that hold them as literals
     kafka: Mapping[str, str] = field(repr=False)  #: options of Spark's Kafka source and sink; passwords too
+    sheds_on_read: bool = False  #: whether it has a Kafka source whose reader drops rows
 
     def dial(self, key: str) -> str:
         """SQL that reads this dial, a fraction of 1, on this task manager."""
@@ -227,7 +228,10 @@ class Workshop:
         spark: Any = self.spark
         inputs: dict[str, DataFrame] = {}
         for feed in job.feeds:
-            rows = self._rows(job, feed, max_offsets, (read or {}).get(feed.topic), timing, checks)
+            # rows that are shed together by a key are parsed for it first, and plans that are inspected are Spark's own
+            settable = self.sheds_on_read and self.reading is not DialReading.RESTART
+            on_read = settable and checks and not feed.stream and not feed.shed_by
+            rows = self._rows(job, feed, max_offsets, (read or {}).get(feed.topic), timing, checks, on_read)
             inputs.update(dict.fromkeys(feed.inputs, rows))
         if not job.feeds:
             spark = SheddingSession(self.spark, self.dial(self.board.source(job.task)))
@@ -341,11 +345,18 @@ class Workshop:
         return self._to_kafka(records)
 
     def _rows(
-        self, job: Job, feed: Feed, max_offsets: int | None, read: Read | None, timing: Timing, checks: bool
+        self,
+        job: Job,
+        feed: Feed,
+        max_offsets: int | None,
+        read: Read | None,
+        timing: Timing,
+        checks: bool,
+        on_read: bool,
     ) -> DataFrame:
         batched = max_offsets is not None  # a micro-batch reads existing records: waiting gains nothing
         reader = (
-            self.spark.readStream.format("kafka")
+            self.spark.readStream.format(shedder.READER if on_read else "kafka")
             .options(**{**fetch_options(len(feed.partitions)), **({} if batched else GATHERING_READER), **self.kafka})
             .option("assign", json.dumps({feed.topic: list(feed.partitions)}))
             .option(
@@ -356,6 +367,8 @@ class Workshop:
         )
         if max_offsets is not None:
             reader = reader.option("maxOffsetsPerTrigger", str(max_offsets))
+        if on_read:
+            reader = reader.option(shedder.KEEP, self.board.source(job.task))
         records = reader.load()
         if batched and self.reading is not DialReading.RESTART and feed is job.feeds[0]:
             records = records.where(waiting_sql(self.board.pace(job.instance), MOST_S))
@@ -363,6 +376,8 @@ class Workshop:
         if feed.stream:
             dial = self.dial(self.board.accept(job.task))
             kept = shedder.shed_arrivals(records, dial, counted_as, key, timing, self._sampled(feed.weighed_since))
+        elif on_read:
+            kept = shedder.shed_on_read(records, counted_as, timing)
         else:
             dial = self.dial(self.board.source(job.task))
             kept = shedder.shed_source(records, dial, counted_as, key=key, timing=timing)

@@ -32,9 +32,12 @@ class Timing:
     sql: str  #: ms
     each: int  #: 1 of this number of records is timed
 
-    def column(self) -> Column:
-        """The column `TIMED`."""
-        return F.expr(f"CASE WHEN offset % {self.each} = 0 THEN {self.sql} END").alias(TIMED)
+    def column(self, kept: str | None = None) -> Column:
+        """The column `TIMED`. `kept`: the column of the probability with which records were kept that are left, 0 in
+        rows that are none; about as many of these are timed as of all."""
+        each = f"greatest(CAST({self.each} * {kept} AS BIGINT), 1L)" if kept else f"{self.each}"
+        chosen = f"offset % {each} = 0" + (f" AND {kept} > 0D" if kept else "")
+        return F.expr(f"CASE WHEN {chosen} THEN {self.sql} END").alias(TIMED)
 
     def quantiles(self, keep: str | None = None) -> Column:
         """An aggregate for `observe`, over the records for which `keep` holds, if given; null if none of them is timed.

@@ -207,7 +207,14 @@ class Instance:
             self.task_manager = task_manager
             self._stop_previous_run(task_manager)
             task_manager.turn(dials)
-            workshop = Workshop(task_manager.workbench(), board, task_manager.reading, task_manager.dials, kafka)
+            workshop = Workshop(
+                task_manager.workbench(),
+                board,
+                task_manager.reading,
+                task_manager.dials,
+                kafka,
+                task_manager.sheds_on_read,
+            )
             try:
                 if self.facts is None:
                     self.facts = workshop.plan_facts(self.job)

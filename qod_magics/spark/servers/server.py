@@ -25,6 +25,7 @@ from qod_magics.jvm.ports import HOST, free_ports
 from qod_magics.machine.child import Child, check_user, temporary
 from qod_magics.machine.cores import CoreClaim
 from qod_magics.spark.servers.connection import CONNECT_MODE, REMOTE
+from qod_magics.spark.servers.kafka_source import shedding_jar
 from qod_magics.spark.servers.loopback import loopback_jar, with_jar
 
 _LOGGING = """\
@@ -209,6 +210,8 @@ class LocalServer:
         claim: its cores, held against other sessions of this machine.
         making: the archive that it will leave, to be finished when it has ended; None: none.
         no_realtime: why no query may run in real-time mode on it; "": one may.
+        no_shedding_source: why Spark's own Kafka source is read there, and rows are dropped behind it; "": they are
+            dropped by the reader.
 
     Raises:
         SetupError: no Java, no connector jars, or no room for its files.
@@ -235,7 +238,8 @@ class LocalServer:
             (self.directory / "log4j2.properties").write_text(_LOGGING)
             java = find_java()
             home = spark_home()
-            plain, self.no_realtime = _on_loopback(launch_command(java, home, _SUBMIT, self._arguments()), home)
+            jars, self.no_shedding_source = _with_shedding_source(connector_jars(), java, home)
+            plain, self.no_realtime = _on_loopback(launch_command(java, home, _SUBMIT, self._arguments(jars)), home)
             self.making = class_data.making(ARCHIVE, plain) if archiving else None
             self.child = Child(
                 class_data.with_archive(ARCHIVE, plain) if self.making is None else self.making.command,
@@ -312,7 +316,7 @@ class LocalServer:
             return any(each.status == psutil.CONN_LISTEN and each.laddr.port == self.port for each in own)
         return False
 
-    def _arguments(self) -> list[str]:
+    def _arguments(self, jars: Sequence[Path]) -> list[str]:
         options = self.options
         java_options = [
             GARBAGE_COLLECTOR,
@@ -341,7 +345,7 @@ class LocalServer:
         words = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
         words += ["--name", f"qod-{self.name}", "--master", f"local[{options.slots}]"]
         words += ["--driver-memory", options.memory, "--driver-java-options", " ".join(map(_quoted, java_options))]
-        words += ["--jars", ",".join(str(jar) for jar in connector_jars())]
+        words += ["--jars", ",".join(map(str, jars))]
         for key, value in conf.items():
             words += ["--conf", f"{key}={value}"]
         return [*words, "spark-internal"]
@@ -381,6 +385,14 @@ def _on_loopback(command: list[str], home: Path) -> tuple[list[str], str]:
         return with_jar(command, loopback_jar(home)), ""
     except SetupError as error:
         return command, f"shuffles would listen on all interfaces: {error}"
+
+
+def _with_shedding_source(connector: list[Path], java: Java, home: Path) -> tuple[list[Path], str]:
+    """Return the jars of the connector with that of our Kafka source, and ""; or them alone, and why."""
+    try:
+        return [*connector, shedding_jar(java, home, connector)], ""
+    except SetupError as error:
+        return connector, str(error)
 
 
 def launch_command(java: Java, home: Path, main: str, arguments: Sequence[str]) -> list[str]:

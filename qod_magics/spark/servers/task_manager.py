@@ -81,6 +81,8 @@ class TaskManager:
         self.ui = ui
         self.server = server
         self.no_realtime = "" if server is None else server.no_realtime
+        #: whether rows that are shed can be dropped by the reader of a topic
+        self.sheds_on_read = server is not None and not server.no_shedding_source
         self.notebooks = notebooks  #: of one that is attached: the notebook's own session
         self.silent_since: float | None = None  #: monotonic seconds; None: it answered last time
         self.polling = threading.Lock()  #: held while a poll of its queries is under way
@@ -120,6 +122,8 @@ class TaskManager:
                 where += f" (another task manager has {','.join(map(str, sorted(shared)))}, too)"
         limit = "" if self.share == 1.0 else f" (limited to {self.share:.0%} of them)"
         line = f"{self.id}: {self.kind}{where}, {self.cores:g} cores for tasks{limit}, dials per {self.reading.value}"
+        if self.server is not None and self.server.no_shedding_source:
+            line += f"; drops rows behind Spark's Kafka source, since {self.server.no_shedding_source}"
         return f"{line}; no real-time mode, since {self.no_realtime}" if self.no_realtime else line
 
     @property

@@ -1,0 +1,217 @@
+// Spark's Kafka source with a load shedder in its reader: a record that is dropped never becomes a row of Spark.
+//
+// It has the columns, options, offsets and metrics of Spark's source, and two more columns:
+//   _p        the probability with which this record was kept; 0 in a row that is no record and only counts others
+//   _records  records read since the last row, up to this one
+// The sum of `_records` is the number of records read, also when a task is tried again. Behind the last record of a
+// range, a row with `_p` 0 counts those dropped after the last one kept.
+//
+// Option `qod.keep`: the name of a system property of the driver's JVM, the drop probability in units of 2^-53. It is
+// read when a batch is planned and, where executors share that JVM, again every few records.
+
+package org.apache.spark.sql.kafka010
+
+import java.{lang => jl, util => ju}
+
+import org.apache.kafka.clients.consumer.ConsumerRecord
+
+import org.apache.spark.TaskContext
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, JoinedRow}
+import org.apache.spark.sql.connector.catalog.{SupportsRead, Table, TableCapability, TableProvider}
+import org.apache.spark.sql.connector.expressions.Transform
+import org.apache.spark.sql.connector.metric.CustomTaskMetric
+import org.apache.spark.sql.connector.read._
+import org.apache.spark.sql.connector.read.streaming._
+import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead.RecordStatus
+import org.apache.spark.sql.kafka010.consumer.{KafkaDataConsumer, KafkaDataConsumerIterator}
+import org.apache.spark.sql.types.{DoubleType, LongType, StructType}
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+class SheddingKafka extends TableProvider {
+  private val kafka = new KafkaSourceProvider
+
+  override def inferSchema(options: CaseInsensitiveStringMap): StructType =
+    SheddingKafka.counted(kafka.inferSchema(options))
+
+  override def getTable(
+      schema: StructType, partitioning: Array[Transform], properties: ju.Map[String, String]): Table =
+    new SheddingTable(kafka.getTable(new CaseInsensitiveStringMap(properties)))
+}
+
+object SheddingKafka {
+  val Keep = "qod.keep"
+  private val Parts = (1L << 53).toDouble
+
+  def counted(schema: StructType): StructType =
+    schema.add("_p", DoubleType, nullable = false).add("_records", LongType, nullable = false)
+
+  /** The probability of keeping a record; None where the property is not set. */
+  def probability(property: String): Option[Double] =
+    Option(System.getProperty(property)).map(dropped => 1.0 - dropped.toLong / Parts)
+}
+
+private class SheddingTable(table: SupportsRead) extends SupportsRead {
+  override def name(): String = table.name()
+  override def schema(): StructType = SheddingKafka.counted(table.schema())
+  override def capabilities(): ju.Set[TableCapability] = ju.Set.of(TableCapability.MICRO_BATCH_READ)
+  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
+    val scan = table.newScanBuilder(options).build()
+    () => new SheddingScan(scan, options.get(SheddingKafka.Keep))
+  }
+}
+
+private class SheddingScan(scan: Scan, property: String) extends Scan {
+  override def readSchema(): StructType = SheddingKafka.counted(scan.readSchema())
+  override def description(): String = scan.description()
+  override def supportedCustomMetrics() = scan.supportedCustomMetrics()
+  override def toMicroBatchStream(checkpoint: String): MicroBatchStream =
+    new SheddingStream(scan.toMicroBatchStream(checkpoint).asInstanceOf[KafkaMicroBatchStream], property)
+}
+
+private class SheddingStream(stream: KafkaMicroBatchStream, property: String)
+    extends MicroBatchStream with SupportsTriggerAvailableNow with SupportsRealTimeMode with ReportsSourceMetrics {
+  override def initialOffset(): Offset = stream.initialOffset()
+  override def deserializeOffset(json: String): Offset = stream.deserializeOffset(json)
+  override def getDefaultReadLimit: ReadLimit = stream.getDefaultReadLimit
+  override def latestOffset(): Offset = stream.latestOffset()
+  override def latestOffset(start: Offset, limit: ReadLimit): Offset = stream.latestOffset(start, limit)
+  override def reportLatestOffset(): Offset = stream.reportLatestOffset()
+  override def prepareForTriggerAvailableNow(): Unit = stream.prepareForTriggerAvailableNow()
+  override def prepareForRealTimeMode(): Unit = stream.prepareForRealTimeMode()
+  override def mergeOffsets(offsets: Array[PartitionOffset]): Offset = stream.mergeOffsets(offsets)
+  override def commit(end: Offset): Unit = stream.commit(end)
+  override def stop(): Unit = stream.stop()
+  override def metrics(latest: ju.Optional[Offset]): ju.Map[String, String] = stream.metrics(latest)
+  override def toString: String = stream.toString
+
+  override def planInputPartitions(start: Offset, end: Offset): Array[InputPartition] =
+    shedding(stream.planInputPartitions(start, end))
+  override def planInputPartitions(start: Offset): Array[InputPartition] =
+    shedding(stream.planInputPartitions(start))
+  override def createReaderFactory(): PartitionReaderFactory = SheddingReaderFactory
+
+  private def shedding(ranges: Array[InputPartition]): Array[InputPartition] = {
+    val keep = SheddingKafka.probability(property).getOrElse(1.0)
+    ranges.map(range => SheddingRange(range.asInstanceOf[KafkaBatchInputPartition], property, keep))
+  }
+}
+
+private case class SheddingRange(range: KafkaBatchInputPartition, property: String, keep: Double)
+    extends InputPartition {
+  override def preferredLocations(): Array[String] = range.preferredLocations()
+}
+
+private object SheddingReaderFactory extends PartitionReaderFactory {
+  override def createReader(partition: InputPartition): PartitionReader[InternalRow] =
+    new SheddingReader(partition.asInstanceOf[SheddingRange])
+}
+
+private class SheddingReader(of: SheddingRange) extends SupportsRealTimeRead[InternalRow] {
+  import SheddingReader._
+
+  private val task = TaskContext.get()
+  private val range = of.range.offsetRange
+  private val partition = range.topicPartition
+  private val consumer = KafkaDataConsumer.acquire(partition, of.range.executorKafkaParams)
+  private val (from, until) = resolved()
+  private val converter = new KafkaRecordToRowConverter
+  private val toRow =
+    if (of.range.includeHeaders) converter.toInternalRowWithHeaders else converter.toInternalRowWithoutHeaders
+  private val noRecord = {
+    val columns = Seq[Any](null, null, null, 0, -1L, 0L, 0)
+    InternalRow.fromSeq(if (of.range.includeHeaders) columns :+ null else columns)
+  }
+  private val counts = new GenericInternalRow(2)
+  private val row = new JoinedRow
+  private val salt = partition.hashCode * Golden
+
+  private var position = from
+  private var records = 0L
+  private var keep = of.keep
+  private var untilRead = 0
+  private var realTime: KafkaDataConsumerIterator = _
+
+  override def next(): Boolean = {
+    while (position < until) {
+      val record = consumer.get(position, until, of.range.pollTimeoutMs, of.range.failOnDataLoss)
+      if (record == null) position = until
+      else if (keeps(record)) return true
+    }
+    countsOthers()
+  }
+
+  override def nextWithTimeout(timeoutMs: jl.Long): RecordStatus = {
+    if (realTime == null) realTime = consumer.getIterator(position)
+    val end = System.nanoTime() + timeoutMs * 1000000L
+    var leftMs = timeoutMs.longValue
+    while (leftMs > 0) {
+      realTime.nextWithTimeout(leftMs) match {
+        case Some(record) =>
+          if (keeps(record)) return RecordStatus.newStatusWithArrivalTimeMs(record.timestamp())
+          leftMs = (end - System.nanoTime()) / 1000000L
+        case None => leftMs = 0
+      }
+    }
+    RecordStatus.newStatusWithoutArrivalTime(countsOthers()) // no call may follow: the batch is over
+  }
+
+  override def getOffset(): PartitionOffset = KafkaSourcePartitionOffset(partition, position)
+  override def get(): InternalRow = row
+  override def close(): Unit = consumer.release()
+
+  override def currentMetricsValues(): Array[CustomTaskMetric] = Array(
+    metric("offsetOutOfRange", consumer.getNumOffsetOutOfRange()), metric("dataLoss", consumer.getNumDataLoss()))
+
+  /** Counts a record, and makes it the row if it is kept. */
+  private def keeps(record: ConsumerRecord[Array[Byte], Array[Byte]]): Boolean = {
+    position = record.offset + 1
+    records += 1
+    if (untilRead == 0) {
+      task.killTaskIfInterrupted() // Spark looks at each row, and there may be none for long
+      keep = SheddingKafka.probability(of.property).getOrElse(of.keep)
+      untilRead = Each
+    }
+    untilRead -= 1
+    uniform(salt + record.offset) < keep && {
+      become(toRow(record), keep)
+      true
+    }
+  }
+
+  private def countsOthers(): Boolean = records > 0 && {
+    become(noRecord, 0.0)
+    true
+  }
+
+  private def become(record: InternalRow, p: Double): Unit = {
+    counts.setDouble(0, p)
+    counts.setLong(1, records)
+    records = 0
+    row(record, counts)
+  }
+
+  private def metric(of: String, count: Long) = new CustomTaskMetric {
+    override def name(): String = of
+    override def value(): Long = count
+  }
+
+  private def resolved(): (Long, Long) = {
+    lazy val there = consumer.getAvailableOffsetRange()
+    (if (range.fromOffset < 0) there.earliest else range.fromOffset,
+      if (range.untilOffset < 0) there.latest else range.untilOffset)
+  }
+}
+
+private object SheddingReader {
+  /** Records between two looks at the property, and at whether the query is being stopped. */
+  private val Each = 64
+  private val Golden = 0x9E3779B97F4A7C15L
+
+  /** Uniform in [0, 1), the same for the same record after any replay: the finalizer of SplitMix64. */
+  private def uniform(seed: Long): Double = {
+    val a = (seed ^ (seed >>> 30)) * 0xBF58476D1CE4E5B9L
+    val b = (a ^ (a >>> 27)) * 0x94D049BB133111EBL
+    ((b ^ (b >>> 31)) >>> 11) * (1.0 / (1L << 53))
+  }
+}
