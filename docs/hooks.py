@@ -11,7 +11,11 @@ from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from pkgutil import walk_packages
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qod_magics.arguments.option import Option
+    from qod_magics.arguments.parser import Command
 
 MARK = re.compile(r"<!-- generated: ([a-z ]+) -->")
 #: What a page loads as soon as it is shown.
@@ -26,27 +30,48 @@ HELP_WIDTH = "110"  #: columns
 
 def stream_options() -> str:
     """Write the options of a `%%qod_stream` cell as a table."""
-    from qod_magics.application.streams.options import OPTIONS
+    from qod_magics.application.streams.options import COMMAND
 
-    rows = [f"| {_code(option.form)} | {_cell(html.escape(option.help, quote=False))} |" for option in OPTIONS]
-    return "\n".join(["`%%qod_stream NAME [options]`", "", "| option | meaning |", "|---|---|", *rows])
+    return _options(COMMAND)
+
+
+def stream_keywords() -> str:
+    """Write the options of `Session.stream` as a table."""
+    from qod_magics.application.streams.options import keywords
+
+    rows = [
+        f"| `{each.name}` | {_code(str(each.annotation))} | {_code(repr(each.default))} | {_code(row.flag)} |"
+        for row, each in keywords()
+    ]
+    return "\n".join(["| keyword | type | default | as |", "|---|---|---|---|", *rows])
 
 
 def magics() -> str:
-    """Write the help of each command of `%qod`, under a heading each."""
-    from IPython.core.interactiveshell import InteractiveShell
-    from traitlets.config import Config
+    """Write the options of each command of `%qod` as a table, under a heading each."""
+    from qod_magics.notebook.options import COMMANDS
 
-    from qod_magics.notebook.magics import QodMagics
+    return "\n\n".join(f"### {each.name}\n\n{_options(each)}" for each in COMMANDS.values())
 
-    made = QodMagics(InteractiveShell(config=Config(HistoryManager={"enabled": False})))
-    found = []
-    for name in made._commands():
-        shown = StringIO()
-        with redirect_stdout(shown):
-            made.qod(f"{name} -h")
-        found.append(f"### %qod {name}\n\n{_fenced(shown.getvalue())}")
-    return "\n\n".join(found)
+
+def _options(command: Command) -> str:
+    """Write the rows of a command, with those columns that are not empty."""
+    usage = command.usage or " ".join(["[options]"] * (len(command.flags) > 1) + [_usage(r) for r in command.arguments])
+    table = {
+        "option": [_code(row.usage) for row in command.options],
+        "type": [row.kind for row in command.options],
+        "default": [_cell(html.escape(row.default_text, quote=False)) for row in command.options],
+        "meaning": [_cell(html.escape(row.said, quote=False)) for row in command.options],
+        "changes": [row.changes for row in command.options],
+        "while it runs, changed by": [_cell(row.running) for row in command.options],
+    }
+    shown = {name: cells for name, cells in table.items() if any(cells)}
+    lines = [f"| {' | '.join(cells)} |" for cells in (shown, ["---"] * len(shown), *zip(*shown.values(), strict=True))]
+    head = [_code(f"{command.name} {usage}".rstrip()), "", html.escape(command.summary, quote=False), ""]
+    return "\n".join([*head, *(lines if command.options else [])]).rstrip()
+
+
+def _usage(row: Option) -> str:
+    return row.usage if row.required else f"[{row.usage}]"
 
 
 def configuration() -> str:
@@ -96,6 +121,7 @@ def errors() -> str:
 
 GENERATED: dict[str, Callable[[], str]] = {
     "stream options": stream_options,
+    "stream keywords": stream_keywords,
     "magics": magics,
     "configuration": configuration,
     "commands": commands,

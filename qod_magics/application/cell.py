@@ -60,36 +60,9 @@ def declared(options: StreamOptions, recipe: Recipe, application: Application) -
                 "`from qod_magics import estimate as est`"
             )
         recipe = replace(recipe, estimates=True)
-    return StreamDeclaration(
-        name=options.name,
-        recipe=recipe,
-        inputs=find_inputs(
-            options.name,
-            recipe,
-            application,
-            topic=_topic_input(options),
-            stated=options.upstream,
-        ),
-        priority=options.priority,
-        min_accuracy=options.min_accuracy,
-        parallelism=options.parallelism,
-        max_parallelism=options.max_parallelism,
-        key=options.key,
-        sink=options.sink,
-        mode=options.mode,
-        trigger_s=options.trigger_s,
-        max_latency_s=options.max_latency_s,
-        utility=options.utility,
-        fuse=options.fuse,
-    )
-
-
-def _topic_input(options: StreamOptions) -> TopicInput | None:
-    if options.topic is None:
-        return None
-    return TopicInput(
-        options.topic, options.schema, options.starting, options.malformed, options.shed_by, options.time_unit
-    )
+    topic = None if options.topic is None else TopicInput(**options.shared(TopicInput))
+    inputs = find_inputs(options.name, recipe, application, topic=topic, stated=options.upstream)
+    return StreamDeclaration(recipe=recipe, inputs=inputs, **options.shared(StreamDeclaration))
 
 
 def find_inputs(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from qod_magics.arguments.parser import Parser
 from qod_magics.commands.report import FAILED, PASSED
 from qod_magics.controller.record import Records
-from qod_magics.notebook.arguments import Parser
 from qod_magics.recordings.comparison import Comparison, compare, format_comparison
 from qod_magics.recordings.phases import DEFAULT_SETTLE_S
 from qod_magics.recordings.reading import load

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from qod_magics.arguments.parser import Parser
 from qod_magics.errors import UsageProblem
-from qod_magics.notebook.arguments import Parser
 from qod_magics.policies import policy_names
 from qod_magics.recordings.reading import load
 from qod_magics.simulator.rates.fitting.fit import Fit, fit

@@ -13,11 +13,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
+from qod_magics.arguments.parser import Parser
 from qod_magics.errors import QodError, ScenarioError, UsageProblem
 from qod_magics.kafka.injector import COMPLETE, CONFIG_VARIABLE, INCOMPLETE
 from qod_magics.kafka.scenario import Scenario
 from qod_magics.kafka.scenario import __doc__ as scenario_format
-from qod_magics.notebook.arguments import Parser
 
 FAILED, MISUSED = 1, 2  #: exit codes, in addition to those of `Injector`
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from qod_magics.arguments.parser import Parser
 from qod_magics.controller.record import Records
 from qod_magics.errors import QodError
-from qod_magics.notebook.arguments import Parser
 from qod_magics.recordings.criteria import format_verdict
 from qod_magics.recordings.reading import load
 from qod_magics.recordings.verdict import verdict

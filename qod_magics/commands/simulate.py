@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from qod_magics.arguments.parser import Parser
 from qod_magics.errors import UsageProblem
-from qod_magics.notebook.arguments import Parser
 from qod_magics.policies import policy, policy_names
 from qod_magics.simulator.engines import ENGINES, engine_of
 from qod_magics.simulator.rates.run import Progress, Run, simulate

@@ -1,12 +1,14 @@
-"""What all commands of `%qod` share, and the names that they complete."""
+"""What all commands of `%qod` share, and the commands about decisions: each calls a method of the session."""
 
 from __future__ import annotations
 
+from argparse import Namespace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.core.policy import StagedPolicy
 from qod_magics.errors import UsageProblem
-from qod_magics.policies import policy_names
+from qod_magics.notebook.options import CONFIGURED, RESTRICTIONS
 
 if TYPE_CHECKING:
     from qod_magics.session.session import Session
@@ -17,7 +19,6 @@ class Commands:
 
     session: Session | None
     shell: Any
-    policy: Any  #: name of the default policy
     quiet: Any  #: whether nothing is said on success
 
     @property
@@ -41,11 +42,6 @@ class Commands:
         return list(session.shedders) if (session := self._there) else []
 
     @property
-    def policies(self) -> tuple[str, ...]:
-        """Names of policies."""
-        return policy_names()
-
-    @property
     def stages(self) -> tuple[str, ...]:
         """Stages of the policy that decides."""
         decides = session.controller.policy if (session := self._there) else None
@@ -57,8 +53,10 @@ class Commands:
         return self.session
 
     @property
-    def _policies(self) -> str:
-        return f"one of {', '.join(policy_names())}; default {self.policy}"
+    def _defaults(self) -> dict[str, Any]:
+        """Those that `%config` holds, by the names of their options."""
+        values = {row.name: getattr(self, row.flag.lstrip("-")) for row in CONFIGURED}
+        return {name: None if value == "" else value for name, value in values.items()}
 
     @property
     def _there(self) -> Session | None:
@@ -67,3 +65,64 @@ class Commands:
     def _say(self, line: str) -> None:
         if not self.quiet:
             print(line, flush=True)
+
+
+class DecisionCommands(Commands):
+    """`set`, `why`, `policy`, `pause`, `resume`, `period`, `override`."""
+
+    def _set(self, given: Namespace) -> None:
+        wanted = (
+            ("priority", given.priority, ""),
+            ("minimum accuracy", given.min_accuracy, ""),
+            ("maximum latency", given.max_latency_s, " s"),
+            ("utility", given.utility, ""),
+        )
+        told = [
+            f"no {what}" if value == inf else f"{what} {value:g}{unit}"
+            for what, value, unit in wanted
+            if value is not None
+        ]
+        if not told:
+            ways = ", ".join(f"{row.flag} {row.metavar}" for row in RESTRICTIONS)
+            raise UsageProblem(f"%qod set {given.name}: nothing to set; say {ways}, or several of them")
+        note = self._session().set(**vars(given))
+        also = f"; {note}" if note else ""
+        self._say(f"{given.name} has {' and '.join(told)} from the next cycle on{also}")
+
+    def _why(self, given: Namespace) -> None:
+        session = self._session()
+        print(session.stages if given.name is None else session.why(given.name))
+
+    def _pause(self, given: Namespace) -> None:
+        if given.stage is None:
+            self._session().pause()
+            self._say("paused: plans are recommended, not applied")
+        else:
+            self._session().pause_stage(given.stage)
+            self._say(f"stage {given.stage} is paused: it proposes nothing")
+
+    def _policy(self, given: Namespace) -> None:
+        if given.name is not None:
+            self._session().set_policy(given.name)
+        print(self._session().stages)
+
+    def _period(self, given: Namespace) -> None:
+        self._session().set_period(given.seconds)
+        self._say(f"a decision every {given.seconds:g} s")
+
+    def _override(self, given: Namespace) -> None:
+        try:
+            d = None if given.d == "auto" else float(given.d)
+        except ValueError:
+            raise UsageProblem(f"%qod override: {given.d!r} is neither a fraction nor auto") from None
+        note = self._session().override(given.name, d)
+        done = "follows the plan again" if d is None else f"is held at {d:g}"
+        self._say(f"{given.name} {done}{f'; {note}' if note else ''}")
+
+    def _resume(self, given: Namespace) -> None:
+        if given.stage is None:
+            self._session().resume()
+            self._say("plans are applied again")
+        else:
+            self._session().pause_stage(given.stage, False)
+            self._say(f"stage {given.stage} proposes actions again")

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from qod_magics.application.streams.options import OPTIONS, Option
-from qod_magics.application.streams.words import continued
+from qod_magics.application.streams.options import COMMAND as STREAM
+from qod_magics.arguments.option import Option
+from qod_magics.arguments.parser import Command
+from qod_magics.arguments.words import continued
+from qod_magics.notebook.options import COMMANDS
 
 if TYPE_CHECKING:
     from IPython.core.completer import CompletionContext
     from IPython.core.interactiveshell import InteractiveShell
-
-STREAM, LINE = "%%qod_stream", "%qod"
-
-#: by command: the kinds of names that its arguments take
-_NAMES = {
-    "set": ("streams",),
-    "show": ("streams",),
-    "stop": ("streams",),
-    "why": ("streams", "instances", "task_managers"),
-    "move": ("instances", "task_managers"),
-    "scale": ("streams",),
-    "fuse": ("streams", "streams"),
-    "unfuse": ("streams", "streams"),
-    "remove-tm": ("task_managers",),
-    "override": ("shedders",),
-    "policy": ("policies",),
-    "pause": ("stages",),
-    "resume": ("stages",),
-}
 
 
 class There(Protocol):
@@ -56,27 +40,25 @@ class There(Protocol):
         ...
 
     @property
-    def policies(self) -> Sequence[str]:
-        """Names of policies."""
-        ...
-
-    @property
     def stages(self) -> Sequence[str]:
         """Stages of the policy that decides."""
         ...
 
 
-def suggestions(line: str, there: There, flags: Mapping[str, Sequence[str]]) -> list[str] | None:
-    """Completions of the last word of `line`, which ends at the cursor; None where the line is not ours.
-
-    `flags` are the options of each command of `%qod`.
-    """
+def suggestions(line: str, there: There) -> list[str] | None:
+    """Return completions of the last word of `line`, which ends at the cursor; None where the line is not ours."""
     words = line.split(" ")
     magic, typed = words[0], words[-1]
-    if len(words) < 2 or magic not in (STREAM, "%qod_stream", LINE):
+    if len(words) < 2 or magic not in (STREAM.name, "%qod_stream", "%qod"):
         return None
     before = [word for word in words[1:-1] if word]
-    found = _of_stream(before, there) if magic != LINE else _of_command(before, there, flags)
+    if magic != "%qod":
+        found = _values(STREAM, before, there) if before else there.streams
+    elif not before:
+        found = COMMANDS
+    else:
+        command = COMMANDS.get(before[0])
+        found = () if command is None else _values(command, before[1:], there)
     return [each for each in dict.fromkeys(found) if each.startswith(typed) and each not in before]
 
 
@@ -94,55 +76,34 @@ def line_to_cursor(text: str, line: int, position: int) -> str:
     return whole
 
 
-def _of_stream(before: Sequence[str], there: There) -> Iterable[str]:
-    if not before:
-        return there.streams
-    last = next((word for word in reversed(before) if word.startswith("-")), None)
-    option = _option(last)
-    if option is not None and option.metavar is not None:
-        values = [*option.choices, *(there.streams if option.field == "upstream" else ())]
-        if before[-1] == last:
-            return values
-        if option.several:
-            return [*values, *_flags()]
-    return _flags()
+def _values(command: Command, before: Sequence[str], there: There) -> Iterable[str]:
+    """Return what may follow these words: values of the last option, or the next argument and the options."""
+    last = next((word for word in reversed(before) if word.startswith("-")), "")
+    row = command.option(last)
+    if row is not None and not row.switch and (before[-1] == last or row.several):
+        return _of(row, there) if before[-1] == last else [*_of(row, there), *command.flags]
+    options = [each for word in before if (each := command.option(word)) is not None and not each.switch]
+    given = len([word for word in before if not word.startswith("-")]) - len(options)
+    names = [name for each in command.arguments[given : given + 1] for name in _of(each, there)]
+    return [*names, *command.flags]
 
 
-def _option(word: str | None) -> Option | None:
-    return next((option for option in OPTIONS if word in (option.flag, option.short)), None)
-
-
-def _flags() -> list[str]:
-    return [option.flag for option in OPTIONS]
-
-
-def _of_command(before: Sequence[str], there: There, flags: Mapping[str, Sequence[str]]) -> Iterable[str]:
-    if not before:
-        return flags
-    command = before[0]
-    kinds = _NAMES.get(command, ())
-    given = len([word for word in before[1:] if not word.startswith("-")])
-    if command in ("move", "fuse", "unfuse"):  # a kind for each argument
-        kinds = kinds[given : given + 1]
-    elif given:
-        kinds = ()
-    names = [name for kind in kinds for name in getattr(there, kind)]
-    return [*names, *flags.get(command, ())]
+def _of(row: Option, there: There) -> list[str]:
+    listed = row.one_of() if row.one_of else ()
+    return [*row.choices, *row.offers, *listed, *(name for kind in row.names for name in getattr(there, kind))]
 
 
 class Completion:
     """A completion matcher of a shell, installed from `begin` to `end`."""
 
-    def __init__(self, shell: InteractiveShell, there: There, flags: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, shell: InteractiveShell, there: There) -> None:
         from IPython.core.completer import SimpleCompletion, context_matcher
 
         self._completer = shell.Completer
 
         @context_matcher(identifier="qod_magics")  # type: ignore[untyped-decorator, unused-ignore]
         def matcher(context: CompletionContext) -> Any:
-            found = suggestions(
-                line_to_cursor(context.full_text, context.cursor_line, context.cursor_position), there, flags
-            )
+            found = suggestions(line_to_cursor(context.full_text, context.cursor_line, context.cursor_position), there)
             completions = [SimpleCompletion(text=each, type="option") for each in found or ()]
             return {"completions": completions, "suppress": bool(found)}
 

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from argparse import Namespace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, needs_local_scope
 from traitlets import Bool, Enum, Float, Unicode, observe
 
-from qod_magics.application.streams.options import help_text, parse_stream_line, wants_help
-from qod_magics.application.streams.words import joined
+from qod_magics.application.streams.options import COMMAND as STREAM
+from qod_magics.application.streams.options import parse_stream_line
+from qod_magics.arguments.parser import wants_help
+from qod_magics.arguments.words import joined, words_of
 from qod_magics.errors import QodError, UsageProblem, nearest
-from qod_magics.jvm.java import DEFAULT_JIT, JIT_OPTIONS
-from qod_magics.notebook.arguments import FLAGS, FlagsAsked, HelpShown, MagicWords, split
 from qod_magics.notebook.cluster_commands import ClusterCommands
+from qod_magics.notebook.commands import DecisionCommands
 from qod_magics.notebook.completion import Completion
-from qod_magics.notebook.decision_commands import DecisionCommands
 from qod_magics.notebook.logs import log_from
+from qod_magics.notebook.options import CHECKPOINTS, COMMANDS, HEADROOM, JIT, PERIOD, POLICY
 from qod_magics.notebook.replies import send_through_stream
-from qod_magics.notebook.show import show
-from qod_magics.policies import DEFAULT_POLICY
+from qod_magics.results.layout import Wish
 from qod_magics.session.displaying import in_kernel
+from qod_magics.session.show import show_sample
 from qod_magics.session.waiting import in_place
 
 if TYPE_CHECKING:
@@ -38,17 +40,11 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
     """The magics of one shell. `%config QodMagics` shows and sets the defaults of `%qod up`."""
 
     shell: InteractiveShell
-    period = Float(5.0, help="seconds between two decisions of the controller").tag(config=True)
-    headroom = Float(0.1, help="part of each task manager's cores that plans leave free, 0..1").tag(config=True)
-    policy = Unicode(DEFAULT_POLICY, help="the policy that decides (stream-economics: the paper's)").tag(config=True)
-    jit = Enum(
-        list(JIT_OPTIONS),
-        DEFAULT_JIT,
-        help="JIT compilation of local task managers: full; jvm, the JVM's defaults; or c1 for runs of a few minutes",
-    ).tag(config=True)
-    checkpoints = Unicode(
-        "", help="where checkpoints go: any URL that Spark writes to; empty: a temporary directory"
-    ).tag(config=True)
+    period = Float(PERIOD.default, help=PERIOD.help).tag(config=True)
+    headroom = Float(HEADROOM.default, help=HEADROOM.help).tag(config=True)
+    policy = Unicode(POLICY.default, help=POLICY.help).tag(config=True)
+    jit = Enum(JIT.choices, JIT.default, help=JIT.help).tag(config=True)
+    checkpoints = Unicode("", help=f"{CHECKPOINTS.help}; empty: {CHECKPOINTS.unless}").tag(config=True)
     log_level = Enum(
         ["DEBUG", "INFO", "WARNING", "ERROR", ""],
         "",
@@ -72,13 +68,10 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
     @needs_local_scope
     @line_cell_magic
     def qod_stream(self, line: str, cell: str = "", local_ns: dict[str, Any] | None = None) -> None:
-        """Declare and start a stream: `%%qod_stream NAME [options]`, then a Python or SQL body. `--help` lists all.
-
-        As a line, `%qod_stream NAME [options]`, it has no body: the stream passes its input through.
-        """
+        """Declare and start a stream. As a line magic it has no body: the stream passes its input through."""
         line, cell = joined(line, cell)
         if wants_help(line):
-            print(help_text())
+            print(STREAM.help())
             return
         options = parse_stream_line(line)
         namespace = {**self.shell.user_ns, **(local_ns or {})}
@@ -88,61 +81,29 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
         self._say(handle.said)
 
     @line_magic
-    def qod(self, line: str) -> Any:
-        """`%qod up | attach | down | status | watch | set | why ...`: `%qod` alone lists all; each has -h."""
-        words = split(line)
-        commands = self._commands()
-        if not words or words[0] in ("-h", "--help", "help"):
-            print("%qod " + " | ".join(commands) + "\nEach explains itself: %qod up -h")
-            return None
-        if words[0] not in commands:
-            raise UsageProblem(
-                f"there is no %qod {words[0]!r}.{nearest(words[0], commands)} %qod alone lists them all."
-            )
+    def qod(self, line: str) -> None:
+        """Run a command: `%qod` alone lists all; each has -h."""
         try:
-            return commands[words[0]](words[1:])
-        except HelpShown:
-            return None
-
-    def _commands(self) -> dict[str, Callable[[list[str]], Any]]:
-        return {
-            "up": self._up,
-            "attach": self._attach,
-            "down": self._down,
-            "topic": self._topic,
-            "status": self._status,
-            "watch": self._watch,
-            "show": self._show,
-            "stop": self._stop,
-            "set": self._set,
-            "why": self._why,
-            "add-tm": self._add_tm,
-            "remove-tm": self._remove_tm,
-            "move": self._move,
-            "scale": self._scale,
-            "fuse": self._fuse,
-            "unfuse": self._unfuse,
-            "report": self._report,
-            "policy": self._policy,
-            "pause": self._pause,
-            "period": self._period,
-            "override": self._override,
-            "resume": self._resume,
-        }
+            words = words_of(line)
+        except UsageProblem as error:
+            raise UsageProblem(f"%qod: {error}") from None
+        if not words or words[0] in ("-h", "--help", "help"):
+            print("%qod " + " | ".join(COMMANDS) + "\nEach explains itself: %qod up -h")
+            return
+        name = words[0]
+        if name not in COMMANDS:
+            raise UsageProblem(f"there is no %qod {name!r}.{nearest(name, COMMANDS)} %qod alone lists them all.")
+        if wants_help(line):
+            print(COMMANDS[name].help(self._defaults))
+            return
+        getattr(self, f"_{name.replace('-', '_')}")(COMMANDS[name].read(words[1:], self._defaults))
 
     # -- %qod ... --------------------------------------------------------------------------------------------------
 
-    def _status(self, words: list[str]) -> None:
-        MagicWords("status", "What runs where, and how it keeps up.").read(words)
+    def _status(self, given: Namespace) -> None:
         print(self._session().status())
 
-    def _watch(self, words: list[str]) -> None:
-        parser = MagicWords(
-            "watch",
-            "Show the dashboard here; in a terminal, the status once a period. `await qod.watch(30)` waits as well.",
-        )
-        parser.add_argument("seconds", nargs="?", type=float, help="show the status for this long, in a notebook too")
-        given = parser.read(words)
+    def _watch(self, given: Namespace) -> None:
         if given.seconds is not None and not given.seconds > 0:
             raise UsageProblem(f"%qod watch {given.seconds:g} shows nothing: take a number of seconds above 0")
         session = self._session()
@@ -157,14 +118,21 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
         else:
             self._watching = loop.create_task(session.watch(seconds, in_place()))
 
-    def _show(self, words: list[str]) -> None:
-        show(words, self._session)
+    def _show(self, given: Namespace) -> None:
+        wish = Wish(given.kind, given.x, given.y, given.rows)
+        if (given.query is None) == (given.sample is None) or (given.sample and given.save):
+            raise UsageProblem("%qod show QUERY [--save FILE], or %qod show --from FILE")
+        if given.sample is not None:
+            shown = show_sample(Path(given.sample).expanduser().absolute(), wish)
+        else:
+            shown = self._session().views.show(given.query, wish, given.save)
+            shown.read()  # what is wrong is one line
+        if in_kernel():
+            shown.display()
+        else:
+            print(shown)
 
-    def _stop(self, words: list[str]) -> None:
-        parser = MagicWords("stop", "Stop and remove a stream.")
-        parser.add_argument("name", nargs="?")
-        parser.add_argument("--all", action="store_true")
-        given = parser.read(words)
+    def _stop(self, given: Namespace) -> None:
         if given.all == (given.name is not None):
             raise UsageProblem("%qod stop NAME, or %qod stop --all")
         if given.all:
@@ -173,21 +141,8 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
             self._session().stop(given.name)
         self._say("stopped")
 
-    def _report(self, words: list[str]) -> None:
-        parser = MagicWords("report", "Write a page with charts of the recording so far.")
-        parser.add_argument("path", nargs="?", default="report.html")
-        given = parser.read(words)
+    def _report(self, given: Namespace) -> None:
         self._say(f"written: {os.fspath(self._session().report(given.path))}")
-
-    def flags(self) -> dict[str, list[str]]:
-        """The options of each command, for completion."""
-        found: dict[str, list[str]] = {}
-        for name, command in self._commands().items():
-            try:
-                command([FLAGS])
-            except FlagsAsked as answer:
-                found[name] = answer.args[0]
-        return found
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -204,6 +159,13 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
         self._unbind()
 
 
+#: What `%qod_stream?` and `%qod?` show.
+QodMagics.qod_stream.__doc__ = STREAM.help()
+QodMagics.qod.__doc__ = "\n".join(
+    ["%qod COMMAND", *(f"  {name:<10} {each.summary}" for name, each in COMMANDS.items())]
+)
+
+
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register the magics in `shell`."""
     global _active
@@ -211,7 +173,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     send_through_stream(shell)
     _active = QodMagics(shell)
     shell.register_magics(_active)
-    _active.completion = Completion(shell, _active, _active.flags())
+    _active.completion = Completion(shell, _active)
     _active.completion.begin()
     shell.events.register("pre_run_cell", _active.before_cell)
 

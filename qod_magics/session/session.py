@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any
 from qod_magics.application.application import Application
 from qod_magics.application.cell import declaration_of, declared
 from qod_magics.application.recipes.recipe import Recipe, as_recipe
-from qod_magics.application.streams.options import StreamOptions
-from qod_magics.application.streams.schema import as_schema
-from qod_magics.application.streams.sink import Sink, as_sink
-from qod_magics.application.streams.stream import Malformed, Mode, Starting, StreamDeclaration, TimeUnit
+from qod_magics.application.streams.options import StreamOptions, stream_options, takes_options
+from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.controller import Controller, ControllerThread, Recording
 from qod_magics.kafka.access import access, configure
 from qod_magics.kafka.injector import Injector, ScenarioForm
@@ -45,7 +43,6 @@ from qod_magics.session.views import Views
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType
 
     from qod_magics.session.live_view import View
 
@@ -266,90 +263,28 @@ class Session(Decisions, OwnData):
         """The declared streams."""
         return self._streams.application
 
+    @takes_options
     def stream(
         self,
         name: str,
         recipe: Recipe | Callable[..., Any] | str | None = None,
         *,
-        topic: str | None = None,
-        schema: str | DataType | None = None,
-        from_: str | Sequence[str] = (),
-        priority: int | None = None,
-        min_accuracy: float | None = None,
-        parallelism: int = 1,
-        max_parallelism: int | None = None,
-        key: str | None = None,
-        sink: Sink | str | Callable[..., Any] | None = None,
-        mode: Mode = "auto",
-        trigger_s: float | None = None,
-        max_latency_s: float | None = None,
-        utility: float | None = None,
-        starting: Starting = "latest",
-        malformed: Malformed | None = None,
-        time_unit: TimeUnit = "s",
-        shed_by: str | Sequence[str] = (),
-        fuse: bool = True,
-        estimates: bool = False,
         args: Mapping[str, Any] = MappingProxyType({}),
+        **options: Any,
     ) -> StreamHandle:
         """Declare a stream, as a `%%qod_stream` cell does. Raises ApplicationError, KafkaError, TaskManagerError, and
-        changes nothing then.
+        changes nothing then; TypeError for an option that there is not.
 
         Args:
             name: a Python identifier.
             recipe: a function of its inputs (and of `spark`, if it has that parameter), or an SQL text; None passes a
                 single input through.
-            topic: the Kafka topic that it reads.
-            schema: of the topic's JSON rows, as DDL or a StructType; an ARRAY of STRUCTs where each value is several
-                rows; of another type: the column `value`. None: raw Kafka records.
-            from_: the streams that it reads; by default those that the recipe names.
-            priority: of a query; higher wins.
-            min_accuracy: of a query, fraction of 1.
-            parallelism: number of instances.
-            max_parallelism: of these, when it is scaled; by default 8, or the partitions of its topic.
-            key: column by which its input is partitioned over the instances.
-            sink: "memory", "kafka:TOPIC", "parquet:PATH", "console", or a function for foreachBatch. A relative path is
-                resolved against the working directory now.
-            mode: "auto", "realtime" or "microbatch".
-            trigger_s: seconds between batches.
-            max_latency_s: target for 95 % of the rows, seconds from a row's arrival to its result; below 1, stateful
-                queries run in real-time mode.
-            utility: of a query: what meeting that target is worth; its priority by default.
-            starting: initial offsets of a topic, "latest" or "earliest".
-            malformed: whether values that are not JSON of the schema, which are counted, are dropped ("drop"), rows of
-                nulls ("keep"), or end the query ("fail"); by default dropped, or kept if there is a `_corrupt_record`.
-            time_unit: of JSON numbers in the schema's TIMESTAMP columns: "s", "ms", "us" or "ns" since 1970.
-            shed_by: columns of the topic's rows, whose values are kept or dropped as a whole; "key": the record's key;
-                "auto": as its queries ask for.
-            fuse: whether it may share a Spark query with its neighbours; a source with several readers is then
-                recomputed by each of them where that is cheaper.
-            estimates: whether counts, sums and averages of an SQL text become estimates, with intervals.
             args: the value of each `:name` in an SQL text, as of `spark.sql`; a list behind IN is that of the IN.
+            options: those of a cell, by their names: `min_accuracy=0.4`, `from_=("a", "b")`, `fuse=False`.
 
         """
-        options = StreamOptions(
-            name,
-            topic=topic,
-            schema=as_schema(schema),
-            upstream=(from_,) if isinstance(from_, str) else tuple(from_),
-            priority=priority,
-            min_accuracy=min_accuracy,
-            parallelism=parallelism,
-            max_parallelism=max_parallelism,
-            key=key,
-            sink=as_sink(sink),
-            mode=mode,
-            trigger_s=trigger_s,
-            max_latency_s=max_latency_s,
-            utility=utility,
-            starting=starting,
-            malformed=malformed,
-            time_unit=time_unit,
-            shed_by=(shed_by,) if isinstance(shed_by, str) else tuple(shed_by),
-            fuse=fuse,
-            estimates=estimates,
-        )
-        return self._declare(declared(options, as_recipe(recipe, args), self.application))
+        stated = stream_options(name, options)
+        return self._declare(declared(stated, as_recipe(recipe, args), self.application))
 
     def cell(self, options: StreamOptions, body: str, namespace: Mapping[str, Any]) -> StreamHandle:
         """Declare the stream of a `%%qod_stream` cell; with `--dry-run` only check it."""

@@ -15,40 +15,35 @@ THERE = SimpleNamespace(
     instances=["trips.1", "per_zone.1"],
     task_managers=["tm1", "tm2"],
     shedders=["trips", "trips>per_zone"],
-    policies=("auto", "stream-economics"),
     stages=("place", "scale"),
 )
-FLAGS = {
-    "show": ["--help", "--kind"],
-    "up": ["--help", "--cores", "--connect"],
-    "set": ["--help", "--priority"],
-    "stop": ["--all"],
-    "move": [],
-}
-FLAGS |= {"remove-tm": [], "why": [], "override": [], "policy": [], "pause": []}
 
 
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("%qod s", ["show", "set", "stop"]),
+        ("%qod s", ["status", "show", "stop", "set", "scale"]),
         ("%qod show p", ["per_zone"]),
-        ("%qod show per_zone --", ["--help", "--kind"]),
+        ("%qod show per_zone --", ["--help", "--kind", "--rows", "--x", "--y", "--save", "--from"]),
         ("%qod up --co", ["--cores", "--connect"]),
         ("%qod set p", ["per_zone"]),
         ("%qod set per_zone --p", ["--priority"]),
         ("%qod set per_zone t", []),
-        ("%qod stop ", ["trips", "per_zone", "--all"]),
+        ("%qod stop ", ["trips", "per_zone", "--help", "--all"]),
         ("%qod why tm", ["tm1", "tm2"]),
         ("%qod move t", ["trips.1"]),
-        ("%qod move trips.1 ", ["tm1", "tm2"]),
-        ("%qod remove-tm ", ["tm1", "tm2"]),
+        ("%qod move trips.1 ", ["tm1", "tm2", "--help"]),
+        ("%qod remove-tm t", ["tm1", "tm2"]),
         ("%qod fuse t", ["trips"]),
-        ("%qod unfuse trips ", ["per_zone"]),
-        ("%qod fuse trips per_zone ", []),
+        ("%qod unfuse trips ", ["per_zone", "--help"]),
+        ("%qod fuse trips per_zone ", ["--help"]),
         ("%qod override trips>", ["trips>per_zone"]),
         ("%qod policy a", ["auto"]),
-        ("%qod pause ", ["place", "scale"]),
+        ("%qod pause ", ["place", "scale", "--help"]),
+        ("%qod up --jit f", ["full"]),
+        ("%qod up --policy au", ["auto"]),
+        ("%qod up --cores 2 --per", ["--period"]),
+        ("%qod set --priority 3 t", ["trips"]),
         ("%%qod_stream pe", ["per_zone"]),
         ("%%qod_stream counts --pr", ["--priority"]),
         ("%%qod_stream counts --from t", ["trips"]),
@@ -61,12 +56,12 @@ FLAGS |= {"remove-tm": [], "why": [], "override": [], "policy": [], "pause": []}
     ],
 )
 def test_the_last_word_is_completed(line, expected):
-    assert suggestions(line, THERE, FLAGS) == expected
+    assert suggestions(line, THERE) == expected
 
 
 @pytest.mark.parametrize("line", ["", "%qod", "%%qod_stream", "print(%qod ", "%time x", "qod.st"])
 def test_other_lines_are_left_alone(line):
-    assert suggestions(line, THERE, FLAGS) is None
+    assert suggestions(line, THERE) is None
 
 
 def test_a_shell_completes_while_the_extension_is_loaded_and_not_after():
@@ -94,4 +89,4 @@ def test_a_shell_completes_while_the_extension_is_loaded_and_not_after():
 )
 def test_a_line_that_goes_on_is_completed_below(text: str, expected: list[str] | None) -> None:
     lines = text.splitlines()
-    assert suggestions(line_to_cursor(text, len(lines) - 1, len(lines[-1])), THERE, FLAGS) == expected
+    assert suggestions(line_to_cursor(text, len(lines) - 1, len(lines[-1])), THERE) == expected

@@ -23,7 +23,7 @@ from qod_magics.controller.clock import ManualClock
 from qod_magics.controller.journal import Journal, describe
 from qod_magics.controller.log import DecisionLog
 from qod_magics.errors import UsageProblem
-from qod_magics.notebook.begun import Begun
+from qod_magics.notebook.cluster_commands import Begun
 from qod_magics.notebook.magics import QodMagics
 from qod_magics.policies import DEFAULT_POLICY
 from qod_magics.session.samples import write_sample
@@ -660,11 +660,14 @@ def test_task_slots_are_the_users(notebook: Notebook, asked: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("options", ["", " --kind bar --y trips", " --rows 1"])
-def test_what_was_saved_is_shown_as_a_table_with_nothing_up(notebook: Notebook, tmp_path: Path, options: str) -> None:
+def test_what_was_saved_is_shown_as_a_table_with_nothing_up(
+    notebook: Notebook, tmp_path: Path, options: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     path = tmp_path / "kept.jsonl"
     rows = [per_zone(0, 1, 5.0), per_zone(1, 1, 7.0)]
     write_sample(path, result(PER_ZONE, ("w", "zone"), rows), rows)
-    lines = notebook.shown(f"%qod show --from {path}{options}").splitlines()
+    lines = notebook.shown(f"%qod show --from ~/{path.name}{options}").splitlines()
     assert lines[0] == "per_zone, read at 12:00:00 UTC"
     assert lines[2].split() == ["2026-11-21", "12:00:10", "to", "12:00:20", "1", "7", "[6,", "8]", "17.5"]
     assert lines[-1] == "from kept.jsonl, saved at 2026-11-21 12:00:00 UTC"

@@ -1,14 +1,23 @@
-"""The line of `%%qod_stream`: its options, their help, and errors for anything else."""
+"""The options of a `%%qod_stream` cell and of `qod.stream(...)`: the table, and what reads it.
+
+Each field of `StreamOptions` is a row. The line's parser, the help, the completion, the keywords of `Session.stream`,
+the reference, and what a change means for a running query come from here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
 
 from qod_magics.application.names import check_stream_name, check_topic
-from qod_magics.application.streams.sink import SINK_FORMS, Sink, parse_sink, with_options
+from qod_magics.application.streams.schema import as_schema
+from qod_magics.application.streams.sink import SINK_FORMS, Sink, as_sink, parse_sink, with_options
 from qod_magics.application.streams.stream import (
+    DEFAULT_MAX_PARALLELISM,
+    DEFAULT_MIN_ACCURACY,
+    DEFAULT_PRIORITY,
     MALFORMED,
     MODES,
     STARTING,
@@ -20,8 +29,54 @@ from qod_magics.application.streams.stream import (
     check_min_accuracy,
     check_utility,
 )
-from qod_magics.application.streams.words import without_comment, words_of
+from qod_magics.arguments.option import Option, duration, number, seconds, whole, words
+from qod_magics.arguments.parser import Command, wrapped
+from qod_magics.arguments.words import words_of
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
+
+#: What changes an option of a stream that runs; by default, the cell again: its query then begins without its state.
+BY_SET = "%qod set, from the next cycle on"
+BY_CELL = "the cell again: the query starts without its state"
+BY_RESTART = "the cell again: the query restarts and keeps its state"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def accuracy(text: str) -> float:
+    """Read a fraction of 1. Raises UsageProblem, ApplicationError."""
+    if text.endswith("%"):
+        raise UsageProblem(f"a fraction of 1 is needed, not {text!r}: write {number(text[:-1]) / 100:g}")
+    value = number(text)
+    check_min_accuracy(value)
+    return value
+
+
+def instances(text: str) -> int:
+    """Read a number of instances. Raises UsageProblem."""
+    value = whole(text)
+    if value < 1:
+        raise UsageProblem(f"it counts instances, from 1, not {text}")
+    return value
+
+
+def utility(text: str) -> float:
+    """Read a number of 0 or more. Raises UsageProblem, ApplicationError."""
+    value = number(text)
+    check_utility(value)
+    return value
+
+
+def ddl(text: str) -> str:
+    """Read a schema. Raises UsageProblem: it is empty."""
+    if not text.strip():
+        raise UsageProblem('DDL is needed, such as "id INT, fare DOUBLE"')
+    return text
+
+
+def _row(form: str, metavar: str, help: str, default: Any = None, **more: Any) -> Any:
+    """Return the field of a row. Without a metavar it is a switch."""
+    row = Option(form, help, metavar, default=default, **{"running": BY_CELL, **more})
+    return field(default=default, metadata={"row": row})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,307 +84,257 @@ class StreamOptions:
     """The options of one `%%qod_stream` cell."""
 
     name: str
-    topic: str | None = None
-    schema: str | None = None  #: DDL
-    upstream: tuple[str, ...] = ()  #: from `--from`; (): to be found in the body
-    priority: int | None = None
-    min_accuracy: float | None = None  #: fraction of 1
-    parallelism: int = 1
-    max_parallelism: int | None = None  #: instances
-    key: str | None = None
-    sink: Sink | None = None
-    sink_options: tuple[str, ...] = ()  #: NAME=VALUE, which `sink` has already
-    mode: Mode = "auto"
-    trigger_s: float | None = None  #: seconds
-    max_latency_s: float | None = None  #: seconds
-    utility: float | None = None
-    starting: Starting = "latest"
-    malformed: Malformed | None = None
-    time_unit: TimeUnit = "s"
-    shed_by: tuple[str, ...] = ()  #: columns
-    fuse: bool = True
-    sql: bool = False
-    estimates: bool = False
-    dry_run: bool = False
+    topic: str | None = _row(
+        "--topic",
+        "T",
+        "Kafka topic that feeds the stream; the body calls it `source`, or by its own name",
+        convert=check_topic,
+        changes="input",
+    )
+    schema: str | None = _row(
+        "--schema",
+        "DDL",
+        'columns of the topic\'s JSON rows, as DDL in quotes: "id INT, fare DOUBLE"; "array<struct<id INT>>" where '
+        "each value is an array of rows; of another type: the column `value`",
+        convert=ddl,
+        unless="raw Kafka records",
+        changes="input",
+        needs=("topic",),
+        accepts=as_schema,
+        in_python="or a type of Spark",
+    )
+    starting: Starting = _row(
+        "--starting",
+        "",
+        "starting offsets of a first run",
+        "latest",
+        choices=STARTING,
+        changes="input",
+        needs=("topic",),
+    )
+    malformed: Malformed | None = _row(
+        "--malformed",
+        "",
+        "what happens to values that are not JSON of the schema, besides being counted: drop; keep: null where a value "
+        "does not fit; fail: the query ends",
+        choices=MALFORMED,
+        unless="drop; keep if the schema has a column _corrupt_record",
+        changes="input",
+        needs=("topic", "schema"),
+    )
+    time_unit: TimeUnit = _row(
+        "--time-unit",
+        "",
+        "what numbers in the schema's TIMESTAMP columns count since 1970; s as in Spark",
+        "s",
+        choices=TIME_UNITS,
+        changes="input",
+        needs=("topic", "schema"),
+    )
+    shed_by: tuple[str, ...] = _row(
+        "--shed-by",
+        "COL",
+        "columns of the topic's rows: all rows of the same values are kept, or all are dropped, so that joins, "
+        "distinct counts and sequences of the values kept are whole; `key`: the record's key; `auto`: by what the "
+        "stream's queries ask for, as their cells say",
+        (),
+        convert=words,
+        several=True,
+        unless="each row is dropped by itself",
+        changes="input",
+        needs=("topic",),
+    )
+    upstream: tuple[str, ...] = _row(
+        "--from",
+        "A B",
+        "streams that feed it",
+        (),
+        convert=words,
+        several=True,
+        names=("streams",),
+        unless="those that the body names",
+        changes="input",
+    )
+    priority: int | None = _row(
+        "-p, --priority",
+        "N",
+        "a whole number, higher wins",
+        convert=whole,
+        unless=f"{DEFAULT_PRIORITY} for a query",
+        changes="restrictions of a query",
+        running=BY_SET,
+        resumes=True,
+    )
+    min_accuracy: float | None = _row(
+        "-a, --min-accuracy",
+        "F",
+        "minimum share of the application's input that must reach the result, a fraction between 0 and 1",
+        convert=accuracy,
+        unless=f"{DEFAULT_MIN_ACCURACY} for a query: it loses no row",
+        changes="restrictions of a query",
+        running=BY_SET,
+        resumes=True,
+    )
+    max_latency_s: float | None = _row(
+        "--max-latency",
+        "S",
+        "target for 95 % of the rows: seconds (2s, 500ms) from a row's arrival to its result; below 1, stateful "
+        "queries run in real-time mode, too",
+        convert=duration,
+        changes="restrictions of a query",
+        running=BY_SET,
+        resumes=True,
+    )
+    utility: float | None = _row(
+        "--utility",
+        "U",
+        "what meeting the maximum latency is worth, 0 or more",
+        convert=utility,
+        unless="the priority",
+        changes="restrictions of a query",
+        running=BY_SET,
+        resumes=True,
+    )
+    parallelism: int = _row(
+        "-n, --parallelism",
+        "N",
+        "instances, each over its share of the partitions. More than one with aggregations or joins needs --key",
+        1,
+        convert=instances,
+        changes="instances",
+        running=f"%qod scale; {BY_CELL}",
+    )
+    max_parallelism: int | None = _row(
+        "--max-parallelism",
+        "N",
+        "the most instances that `%qod scale` or a policy may give it. The streams that feed it have as many "
+        "partitions from the start; if it is not given, more are added once it is scaled",
+        convert=instances,
+        unless=f"{DEFAULT_MAX_PARALLELISM}, or the partitions of its topic",
+        changes="instances",
+        running=BY_RESTART,
+        resumes=True,
+    )
+    key: str | None = _row(
+        "--key",
+        "COL",
+        "column that partitions rows of other streams over the instances",
+        changes="instances",
+    )
+    fuse: bool = _row(
+        "--no-fuse",
+        "",
+        "keep it in a Spark query of its own, apart from its neighbours and its readers",
+        True,
+        changes="instances",
+        running="%qod fuse, %qod unfuse; the cell again",
+        resumes=True,
+        in_python="False for that; True: it may share one, and is recomputed by each reader where that is cheaper",
+    )
+    sink: Sink | None = _row(
+        "--sink",
+        "|".join(SINK_FORMS),
+        "where the rows go. A relative PATH is one of the notebook's directory",
+        convert=parse_sink,
+        offers=("memory", "kafka:", "parquet:", "console"),
+        unless="memory for a query",
+        changes="output",
+        accepts=as_sink,
+        in_python="or a function for foreachBatch",
+    )
+    sink_options: tuple[str, ...] = _row(
+        "--sink-option",
+        "NAME=VALUE",
+        "of a Kafka sink: partitions=12, which its topic has, and gets where there is none; 1 if not given",
+        (),
+        convert=words,
+        several=True,
+        changes="output",
+        cell_only=True,
+    )  #: which `sink` has already
+    mode: Mode = _row(
+        "--mode",
+        "",
+        "Spark's real-time mode or micro-batches; auto: micro-batches for stateful queries, else real-time mode",
+        "auto",
+        choices=MODES,
+        changes="execution",
+    )
+    trigger_s: float | None = _row(
+        "--trigger",
+        "S",
+        "seconds between two batches (real-time mode: the length of one, at least 5)",
+        convert=seconds,
+        changes="execution",
+        running=BY_RESTART,
+        resumes=True,
+    )
+    sql: bool = _row(
+        "--sql",
+        "",
+        "the body is a Spark SQL query, also where that cannot be told from its first word; `:name` is the notebook's "
+        "variable of that name",
+        False,
+        changes="the body",
+        cell_only=True,
+    )
+    estimates: bool = _row(
+        "--estimates",
+        "",
+        "SQL: columns that are count, sum or avg become estimates, structs of value, low and high (95 %)",
+        False,
+        changes="the body",
+    )
+    dry_run: bool = _row(
+        "--dry-run",
+        "",
+        "check and show what would run, without running it",
+        False,
+        changes="nothing",
+        running="",
+        cell_only=True,
+    )
 
     @property
     def stated(self) -> frozenset[str]:
         """The fields that differ from their defaults."""
         return frozenset(field.name for field in fields(self) if getattr(self, field.name) != field.default)
 
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option of the line, for the parser, the help and the completer."""
-
-    flag: str
-    field: str  #: of StreamOptions
-    help: str
-    short: str | None = None
-    metavar: str | None = None  #: None: a switch without a value
-    convert: Callable[[str], Any] = str
-    several: bool = False  #: takes all the words up to the next option
-    choices: tuple[str, ...] = ()
-
-    @property
-    def form(self) -> str:
-        """As the help shows it: "-p, --priority N"."""
-        flags = self.flag if self.short is None else f"{self.short}, {self.flag}"
-        return flags if self.metavar is None else f"{flags} {self.metavar}"
+    def shared(self, kind: type) -> dict[str, Any]:
+        """Return those of the options that are fields of another dataclass, too, by name."""
+        return {each.name: getattr(self, each.name) for each in fields(kind) if each.name in self.__slots__}
 
 
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageProblem(f"a whole number is needed, not {text!r}") from None
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageProblem(f"a number is needed, not {text!r}") from None
-
-
-def _accuracy(text: str) -> float:
-    if text.endswith("%"):
-        raise UsageProblem(f"a fraction of 1 is needed, not {text!r}: write {_number(text[:-1]) / 100:g}")
-    value = _number(text)
-    check_min_accuracy(value)
-    return value
-
-
-def _instances(text: str) -> int:
-    value = _whole(text)
-    if value < 1:
-        raise UsageProblem(f"it counts instances, from 1, not {text}")
-    return value
-
-
-def _seconds(text: str) -> float:
-    value = _number(text.removesuffix("s"))
-    if not 0 < value < float("inf"):
-        raise UsageProblem(f"seconds above 0 are needed, not {text!r}")
-    return value
-
-
-def max_latency(text: str) -> float:
-    """Seconds from "2", "2s" or "500ms". Raises UsageProblem."""
-    if not text.endswith("ms"):
-        return _seconds(text)
-    value = _number(text.removesuffix("ms")) / 1e3
-    if not 0 < value < float("inf"):
-        raise UsageProblem(f"milliseconds above 0 are needed, not {text!r}")
-    return value
-
-
-def utility(text: str) -> float:
-    """A number of 0 or more. Raises UsageProblem or ApplicationError."""
-    value = _number(text)
-    check_utility(value)
-    return value
-
-
-def _schema(text: str) -> str:
-    if not text.strip():
-        raise UsageProblem('DDL is needed, such as "id INT, fare DOUBLE"')
-    return text
-
-
-def _choice(choices: tuple[str, ...]) -> Callable[[str], str]:
-    def convert(text: str) -> str:
-        if text not in choices:
-            raise UsageProblem(f"unknown value {text!r}.{nearest(text, choices)} One of {', '.join(choices)}.")
-        return text
-
-    return convert
-
-
-OPTIONS: tuple[Option, ...] = (
-    Option(
-        "--topic",
-        "topic",
-        "Kafka topic that feeds the stream; the body calls it `source`, or by its own name",
-        metavar="T",
-        convert=check_topic,
-    ),
-    Option(
-        "--schema",
-        "schema",
-        'columns of the topic\'s JSON rows, as DDL in quotes: "id INT, fare DOUBLE"; "array<struct<id INT>>" where '
-        "each value is an array of rows",
-        metavar="DDL",
-        convert=_schema,
-    ),
-    Option(
-        "--starting",
-        "starting",
-        "starting offsets of a first run; latest if not given",
-        metavar="|".join(STARTING),
-        convert=_choice(STARTING),
-        choices=STARTING,
-    ),
-    Option(
-        "--malformed",
-        "malformed",
-        "what becomes of values that are not JSON of the schema, besides being counted: drop if not given; keep: null "
-        "where a value does not fit; fail: the query ends",
-        metavar="|".join(MALFORMED),
-        convert=_choice(MALFORMED),
-        choices=MALFORMED,
-    ),
-    Option(
-        "--time-unit",
-        "time_unit",
-        "what numbers in the schema's TIMESTAMP columns count since 1970: s if not given, as in Spark; ms, us or ns",
-        metavar="|".join(TIME_UNITS),
-        convert=_choice(TIME_UNITS),
-        choices=TIME_UNITS,
-    ),
-    Option(
-        "--shed-by",
-        "shed_by",
-        "columns of the topic's rows: all rows of the same values are kept, or all are dropped, so that joins, "
-        "distinct counts and sequences of the values kept are whole; `key`: the record's key; `auto`: by what the "
-        "stream's queries ask for, as their cells say; if not given, each row is dropped by itself",
-        metavar="COL",
-        several=True,
-    ),
-    Option(
-        "--from",
-        "upstream",
-        "streams that feed it; if not given they are found by name in the body",
-        metavar="A B",
-        several=True,
-    ),
-    Option("--priority", "priority", "a whole number, higher wins; a query without one has 0", "-p", "N", _whole),
-    Option(
-        "--min-accuracy",
-        "min_accuracy",
-        "minimum share of the application's input that must reach the result, a "
-        "fraction between 0 and 1; a query without one has 1.0: it loses no row",
-        "-a",
-        "F",
-        _accuracy,
-    ),
-    Option(
-        "--parallelism",
-        "parallelism",
-        "instances, each over its share of the partitions; 1 if not given. More than one "
-        "with aggregations or joins needs --key",
-        "-n",
-        "N",
-        _instances,
-    ),
-    Option(
-        "--max-parallelism",
-        "max_parallelism",
-        "the most instances that `%qod scale` or a policy may give it; 8 if not given, for a topic its partitions. The "
-        "streams that feed it have as many partitions from the start; if not given, more are added once it is scaled",
-        metavar="N",
-        convert=_instances,
-    ),
-    Option("--key", "key", "column that partitions rows of other streams over the instances", metavar="COL"),
-    Option(
-        "--sink",
-        "sink",
-        "where the rows go; memory if a query names none. A relative PATH is one of the notebook's directory",
-        metavar="|".join(SINK_FORMS),
-        convert=parse_sink,
-        choices=("memory", "kafka:", "parquet:", "console"),
-    ),
-    Option(
-        "--sink-option",
-        "sink_options",
-        "of a Kafka sink: partitions=12, which its topic has, and gets where there is none; 1 if not given",
-        metavar="NAME=VALUE",
-        several=True,
-    ),
-    Option(
-        "--mode",
-        "mode",
-        "Spark's real-time mode or micro-batches; auto: micro-batches for stateful queries, else real-time mode",
-        metavar="|".join(MODES),
-        convert=_choice(MODES),
-        choices=MODES,
-    ),
-    Option(
-        "--trigger",
-        "trigger_s",
-        "seconds between two batches (real-time mode: the length of one, at least 5)",
-        metavar="S",
-        convert=_seconds,
-    ),
-    Option(
-        "--max-latency",
-        "max_latency_s",
-        "target for 95 % of the rows: seconds (2s, 500ms) from a row's arrival to its result; below 1, stateful "
-        "queries run in real-time mode, too",
-        metavar="S",
-        convert=max_latency,
-    ),
-    Option(
-        "--utility",
-        "utility",
-        "what meeting the maximum latency is worth, 0 or more; the priority if not given",
-        metavar="U",
-        convert=utility,
-    ),
-    Option(
-        "--no-fuse",
-        "fuse",
-        "keep it in a Spark query of its own, apart from its neighbours and its readers",
-    ),
-    Option(
-        "--sql",
-        "sql",
-        "the body is a Spark SQL query, also where that cannot be told from its first word; `:name` is the notebook's "
-        "variable of that name",
-    ),
-    Option(
-        "--estimates",
-        "estimates",
-        "SQL: columns that are count, sum or avg become estimates, structs of value, low and high (95 %)",
-    ),
-    Option("--dry-run", "dry_run", "check and show what would run, without running it"),
+#: The rows, in the order of the help.
+OPTIONS: tuple[Option, ...] = tuple(
+    replace(each.metadata["row"], name=each.name) for each in fields(StreamOptions) if each.metadata
 )
-_SWITCHED_ON: Mapping[str, bool] = {"fuse": False, "sql": True, "estimates": True, "dry_run": True}
-_BY_FLAG = {flag: option for option in OPTIONS for flag in (option.flag, option.short) if flag is not None}
+#: The defaults of those options that a cell may change while its query keeps its state.
+RESUMING: Mapping[str, Any] = {row.name: row.default for row in OPTIONS if row.resumes}
 _EXAMPLE = '%%qod_stream busy --topic trips --schema "zone INT, fare DOUBLE" -p 2 -a 0.4'
-
-
-def wants_help(line: str) -> bool:
-    """Whether the line asks for the help text instead of declaring a stream."""
-    return any(word in ("--help", "-h", "-?") for word in without_comment(line).split())
-
-
-def help_text() -> str:
-    """What `%%qod_stream --help` shows: each option with its unit."""
-    width = 22
-    lines = [
-        "%%qod_stream NAME [options]",
-        "",
-        "Declare a stream. The body is Python whose last expression is a DataFrame, or SQL; streams are in scope by",
-        "name. The line goes on below after a \\ at its end. Running the cell again replaces the stream. A stream that",
-        "nobody reads and that has a sink, a priority or a minimum accuracy is a query; one without waits until",
-        "somebody reads it.",
-        "",
-    ]
-    for option in OPTIONS:
-        first, *rest = _wrapped(option.help, 118 - width - 4)
-        gap = f"  {option.form:<{width}}  "
-        lines += [gap + first] if len(option.form) <= width else [f"  {option.form}", " " * (width + 4) + first]
-        lines += [" " * (width + 4) + part for part in rest]
-    return "\n".join([*lines, "", f"Example: {_EXAMPLE}", "             source.groupBy('zone').count()"])
+COMMAND = Command(
+    "%%qod_stream",
+    "Declare a stream. The body is Python whose last expression is a DataFrame, or SQL; streams are in scope by name. "
+    "The line goes on below after a \\ at its end. Running the cell again replaces the stream. A stream that nobody "
+    "reads and that has a sink, a priority or a minimum accuracy is a query; one without waits until somebody reads "
+    "it.",
+    OPTIONS,
+    "NAME [options]",
+    f"Example: {_EXAMPLE}\n             source.groupBy('zone').count()",
+)
+#: What an option means nothing without, and how that is said.
+_NEEDED = {
+    "topic": "{0} describes a topic: name it with --topic, or leave {0} out",
+    "schema": "{0} is about values that a schema parses: give it with --schema, or leave it out",
+}
 
 
 def parse_stream_line(line: str) -> StreamOptions:
-    """The options of a `%%qod_stream` line.
+    """Return the options of a `%%qod_stream` line.
 
     Raises UsageProblem, one line that names the option and the nearest word known. Never exits, never prints.
     """
-    names, values = _read(words_of(line))
+    values, names = COMMAND.given(words_of(line))
     if not names:
         raise UsageProblem(f"the stream's NAME is missing; it comes first: {_EXAMPLE}")
     if len(names) > 1:
@@ -339,9 +344,6 @@ def parse_stream_line(line: str) -> StreamOptions:
         )
     try:
         name = check_stream_name(names[0])
-    except ApplicationError as error:
-        raise UsageProblem(str(error)) from None
-    try:
         check_together(values)
         if "sink_options" in values:
             values["sink"] = with_options(values.get("sink"), values["sink_options"])
@@ -350,89 +352,46 @@ def parse_stream_line(line: str) -> StreamOptions:
     return StreamOptions(name, **values)
 
 
-def _read(words: list[str]) -> tuple[list[str], dict[str, Any]]:
-    names: list[str] = []
-    values: dict[str, Any] = {}
-    waiting = iter(_split_at_equals(words))
-    word = next(waiting, None)
-    while word is not None:
-        if not _is_option(word):
-            names.append(word)
-            word = next(waiting, None)
-            continue
-        option = _known(word)
-        if option.field in values:
-            raise UsageProblem(f"{option.flag} is given twice")
-        if option.metavar is None:
-            values[option.field] = _SWITCHED_ON[option.field]
-            word = next(waiting, None)
-            continue
-        taken, word = _taken(option, waiting)
-        values[option.field] = taken if option.several else _converted(option, taken[0])
-    return names, values
+def keywords() -> list[tuple[Option, inspect.Parameter]]:
+    """Return the options of the Python API, with the parameters of `Session.stream` that they are."""
+    types = {each.name: each.type for each in fields(StreamOptions)}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [
+        (row, inspect.Parameter(row.keyword, kind, default=row.default, annotation=row.annotation(types[row.name])))
+        for row in OPTIONS
+        if not row.cell_only
+    ]
 
 
-def _split_at_equals(words: list[str]) -> Iterator[str]:
-    for word in words:
-        flag, equals, value = word.partition("=")
-        if equals and word.startswith("--"):
-            yield from (flag, value)
-        else:
-            yield word
+def stream_options(name: str, given: Mapping[str, Any]) -> StreamOptions:
+    """Return the options that the Python API was given. Raises TypeError for an unknown one, ApplicationError."""
+    rows = {row.keyword: row for row in OPTIONS if not row.cell_only}
+    for keyword in given:
+        if keyword not in rows:
+            raise TypeError(f"stream() got an unexpected keyword argument {keyword!r}.{nearest(keyword, rows)}")
+    return StreamOptions(name, **{rows[each].name: rows[each].taken(value) for each, value in given.items()})
 
 
-def _is_option(word: str) -> bool:
-    return word.startswith("-") and len(word) > 1 and not word[1].isdigit() and word[1] != "."
-
-
-def _known(word: str) -> Option:
-    if word not in _BY_FLAG:
-        raise UsageProblem(f"unknown option {word!r}.{nearest(word, _BY_FLAG)} %%qod_stream --help explains them.")
-    return _BY_FLAG[word]
-
-
-def _taken(option: Option, waiting: Iterator[str]) -> tuple[tuple[str, ...], str | None]:
-    """The option's values, and the word after them."""
-    taken: list[str] = []
-    word = next(waiting, None)
-    while word is not None and not (_is_option(word) and (option.several or word in _BY_FLAG)):
-        taken += [part for part in word.split(",") if part] if option.several else [word]
-        word = next(waiting, None)
-        if not option.several:
-            break
-    if not taken:
-        raise UsageProblem(f"{option.flag} needs a value: {option.flag} {option.metavar}")
-    return tuple(taken), word
-
-
-def _converted(option: Option, text: str) -> Any:
-    try:
-        return option.convert(text)
-    except (UsageProblem, ApplicationError) as error:
-        raise UsageProblem(f"{option.flag}: {error}") from None
+def takes_options(method: F) -> F:
+    """Give a method that hands its `**options` to `stream_options` the signature and the help of the table."""
+    signature = inspect.signature(method)
+    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    parameters = [*own, *(each for _, each in keywords())]
+    method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    lines = [
+        wrapped("; ".join(filter(None, (f"{row.keyword}: {row.meaning}", row.in_python))), 4) for row, _ in keywords()
+    ]
+    method.__doc__ = "\n".join([inspect.cleandoc(method.__doc__ or ""), "", "Options:", *lines])
+    return method
 
 
 def check_together(stated: Collection[str]) -> None:
-    """ApplicationError, in one line, unless these options, by their fields, go together."""
+    """Raise ApplicationError, one line, unless these options, by their fields, go together."""
     if "topic" in stated and "upstream" in stated:
         raise ApplicationError(
             "a stream reads a topic (--topic) or other streams (--from), not both: give the topic a stream"
         )
-    for dependent in ("schema", "starting", "malformed", "time_unit", "shed_by"):
-        flag = "--" + dependent.replace("_", "-")
-        if dependent in stated and "topic" not in stated:
-            raise ApplicationError(f"{flag} describes a topic: name it with --topic, or leave {flag} out")
-    for parsing in ("malformed", "time_unit"):
-        if parsing in stated and "schema" not in stated:
-            flag = "--" + parsing.replace("_", "-")
-            raise ApplicationError(
-                f"{flag} is about values that a schema parses: give it with --schema, or leave it out"
-            )
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    lines = [""]
-    for word in text.split():
-        fits = not lines[-1] or len(lines[-1]) + 1 + len(word) <= width
-        lines = [*lines[:-1], f"{lines[-1]} {word}".lstrip()] if fits else [*lines, word]
-    return lines
+    for needed, message in _NEEDED.items():
+        for row in OPTIONS:
+            if needed in row.needs and row.name in stated and needed not in stated:
+                raise ApplicationError(message.format(row.flag))

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from qod_magics.application import graph
+from qod_magics.application.streams.options import RESUMING
 from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.application.tasks.task import TaskSpec
-
-#: What may change while a task runs.
-_RESTRICTIONS: Mapping[str, Any] = dict.fromkeys(("priority", "min_accuracy", "max_latency_s", "utility"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,7 @@ def _work(spec: TaskSpec) -> object:
 
 def _unrestricted(stream: StreamDeclaration) -> StreamDeclaration:
     # the sink is compared as the task's, where "none stated" and "memory" are the same
-    return replace(stream, **_RESTRICTIONS, sink=None, trigger_s=None, max_parallelism=None, fuse=True)
+    return replace(stream, **RESUMING, sink=None)
 
 
 def _edges(specs: Mapping[str, TaskSpec]) -> dict[str, frozenset[tuple[str, int, int, str | None]]]:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.application.streams.options import OPTIONS, StreamOptions, help_text, parse_stream_line, wants_help
+from qod_magics.application.streams.options import COMMAND, OPTIONS, StreamOptions, parse_stream_line
 from qod_magics.application.streams.sink import Console, KafkaTopic, Memory, Parquet
+from qod_magics.arguments.parser import wants_help
 from qod_magics.errors import UsageProblem
 
 
@@ -154,9 +155,9 @@ def test_what_is_wrong_is_said_in_one_line(line: str, says: str) -> None:
 
 
 def test_help_names_every_option_and_its_unit_and_is_not_parsed() -> None:
-    text = help_text()
+    text = COMMAND.help()
     for option in OPTIONS:
-        assert option.form in text
+        assert option.usage in text
     for unit in ("seconds", "fraction between 0 and 1", "whole number", "instances"):
         assert unit in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 120
@@ -166,7 +167,7 @@ def test_help_names_every_option_and_its_unit_and_is_not_parsed() -> None:
 
 
 def test_the_example_of_the_help_is_right() -> None:
-    example = next(line for line in help_text().splitlines() if line.startswith("Example: "))
+    example = next(line for line in COMMAND.help().splitlines() if line.startswith("Example: "))
     assert parse_stream_line(example.partition("%%qod_stream")[2]).min_accuracy == 0.4
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.notebook.begun import Begun, already_up
+from qod_magics.notebook.cluster_commands import Begun, already_up
 
-DEFAULTS = {"task_managers": 1, "period": 5.0, "memory": "1g", "connect": []}
+DEFAULTS = {"task_managers": 1, "period_s": 5.0, "memory": "1g", "connect": []}
 
 
 def up(**options: Any) -> Begun:
@@ -22,13 +22,13 @@ def test_the_same_options_are_up_already(options: dict[str, Any]) -> None:
 
 
 def test_options_that_are_left_out_are_told() -> None:
-    assert already_up(up(period=2.0, memory="2g"), up(memory="2g")) == "already up, with --period 2.0"
+    assert already_up(up(period_s=2.0, memory="2g"), up(memory="2g")) == "already up, with --period 2.0"
 
 
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"period": 2.0}, "--period is 5.0, not 2.0 (%qod period"),
+        ({"period_s": 2.0}, "--period is 5.0, not 2.0 (%qod period"),
         ({"task_managers": 2}, "--task-managers is 1, not 2 (%qod add-tm"),
         ({"memory": "2g"}, "--memory is 1g, not 2g (%qod down"),
         ({"connect": ["sc://a:1"]}, "--connect is none, not sc://a:1 (%qod add-tm"),

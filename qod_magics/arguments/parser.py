@@ -1,0 +1,208 @@
+"""Commands with their options: argparse reads them by their rows; every error is one line."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from textwrap import fill, wrap
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+from qod_magics.arguments.option import Option
+from qod_magics.arguments.words import words_of
+from qod_magics.errors import UsageProblem, nearest
+
+HELP_WIDTH = 118  #: columns of help texts, whatever width the kernel assumes
+NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A magic, or a command of one, with the rows of its options."""
+
+    name: str  #: as it is typed: "%qod up"
+    summary: str
+    options: tuple[Option, ...] = ()
+    usage: str | None = None  #: what follows the name; by default as the options ask for it
+    epilog: str = ""  #: at the end of the help
+
+    def read(self, words: Sequence[str], defaults: Mapping[str, Any] = NONE) -> argparse.Namespace:
+        """Return the values of all options, by name; `defaults` come before those of the rows. Raises UsageProblem."""
+        given, left = self.given(words)
+        if left:
+            raise _problem(self.name, f"{left[0]!r} is one word too many (a value with spaces goes in quotes).")
+        unstated = {each.name: defaults.get(each.name, each.default) for each in self.options}
+        return argparse.Namespace(**unstated | given)
+
+    def given(self, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+        """Return the values of the options that are given, by name, and the words left over. Raises UsageProblem."""
+        found, left = _parser(self).read(words)
+        return vars(found), left
+
+    def help(self, defaults: Mapping[str, Any] = NONE) -> str:
+        """Return the help text, with these defaults."""
+        rows = (replace(row, default=defaults.get(row.name, row.default)) for row in self.options)
+        text = _parser(replace(self, options=tuple(rows))).format_help().rstrip("\n")
+        return f"{text}\n\n{self.epilog}" if self.epilog else text
+
+    @property
+    def flags(self) -> list[str]:
+        """The long forms of the options."""
+        return ["--help", *(row.flag for row in self.options if not row.positional)]
+
+    @property
+    def arguments(self) -> list[Option]:
+        """The arguments that are known by their places."""
+        return [row for row in self.options if row.positional]
+
+    def option(self, word: str) -> Option | None:
+        """Return the option that a word names in one of its forms."""
+        return next((row for row in self.options if word in row.flags), None)
+
+
+def wants_help(line: str) -> bool:
+    """Tell whether a line asks for the help text."""
+    try:
+        words = words_of(line)
+    except UsageProblem:
+        words = line.split()
+    return any(word in ("--help", "-h", "-?") for word in words)
+
+
+def wrapped(text: str, indent: int) -> str:
+    """Return a text in lines as wide as the help, indented, those below the first once more."""
+    first, below = " " * indent, " " * 2 * indent
+    return fill(text, HELP_WIDTH, initial_indent=first, subsequent_indent=below, break_on_hyphens=False)
+
+
+class Parser(argparse.ArgumentParser):
+    """Parses a command line of a terminal: an error raises UsageProblem instead of ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UsageProblem with the message."""
+        raise UsageProblem(f"{message}; see --help")
+
+
+def _problem(name: str, message: str) -> UsageProblem:
+    ended = message if message.endswith((".", "?", ")")) else f"{message}."
+    return UsageProblem(f"{name}: {' '.join(ended.split())} {name} -h explains it.")
+
+
+def _parser(command: Command) -> _CommandParser:
+    parser = _CommandParser(
+        prog=command.name,
+        usage=None if command.usage is None else f"%(prog)s {command.usage}",
+        description=command.summary,
+        allow_abbrev=False,
+        exit_on_error=False,
+        argument_default=argparse.SUPPRESS,
+        formatter_class=partial(_Formatter, width=HELP_WIDTH, max_help_position=30),
+    )
+    sections: dict[str, argparse._ActionsContainer] = {}
+    for row in command.options:
+        if row.changes and row.changes not in sections:
+            sections[row.changes] = parser.add_argument_group(row.changes)
+        parser.add_row(row, sections.get(row.changes, parser))
+    return parser
+
+
+class _CommandParser(argparse.ArgumentParser):
+    """Parses by rows: values that begin with a dash, and no abbreviations."""
+
+    def add_row(self, row: Option, section: argparse._ActionsContainer) -> None:
+        """Add the option of a row to a section of the help."""
+        nargs: str | int | None = "+" if row.several else 0 if row.switch else None
+        if row.positional and not row.required:
+            nargs = "?"
+        metavar = row.metavar or (row.form if row.positional else None)
+        meaning = row.meaning.replace("%", "%%")
+        section.add_argument(*row.flags, action=_Store, row=row, nargs=nargs, help=meaning, metavar=metavar)
+
+    def read(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+        """Return the values that are given, and the words left over. Raises UsageProblem."""
+        try:
+            return self.parse_known_args(list(self._exact(words)))
+        except argparse.ArgumentError as error:
+            row = next((each for each in self._rows.values() if "/".join(each.flags) == error.argument_name), None)
+            if row is not None and error.message.startswith("expected"):
+                raise UsageProblem(f"{row.flag} needs a value: {row.flag} {row.metavar}") from None
+            self.error(str(error))
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UsageProblem with the message and the help command."""
+        raise _problem(self.prog, message) from None
+
+    @property
+    def _rows(self) -> dict[str, Option]:
+        return {flag: each.row for flag, each in self._option_string_actions.items() if isinstance(each, _Store)}
+
+    def _exact(self, words: Iterable[str]) -> Iterator[str]:
+        """Yield the words so that argparse takes each option's value for one: it would refuse `-a -1e-3`, read
+        `-priority` as `-p riority`, and take one word only for `--from=a b`."""
+        rows, waiting = self._rows, list(words)
+        while waiting:
+            word = waiting.pop(0)
+            flag, equals, value = word.partition("=")
+            if flag not in rows and re.match(r"-\w[\d.]", word) and word[:2] in rows:
+                flag, equals, value = word[:2], "=", word[2:]
+            row = rows.get(flag)
+            if row is None:
+                if re.match(r"-[^\d.]", word):
+                    hint = nearest(flag, [each for each in self._option_string_actions if each.startswith("--")])
+                    self.error(f"unknown option {flag!r}.{hint}")
+                yield word
+            elif row.several:
+                yield from (row.flag, value) if equals else (row.flag,)
+            elif equals:
+                yield f"{row.flag}={value}"
+            elif row.switch or not waiting or waiting[0].partition("=")[0] in rows:
+                yield row.flag
+            else:
+                yield f"{row.flag}={waiting.pop(0)}"
+
+
+class _Store(argparse.Action):
+    """Reads and stores the value of a row, once."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, *, row: Option, **more: Any) -> None:
+        super().__init__(option_strings, row.name, **more)
+        self.row = row
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _: str | None = None
+    ) -> None:
+        """Raise UsageProblem for a second value, ArgumentError for one that can't be read."""
+        row, before = self.row, getattr(namespace, self.dest, None)
+        if before is not None and not row.repeats:
+            raise UsageProblem(f"{row.flag} is given twice")
+        if row.switch:
+            value = not row.default
+        elif row.several or row.repeats:
+            read = [self._read(text) for text in (values if row.several else [values])]
+            parts = [part for each in read for part in (each if isinstance(each, tuple) else (each,))]
+            if not parts:
+                raise UsageProblem(f"{row.flag} needs a value: {row.flag} {row.metavar}")
+            value = type(row.default)([*(before or ()), *parts])
+        else:
+            value = self._read(values)
+        setattr(namespace, self.dest, value)
+
+    def _read(self, text: str) -> Any:
+        try:
+            return self.row.read(text)
+        except ValueError:
+            name = self.row.convert.__name__
+            raise argparse.ArgumentError(self, f"invalid {name} value: {text!r}") from None
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Shows an option's value once, behind all its forms, and breaks no name."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return wrap(text, width, break_on_hyphens=False)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        return action.row.usage if isinstance(action, _Store) else super()._format_action_invocation(action)

@@ -1,0 +1,304 @@
+"""The table of `%qod`: its commands and their options.
+
+A row's name is the keyword of the session's method that the command calls. Parser, help, completion, `%config` and the
+reference come from here; so do those of `%%qod_stream`, whose rows are the fields of `StreamOptions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from qod_magics.application.streams.options import BY_SET
+from qod_magics.application.streams.options import COMMAND as STREAM
+from qod_magics.application.streams.options import OPTIONS as OF_STREAMS
+from qod_magics.arguments.option import Option, cores, or_none, whole
+from qod_magics.arguments.parser import Command
+from qod_magics.jvm.java import JIT_OPTIONS
+from qod_magics.policies import policy_names
+from qod_magics.results.layout import FORMS
+from qod_magics.session.settings import Settings
+
+_SETTINGS: Mapping[str, Any] = {each.name: each.default for each in fields(Settings)}
+
+# -- rows of several commands ------------------------------------------------------------------------------------------
+
+PERIOD = Option(
+    "--period",
+    "seconds between two decisions of the controller",
+    "S",
+    float,
+    name="period_s",
+    default=_SETTINGS["period_s"],
+    changes="decisions",
+    running="%qod period SECONDS",
+)
+POLICY = Option(
+    "--policy",
+    "the policy that decides (stream-economics: the paper's)",
+    "NAME",
+    name="policy_name",
+    default=_SETTINGS["policy_name"],
+    one_of=policy_names,
+    changes="decisions",
+    running="%qod policy NAME",
+)
+HEADROOM = Option(
+    "--headroom",
+    "part of each task manager's cores that plans leave free, 0..1",
+    "F",
+    float,
+    default=_SETTINGS["headroom"],
+    changes="decisions",
+)
+JIT = Option(
+    "--jit",
+    "JIT compilation of local task managers: full; jvm, the JVM's defaults; or c1 for runs of a few minutes",
+    default=_SETTINGS["jit"],
+    choices=tuple(JIT_OPTIONS),
+    changes="task managers",
+)
+CHECKPOINTS = Option(
+    "--checkpoints",
+    "where checkpoints go: any URL that Spark writes to",
+    "URL",
+    default=_SETTINGS["checkpoints"],
+    unless="a temporary directory",
+    changes="files",
+)
+RECORD = Option(
+    "--record",
+    "append the recording to this .jsonl",
+    "FILE",
+    unless="a temporary file",
+    changes="files",
+    running="qod.record(FILE)",
+)
+KAFKA = Option("--kafka", "your own broker", "HOST:PORT", unless="one is started", changes="Kafka")
+KAFKA_OPTION = Option(
+    "--kafka-option",
+    "an option of its clients (SASL, TLS), as librdkafka names it",
+    "NAME=VALUE",
+    name="kafka_options",
+    default=[],
+    repeats=True,
+    changes="Kafka",
+)
+MEMORY = Option(
+    "--memory", "Java heap of each local task manager", "SIZE", default=_SETTINGS["memory"], changes="task managers"
+)
+SLOTS = Option(
+    "--slots", "task slots of each local task manager", "N", int, default=_SETTINGS["slots"], changes="task managers"
+)
+#: The rows whose defaults `%config QodMagics` holds.
+CONFIGURED = (PERIOD, HEADROOM, POLICY, JIT, CHECKPOINTS)
+
+
+def _as_up(row: Option) -> Option:
+    return replace(row, default=None, unless="as for `up`", changes="")
+
+
+def _restriction(row: Option) -> Option:
+    """Return the row of a stream's restriction for `%qod set`, which takes away what a stream may do without."""
+    if row.name in ("max_latency_s", "utility"):
+        return replace(
+            row, convert=or_none(row.convert), help=f"{row.help}; or none", unless="", changes="", running=""
+        )
+    return replace(row, convert=int if row.convert is whole else float, unless="", changes="", running="")
+
+
+#: Of `%qod set`: the options of a stream that change while it runs, without a restart.
+RESTRICTIONS = tuple(_restriction(row) for row in OF_STREAMS if row.running == BY_SET)
+
+
+def _argument(name: str, help: str = "", metavar: str = "", **more: Any) -> Option:
+    return Option(name, help, metavar, **{"required": True, **more})
+
+
+def _command(name: str, summary: str, *options: Option) -> Command:
+    return Command(f"%qod {name}", summary, options)
+
+
+_COMMANDS = (
+    _command(
+        "up",
+        "Start Kafka, task managers and the controller.",
+        Option(
+            "-n, --task-managers",
+            "local ones to start",
+            "N",
+            int,
+            unless="1, with --connect none",
+            changes="task managers",
+            running="%qod add-tm or %qod remove-tm",
+        ),
+        Option("--cores", "cores of each local one", "N", int, unless="an equal share", changes="task managers"),
+        Option(
+            "--connect",
+            "servers to use, sc://host:port",
+            "URL",
+            default=[],
+            several=True,
+            repeats=True,
+            changes="task managers",
+            running="%qod add-tm URL",
+        ),
+        MEMORY,
+        SLOTS,
+        JIT,
+        Option(
+            "--max-task-managers",
+            "budget within which plans add and release task managers",
+            "N",
+            int,
+            unless="they don't",
+            changes="budget",
+        ),
+        Option(
+            "--spare-connect",
+            "servers that plans may add",
+            "URL",
+            default=[],
+            several=True,
+            repeats=True,
+            changes="budget",
+        ),
+        Option("--no-standby", "start none ahead within the budget", name="standby", default=True, changes="budget"),
+        KAFKA,
+        KAFKA_OPTION,
+        Option("--kafka-cpus", "cores for the embedded broker", "N,N", cores, unless="all", changes="Kafka"),
+        PERIOD,
+        POLICY,
+        HEADROOM,
+        RECORD,
+        CHECKPOINTS,
+    ),
+    _command(
+        "attach",
+        "Use the notebook's own Spark session as the only task manager.",
+        _argument("name", "the variable that holds it", required=False, default="spark"),
+        KAFKA,
+        KAFKA_OPTION,
+        PERIOD,
+        POLICY,
+        RECORD,
+        CHECKPOINTS,
+    ),
+    _command("down", "Stop everything that was started."),
+    _command(
+        "topic",
+        "Create a Kafka topic, for rows of your own; without a NAME, list the topics.",
+        _argument("name", metavar="NAME", required=False),
+        Option("--partitions", "partitions of the topic", "N", int, unless="1"),
+    ),
+    _command("status", "What runs where, and how it keeps up."),
+    _command(
+        "watch",
+        "Show the dashboard here; in a terminal, the status once a period. `await qod.watch(30)` waits as well.",
+        _argument("seconds", "show the status for this long, in a notebook too", convert=float, required=False),
+    ),
+    _command(
+        "show",
+        "Show a query's newest results, estimates with their intervals: live in a notebook, else as a table.",
+        _argument("query", required=False, names=("streams",)),
+        Option("--kind", "the form", choices=FORMS, unless="what suits the columns"),
+        Option("--rows", "windows of a line, bars, or rows of a table", "N", int),
+        Option("--x", "windows, times or numbers of a line; what names the bars", "COLUMN"),
+        Option("--y", "what is drawn", "COLUMN", unless="the first estimate, or else the first number"),
+        Option("--save", "keep there, as JSON lines, what is on show, and the accuracy", "FILE"),
+        Option("--from", "show what was saved; needs no session", "FILE", name="sample"),
+    ),
+    _command(
+        "stop",
+        "Stop and remove a stream.",
+        _argument("name", required=False, names=("streams",)),
+        Option("--all", "all of them", default=False),
+    ),
+    _command(
+        "set",
+        "Change a query's restrictions while it runs.",
+        _argument("name", names=("streams",)),
+        *RESTRICTIONS,
+    ),
+    _command(
+        "why",
+        "Show the last decision about a stream, instance or task manager, and why.",
+        _argument(
+            "name",
+            "without it: the stages of the policy",
+            required=False,
+            names=("streams", "instances", "task_managers"),
+        ),
+    ),
+    _command(
+        "add-tm",
+        "Add a task manager: a local one, or the server behind a URL.",
+        _argument("url", metavar="URL", required=False),
+        Option("--cores", "its cores", "N", int),
+        Option("--cpus", "core numbers of a local one", "N,N", cores),
+        Option("--ui", "address of its Spark UI, for CPU times", "URL"),
+        *map(_as_up, (SLOTS, JIT, MEMORY)),
+    ),
+    _command(
+        "remove-tm",
+        "Move its instances to the others, then end it or, with a budget, let it stand by.",
+        _argument("id", names=("task_managers",)),
+        Option("--kill", "kill a local one that hangs", default=False),
+    ),
+    _command(
+        "move",
+        "Move an instance to another task manager.",
+        _argument("instance", names=("instances",)),
+        _argument("task_manager", names=("task_managers",)),
+    ),
+    _command(
+        "scale",
+        "Run a task without state as more or fewer instances.",
+        _argument("task", names=("streams",)),
+        _argument("parallelism", "instances", convert=int),
+    ),
+    _command(
+        "fuse",
+        "Run two neighbouring tasks as one query, without Kafka between them.",
+        _argument("first", "a task", names=("streams",)),
+        _argument("second", "the task that reads it", names=("streams",)),
+    ),
+    _command(
+        "unfuse",
+        "Run a task as two queries, with a Kafka topic between two of its streams.",
+        _argument("first", "a stream within the task", names=("streams",)),
+        _argument("second", "the stream that reads it", names=("streams",)),
+    ),
+    _command(
+        "report",
+        "Write a page with charts of the recording so far.",
+        _argument("path", required=False, default="report.html"),
+    ),
+    _command(
+        "policy",
+        "Have another policy decide from the next cycle on; without a name, show it.",
+        _argument("name", "the policy", required=False, one_of=policy_names),
+    ),
+    _command(
+        "pause",
+        "Recommend only: make plans, apply none; or pause one stage of the policy.",
+        _argument("stage", "as %qod policy lists them", required=False, names=("stages",)),
+    ),
+    _command("period", "Change the time between decisions.", _argument("seconds", convert=float)),
+    _command(
+        "override",
+        "Hold a shedder's non-drop probability by hand, or return it to the plan.",
+        _argument("name", 'a source, or a stream "from>to"', names=("shedders",)),
+        _argument("d", "a fraction from 0 to 1, or auto"),
+    ),
+    _command(
+        "resume",
+        "Apply plans again; or resume one stage of the policy.",
+        _argument("stage", required=False, names=("stages",)),
+    ),
+)
+#: The commands of `%qod`, by name, in the order of the help.
+COMMANDS: Mapping[str, Command] = {each.name.removeprefix("%qod "): each for each in _COMMANDS}
+#: The whole table, by what is typed.
+TABLE: Mapping[str, Command] = {each.name: each for each in (STREAM, *COMMANDS.values())}
