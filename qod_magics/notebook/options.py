@@ -22,6 +22,9 @@ from qod_magics.session.settings import Settings
 
 _SETTINGS: Mapping[str, Any] = {each.name: each.default for each in fields(Settings)}
 
+#: Of options that take several URLs.
+_URLS: Mapping[str, Any] = {"default": [], "several": True, "repeats": True}
+
 # -- rows of several commands ------------------------------------------------------------------------------------------
 
 PERIOD = Option(
@@ -138,9 +141,7 @@ _COMMANDS = (
             "--connect",
             "servers to use, sc://host:port",
             "URL",
-            default=[],
-            several=True,
-            repeats=True,
+            **_URLS,
             changes="task managers",
             running="%qod add-tm URL",
         ),
@@ -155,15 +156,7 @@ _COMMANDS = (
             unless="they don't",
             changes="budget",
         ),
-        Option(
-            "--spare-connect",
-            "servers that plans may add",
-            "URL",
-            default=[],
-            several=True,
-            repeats=True,
-            changes="budget",
-        ),
+        Option("--spare-connect", "servers that plans may add", "URL", **_URLS, changes="budget"),
         Option("--no-standby", "start none ahead within the budget", name="standby", default=True, changes="budget"),
         KAFKA,
         KAFKA_OPTION,
@@ -216,10 +209,7 @@ _COMMANDS = (
         Option("--all", "all of them", default=False),
     ),
     _command(
-        "set",
-        "Change a query's restrictions while it runs.",
-        _argument("name", names=("streams",)),
-        *RESTRICTIONS,
+        "set", "Change a query's restrictions while it runs.", _argument("name", names=("streams",)), *RESTRICTIONS
     ),
     _command(
         "why",

@@ -73,6 +73,12 @@ def ddl(text: str) -> str:
     return text
 
 
+#: What rows have in common: all options of a topic, those that a schema parses, and the restrictions of a query.
+_OF_TOPIC: Mapping[str, Any] = {"changes": "input", "needs": ("topic",)}
+_OF_SCHEMA: Mapping[str, Any] = {"changes": "input", "needs": ("topic", "schema")}
+_RESTRICTION: Mapping[str, Any] = {"changes": "restrictions of a query", "running": BY_SET, "resumes": True}
+
+
 def _row(form: str, metavar: str, help: str, default: Any = None, **more: Any) -> Any:
     """Return the field of a row. Without a metavar it is a switch."""
     row = Option(form, help, metavar, default=default, **{"running": BY_CELL, **more})
@@ -98,19 +104,12 @@ class StreamOptions:
         "each value is an array of rows; of another type: the column `value`",
         convert=ddl,
         unless="raw Kafka records",
-        changes="input",
-        needs=("topic",),
+        **_OF_TOPIC,
         accepts=as_schema,
         in_python="or a type of Spark",
     )
     starting: Starting = _row(
-        "--starting",
-        "",
-        "starting offsets of a first run",
-        "latest",
-        choices=STARTING,
-        changes="input",
-        needs=("topic",),
+        "--starting", "", "starting offsets of a first run", "latest", choices=STARTING, **_OF_TOPIC
     )
     malformed: Malformed | None = _row(
         "--malformed",
@@ -119,8 +118,7 @@ class StreamOptions:
         "does not fit; fail: the query ends",
         choices=MALFORMED,
         unless="drop; keep if the schema has a column _corrupt_record",
-        changes="input",
-        needs=("topic", "schema"),
+        **_OF_SCHEMA,
     )
     time_unit: TimeUnit = _row(
         "--time-unit",
@@ -128,8 +126,7 @@ class StreamOptions:
         "what numbers in the schema's TIMESTAMP columns count since 1970; s as in Spark",
         "s",
         choices=TIME_UNITS,
-        changes="input",
-        needs=("topic", "schema"),
+        **_OF_SCHEMA,
     )
     shed_by: tuple[str, ...] = _row(
         "--shed-by",
@@ -141,8 +138,7 @@ class StreamOptions:
         convert=words,
         several=True,
         unless="each row is dropped by itself",
-        changes="input",
-        needs=("topic",),
+        **_OF_TOPIC,
     )
     upstream: tuple[str, ...] = _row(
         "--from",
@@ -161,9 +157,7 @@ class StreamOptions:
         "a whole number, higher wins",
         convert=whole,
         unless=f"{DEFAULT_PRIORITY} for a query",
-        changes="restrictions of a query",
-        running=BY_SET,
-        resumes=True,
+        **_RESTRICTION,
     )
     min_accuracy: float | None = _row(
         "-a, --min-accuracy",
@@ -171,9 +165,7 @@ class StreamOptions:
         "minimum share of the application's input that must reach the result, a fraction between 0 and 1",
         convert=accuracy,
         unless=f"{DEFAULT_MIN_ACCURACY} for a query: it loses no row",
-        changes="restrictions of a query",
-        running=BY_SET,
-        resumes=True,
+        **_RESTRICTION,
     )
     max_latency_s: float | None = _row(
         "--max-latency",
@@ -181,9 +173,7 @@ class StreamOptions:
         "target for 95 % of the rows: seconds (2s, 500ms) from a row's arrival to its result; below 1, stateful "
         "queries run in real-time mode, too",
         convert=duration,
-        changes="restrictions of a query",
-        running=BY_SET,
-        resumes=True,
+        **_RESTRICTION,
     )
     utility: float | None = _row(
         "--utility",
@@ -191,9 +181,7 @@ class StreamOptions:
         "what meeting the maximum latency is worth, 0 or more",
         convert=utility,
         unless="the priority",
-        changes="restrictions of a query",
-        running=BY_SET,
-        resumes=True,
+        **_RESTRICTION,
     )
     parallelism: int = _row(
         "-n, --parallelism",
@@ -216,10 +204,7 @@ class StreamOptions:
         resumes=True,
     )
     key: str | None = _row(
-        "--key",
-        "COL",
-        "column that partitions rows of other streams over the instances",
-        changes="instances",
+        "--key", "COL", "column that partitions rows of other streams over the instances", changes="instances"
     )
     fuse: bool = _row(
         "--no-fuse",
@@ -290,7 +275,7 @@ class StreamOptions:
         "",
         "check and show what would run, without running it",
         False,
-        changes="nothing",
+        changes="checks",
         running="",
         cell_only=True,
     )
