@@ -6,6 +6,7 @@ Whatever reads, completes, explains or documents an option takes it from its row
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
 from keyword import iskeyword
@@ -30,9 +31,8 @@ _KINDS = {
 class Option:
     """An option of a magic, or an argument that is known by its place."""
 
-    form: str  #: how it is written: "-p, --priority"; of an argument its name
+    form: str  #: how it is written, with what stands for its value: "-p, --priority N"; of an argument its name
     help: str  #: what it means, with its unit
-    metavar: str = ""  #: stands for its value; "": a switch, or an argument that shows its name
     convert: Callable[[str], Any] = str  #: reads a value; raises ValueError or QodError
     _: KW_ONLY
     name: str = ""  #: the field or keyword that it sets; by default as it is written
@@ -46,7 +46,7 @@ class Option:
     repeats: bool = False  #: may be given again: values add up
     required: bool = False
     needs: tuple[str, ...] = ()  #: options, by name, without which it means nothing
-    changes: str = ""  #: what it changes: its section in help and reference
+    changes: str = ""  #: what it changes: its section in help and reference; "": as of the row above
     running: str = ""  #: what changes it while it is in effect; "": nothing does
     resumes: bool = False  #: whether a query whose cell changes it keeps its checkpoint
     cell_only: bool = False  #: whether the Python API lacks it
@@ -54,20 +54,23 @@ class Option:
     in_python: str = ""  #: what that is
 
     def __post_init__(self) -> None:
-        if self.choices and not self.metavar:
-            object.__setattr__(self, "metavar", "|".join(self.choices))
         if not self.name:
             object.__setattr__(self, "name", self.flag.lstrip("-").replace("-", "_"))
 
     @property
     def flags(self) -> tuple[str, ...]:
         """All ways to write it: ("-p", "--priority")."""
-        return tuple(self.form.split(", "))
+        return tuple(re.findall(r"(?:^|(?<=, ))[^ ,]+", self.form))
 
     @property
     def flag(self) -> str:
         """The long one of these, or the name of an argument."""
         return self.flags[-1]
+
+    @property
+    def metavar(self) -> str:
+        """What stands for its value; "": a switch, or an argument that shows its name."""
+        return self.form.removeprefix(", ".join(self.flags)).lstrip() or "|".join(self.choices)
 
     @property
     def keyword(self) -> str:
@@ -87,8 +90,8 @@ class Option:
 
     @property
     def usage(self) -> str:
-        """Return it as the help shows it: "-p, --priority N"."""
-        return f"{self.form} {self.metavar}" if self.metavar and not self.positional else self.metavar or self.form
+        """Return it as the help shows it."""
+        return self.metavar or self.form if self.positional else f"{', '.join(self.flags)} {self.metavar}".rstrip()
 
     @property
     def kind(self) -> str:

@@ -29,6 +29,12 @@ class Command:
     usage: str | None = None  #: what follows the name; by default as the options ask for it
     epilog: str = ""  #: at the end of the help
 
+    def __post_init__(self) -> None:
+        rows: list[Option] = []
+        for row in self.options:
+            rows.append(replace(row, changes=row.changes or (rows[-1].changes if rows else "")))
+        object.__setattr__(self, "options", tuple(rows))
+
     def read(self, words: Sequence[str], defaults: Mapping[str, Any] = NONE) -> argparse.Namespace:
         """Return the values of all options, by name; `defaults` come before those of the rows. Raises UsageProblem."""
         given, left = self.given(words)

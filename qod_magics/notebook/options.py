@@ -28,9 +28,8 @@ _URLS: Mapping[str, Any] = {"default": [], "several": True, "repeats": True}
 # -- rows of several commands ------------------------------------------------------------------------------------------
 
 PERIOD = Option(
-    "--period",
+    "--period S",
     "seconds between two decisions of the controller",
-    "S",
     float,
     name="period_s",
     default=_SETTINGS["period_s"],
@@ -38,9 +37,8 @@ PERIOD = Option(
     running="%qod period SECONDS",
 )
 POLICY = Option(
-    "--policy",
+    "--policy NAME",
     "the policy that decides (stream-economics: the paper's)",
-    "NAME",
     name="policy_name",
     default=_SETTINGS["policy_name"],
     one_of=policy_names,
@@ -48,58 +46,46 @@ POLICY = Option(
     running="%qod policy NAME",
 )
 HEADROOM = Option(
-    "--headroom",
+    "--headroom F",
     "part of each task manager's cores that plans leave free, 0..1",
-    "F",
     float,
     default=_SETTINGS["headroom"],
-    changes="decisions",
 )
 JIT = Option(
     "--jit",
     "JIT compilation of local task managers: full; jvm, the JVM's defaults; or c1 for runs of a few minutes",
     default=_SETTINGS["jit"],
     choices=tuple(JIT_OPTIONS),
-    changes="task managers",
 )
 CHECKPOINTS = Option(
-    "--checkpoints",
+    "--checkpoints URL",
     "where checkpoints go: any URL that Spark writes to",
-    "URL",
     default=_SETTINGS["checkpoints"],
     unless="a temporary directory",
-    changes="files",
 )
 RECORD = Option(
-    "--record",
+    "--record FILE",
     "append the recording to this .jsonl",
-    "FILE",
     unless="a temporary file",
     changes="files",
     running="qod.record(FILE)",
 )
-KAFKA = Option("--kafka", "your own broker", "HOST:PORT", unless="one is started", changes="Kafka")
+KAFKA = Option("--kafka HOST:PORT", "your own broker", unless="one is started", changes="Kafka")
 KAFKA_OPTION = Option(
-    "--kafka-option",
+    "--kafka-option NAME=VALUE",
     "an option of its clients (SASL, TLS), as librdkafka names it",
-    "NAME=VALUE",
     name="kafka_options",
     default=[],
     repeats=True,
-    changes="Kafka",
 )
-MEMORY = Option(
-    "--memory", "Java heap of each local task manager", "SIZE", default=_SETTINGS["memory"], changes="task managers"
-)
-SLOTS = Option(
-    "--slots", "task slots of each local task manager", "N", int, default=_SETTINGS["slots"], changes="task managers"
-)
+MEMORY = Option("--memory SIZE", "Java heap of each local task manager", default=_SETTINGS["memory"])
+SLOTS = Option("--slots N", "task slots of each local task manager", int, default=_SETTINGS["slots"])
 #: The rows whose defaults `%config QodMagics` holds.
 CONFIGURED = (PERIOD, HEADROOM, POLICY, JIT, CHECKPOINTS)
 
 
 def _as_up(row: Option) -> Option:
-    return replace(row, default=None, unless="as for `up`", changes="")
+    return replace(row, default=None, unless="as for `up`")
 
 
 def _restriction(row: Option) -> Option:
@@ -115,8 +101,8 @@ def _restriction(row: Option) -> Option:
 RESTRICTIONS = tuple(_restriction(row) for row in OF_STREAMS if row.running == BY_SET)
 
 
-def _argument(name: str, help: str = "", metavar: str = "", **more: Any) -> Option:
-    return Option(name, help, metavar, **{"required": True, **more})
+def _argument(form: str, help: str = "", **more: Any) -> Option:
+    return Option(form, help, **{"required": True, **more})
 
 
 def _command(name: str, summary: str, *options: Option) -> Command:
@@ -128,39 +114,30 @@ _COMMANDS = (
         "up",
         "Start Kafka, task managers and the controller.",
         Option(
-            "-n, --task-managers",
+            "-n, --task-managers N",
             "local ones to start",
-            "N",
             int,
             unless="1, with --connect none",
             changes="task managers",
             running="%qod add-tm or %qod remove-tm",
         ),
-        Option("--cores", "cores of each local one", "N", int, unless="an equal share", changes="task managers"),
-        Option(
-            "--connect",
-            "servers to use, sc://host:port",
-            "URL",
-            **_URLS,
-            changes="task managers",
-            running="%qod add-tm URL",
-        ),
+        Option("--cores N", "cores of each local one", int, unless="an equal share"),
+        Option("--connect URL", "servers to use, sc://host:port", **_URLS, running="%qod add-tm URL"),
         MEMORY,
         SLOTS,
         JIT,
         Option(
-            "--max-task-managers",
+            "--max-task-managers N",
             "budget within which plans add and release task managers",
-            "N",
             int,
             unless="they don't",
             changes="budget",
         ),
-        Option("--spare-connect", "servers that plans may add", "URL", **_URLS, changes="budget"),
-        Option("--no-standby", "start none ahead within the budget", name="standby", default=True, changes="budget"),
+        Option("--spare-connect URL", "servers that plans may add", **_URLS),
+        Option("--no-standby", "start none ahead within the budget", name="standby", default=True),
         KAFKA,
         KAFKA_OPTION,
-        Option("--kafka-cpus", "cores for the embedded broker", "N,N", cores, unless="all", changes="Kafka"),
+        Option("--kafka-cpus N,N", "cores for the embedded broker", cores, unless="all"),
         PERIOD,
         POLICY,
         HEADROOM,
@@ -182,8 +159,8 @@ _COMMANDS = (
     _command(
         "topic",
         "Create a Kafka topic, for rows of your own; without a NAME, list the topics.",
-        _argument("name", metavar="NAME", required=False),
-        Option("--partitions", "partitions of the topic", "N", int, unless="1"),
+        _argument("name NAME", required=False),
+        Option("--partitions N", "partitions of the topic", int, unless="1"),
     ),
     _command("status", "What runs where, and how it keeps up."),
     _command(
@@ -196,11 +173,11 @@ _COMMANDS = (
         "Show a query's newest results, estimates with their intervals: live in a notebook, else as a table.",
         _argument("query", required=False, names=("streams",)),
         Option("--kind", "the form", choices=FORMS, unless="what suits the columns"),
-        Option("--rows", "windows of a line, bars, or rows of a table", "N", int),
-        Option("--x", "windows, times or numbers of a line; what names the bars", "COLUMN"),
-        Option("--y", "what is drawn", "COLUMN", unless="the first estimate, or else the first number"),
-        Option("--save", "keep there, as JSON lines, what is on show, and the accuracy", "FILE"),
-        Option("--from", "show what was saved; needs no session", "FILE", name="sample"),
+        Option("--rows N", "windows of a line, bars, or rows of a table", int),
+        Option("--x COLUMN", "windows, times or numbers of a line; what names the bars"),
+        Option("--y COLUMN", "what is drawn", unless="the first estimate, or else the first number"),
+        Option("--save FILE", "keep there, as JSON lines, what is on show, and the accuracy"),
+        Option("--from FILE", "show what was saved; needs no session", name="sample"),
     ),
     _command(
         "stop",
@@ -224,10 +201,10 @@ _COMMANDS = (
     _command(
         "add-tm",
         "Add a task manager: a local one, or the server behind a URL.",
-        _argument("url", metavar="URL", required=False),
-        Option("--cores", "its cores", "N", int),
-        Option("--cpus", "core numbers of a local one", "N,N", cores),
-        Option("--ui", "address of its Spark UI, for CPU times", "URL"),
+        _argument("url URL", required=False),
+        Option("--cores N", "its cores", int),
+        Option("--cpus N,N", "core numbers of a local one", cores),
+        Option("--ui URL", "address of its Spark UI, for CPU times"),
         *map(_as_up, (SLOTS, JIT, MEMORY)),
     ),
     _command(

@@ -56,7 +56,7 @@ def test_what_can_be_set_is_what_an_application_restricts() -> None:
 
 
 def test_what_is_configured_is_a_default_of_up() -> None:
-    assert all(row in COMMANDS["up"].options for row in CONFIGURED)
+    assert {row.name for row in CONFIGURED} <= {row.name for row in COMMANDS["up"].options}
     traits = QodMagics.class_traits(config=True)
     for row in CONFIGURED:
         trait = traits[row.flag.removeprefix("--")]

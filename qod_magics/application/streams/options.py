@@ -74,14 +74,14 @@ def ddl(text: str) -> str:
 
 
 #: What rows have in common: all options of a topic, those that a schema parses, and the restrictions of a query.
-_OF_TOPIC: Mapping[str, Any] = {"changes": "input", "needs": ("topic",)}
-_OF_SCHEMA: Mapping[str, Any] = {"changes": "input", "needs": ("topic", "schema")}
-_RESTRICTION: Mapping[str, Any] = {"changes": "restrictions of a query", "running": BY_SET, "resumes": True}
+_OF_TOPIC: Mapping[str, Any] = {"needs": ("topic",)}
+_OF_SCHEMA: Mapping[str, Any] = {"needs": ("topic", "schema")}
+_RESTRICTION: Mapping[str, Any] = {"running": BY_SET, "resumes": True}
 
 
-def _row(form: str, metavar: str, help: str, default: Any = None, **more: Any) -> Any:
-    """Return the field of a row. Without a metavar it is a switch."""
-    row = Option(form, help, metavar, default=default, **{"running": BY_CELL, **more})
+def _row(form: str, help: str, default: Any = None, **more: Any) -> Any:
+    """Return the field of a row."""
+    row = Option(form, help, default=default, **{"running": BY_CELL, **more})
     return field(default=default, metadata={"row": row})
 
 
@@ -91,15 +91,13 @@ class StreamOptions:
 
     name: str
     topic: str | None = _row(
-        "--topic",
-        "T",
+        "--topic T",
         "Kafka topic that feeds the stream; the body calls it `source`, or by its own name",
         convert=check_topic,
         changes="input",
     )
     schema: str | None = _row(
-        "--schema",
-        "DDL",
+        "--schema DDL",
         'columns of the topic\'s JSON rows, as DDL in quotes: "id INT, fare DOUBLE"; "array<struct<id INT>>" where '
         "each value is an array of rows; of another type: the column `value`",
         convert=ddl,
@@ -108,12 +106,9 @@ class StreamOptions:
         accepts=as_schema,
         in_python="or a type of Spark",
     )
-    starting: Starting = _row(
-        "--starting", "", "starting offsets of a first run", "latest", choices=STARTING, **_OF_TOPIC
-    )
+    starting: Starting = _row("--starting", "starting offsets of a first run", "latest", choices=STARTING, **_OF_TOPIC)
     malformed: Malformed | None = _row(
         "--malformed",
-        "",
         "what happens to values that are not JSON of the schema, besides being counted: drop; keep: null where a value "
         "does not fit; fail: the query ends",
         choices=MALFORMED,
@@ -122,15 +117,13 @@ class StreamOptions:
     )
     time_unit: TimeUnit = _row(
         "--time-unit",
-        "",
         "what numbers in the schema's TIMESTAMP columns count since 1970; s as in Spark",
         "s",
         choices=TIME_UNITS,
         **_OF_SCHEMA,
     )
     shed_by: tuple[str, ...] = _row(
-        "--shed-by",
-        "COL",
+        "--shed-by COL",
         "columns of the topic's rows: all rows of the same values are kept, or all are dropped, so that joins, "
         "distinct counts and sequences of the values kept are whole; `key`: the record's key; `auto`: by what the "
         "stream's queries ask for, as their cells say",
@@ -141,51 +134,45 @@ class StreamOptions:
         **_OF_TOPIC,
     )
     upstream: tuple[str, ...] = _row(
-        "--from",
-        "A B",
+        "--from A B",
         "streams that feed it",
         (),
         convert=words,
         several=True,
         names=("streams",),
         unless="those that the body names",
-        changes="input",
     )
     priority: int | None = _row(
-        "-p, --priority",
-        "N",
+        "-p, --priority N",
         "a whole number, higher wins",
         convert=whole,
         unless=f"{DEFAULT_PRIORITY} for a query",
+        changes="restrictions of a query",
         **_RESTRICTION,
     )
     min_accuracy: float | None = _row(
-        "-a, --min-accuracy",
-        "F",
+        "-a, --min-accuracy F",
         "minimum share of the application's input that must reach the result, a fraction between 0 and 1",
         convert=accuracy,
         unless=f"{DEFAULT_MIN_ACCURACY} for a query: it loses no row",
         **_RESTRICTION,
     )
     max_latency_s: float | None = _row(
-        "--max-latency",
-        "S",
+        "--max-latency S",
         "target for 95 % of the rows: seconds (2s, 500ms) from a row's arrival to its result; below 1, stateful "
         "queries run in real-time mode, too",
         convert=duration,
         **_RESTRICTION,
     )
     utility: float | None = _row(
-        "--utility",
-        "U",
+        "--utility U",
         "what meeting the maximum latency is worth, 0 or more",
         convert=utility,
         unless="the priority",
         **_RESTRICTION,
     )
     parallelism: int = _row(
-        "-n, --parallelism",
-        "N",
+        "-n, --parallelism N",
         "instances, each over its share of the partitions. More than one with aggregations or joins needs --key",
         1,
         convert=instances,
@@ -193,32 +180,25 @@ class StreamOptions:
         running=f"%qod scale; {BY_CELL}",
     )
     max_parallelism: int | None = _row(
-        "--max-parallelism",
-        "N",
+        "--max-parallelism N",
         "the most instances that `%qod scale` or a policy may give it. The streams that feed it have as many "
         "partitions from the start; if it is not given, more are added once it is scaled",
         convert=instances,
         unless=f"{DEFAULT_MAX_PARALLELISM}, or the partitions of its topic",
-        changes="instances",
         running=BY_RESTART,
         resumes=True,
     )
-    key: str | None = _row(
-        "--key", "COL", "column that partitions rows of other streams over the instances", changes="instances"
-    )
+    key: str | None = _row("--key COL", "column that partitions rows of other streams over the instances")
     fuse: bool = _row(
         "--no-fuse",
-        "",
         "keep it in a Spark query of its own, apart from its neighbours and its readers",
         True,
-        changes="instances",
         running="%qod fuse, %qod unfuse; the cell again",
         resumes=True,
         in_python="False for that; True: it may share one, and is recomputed by each reader where that is cheaper",
     )
     sink: Sink | None = _row(
-        "--sink",
-        "|".join(SINK_FORMS),
+        f"--sink {'|'.join(SINK_FORMS)}",
         "where the rows go. A relative PATH is one of the notebook's directory",
         convert=parse_sink,
         offers=("memory", "kafka:", "parquet:", "console"),
@@ -228,35 +208,29 @@ class StreamOptions:
         in_python="or a function for foreachBatch",
     )
     sink_options: tuple[str, ...] = _row(
-        "--sink-option",
-        "NAME=VALUE",
+        "--sink-option NAME=VALUE",
         "of a Kafka sink: partitions=12, which its topic has, and gets where there is none; 1 if not given",
         (),
         convert=words,
         several=True,
-        changes="output",
         cell_only=True,
     )  #: which `sink` has already
     mode: Mode = _row(
         "--mode",
-        "",
         "Spark's real-time mode or micro-batches; auto: micro-batches for stateful queries, else real-time mode",
         "auto",
         choices=MODES,
         changes="execution",
     )
     trigger_s: float | None = _row(
-        "--trigger",
-        "S",
+        "--trigger S",
         "seconds between two batches (real-time mode: the length of one, at least 5)",
         convert=seconds,
-        changes="execution",
         running=BY_RESTART,
         resumes=True,
     )
     sql: bool = _row(
         "--sql",
-        "",
         "the body is a Spark SQL query, also where that cannot be told from its first word; `:name` is the notebook's "
         "variable of that name",
         False,
@@ -265,14 +239,11 @@ class StreamOptions:
     )
     estimates: bool = _row(
         "--estimates",
-        "",
         "SQL: columns that are count, sum or avg become estimates, structs of value, low and high (95 %)",
         False,
-        changes="the body",
     )
     dry_run: bool = _row(
         "--dry-run",
-        "",
         "check and show what would run, without running it",
         False,
         changes="checks",
