@@ -41,7 +41,7 @@ class Option:
     choices: tuple[str, ...] = ()  #: all values that it takes
     offers: tuple[str, ...] = ()  #: values or their beginnings to complete
     one_of: Callable[[], Iterable[str]] | None = None  #: values that are known only when it is read
-    names: tuple[str, ...] = ()  #: kinds of names to complete: attributes of `completion.There`
+    names: tuple[str, ...] = ()  #: kinds of names to complete, see `completion.Names`
     several: bool = False  #: takes all words up to the next option
     repeats: bool = False  #: may be given again: values add up
     required: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Iterable
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -21,31 +22,17 @@ class Commands:
     shell: Any
     quiet: Any  #: whether nothing is said on success
 
-    @property
-    def streams(self) -> list[str]:
-        """Declared streams."""
-        return list(session.application.names) if (session := self._there) else []
-
-    @property
-    def instances(self) -> list[str]:
-        """Ids of the instances."""
-        return list(session.runtime.instances) if (session := self._there) else []
-
-    @property
-    def task_managers(self) -> list[str]:
-        """Ids of the task managers."""
-        return list(session.runtime.task_managers) if (session := self._there) else []
-
-    @property
-    def shedders(self) -> list[str]:
-        """Sources, and streams "from>to"."""
-        return list(session.shedders) if (session := self._there) else []
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """Stages of the policy that decides."""
-        decides = session.controller.policy if (session := self._there) else None
-        return decides.stage_names if isinstance(decides, StagedPolicy) else ()
+    def names(self, kind: str) -> Iterable[str]:
+        """Return the names of a kind that there are now: of streams, instances, task managers, shedders, or stages."""
+        if (session := self._there) is None:
+            return ()
+        if kind == "stages":
+            policy = session.controller.policy
+            return policy.stage_names if isinstance(policy, StagedPolicy) else ()
+        if kind == "streams":
+            return session.application.names
+        found: Iterable[str] = session.shedders if kind == "shedders" else getattr(session.runtime, kind)
+        return found
 
     def _session(self) -> Session:
         if self.session is None or not self.session.alive:

@@ -173,7 +173,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     send_through_stream(shell)
     _active = QodMagics(shell)
     shell.register_magics(_active)
-    _active.completion = Completion(shell, _active)
+    _active.completion = Completion(shell, _active.names)
     _active.completion.begin()
     shell.events.register("pre_run_cell", _active.before_cell)
 

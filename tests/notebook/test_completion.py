@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
 from qod_magics.notebook.completion import line_to_cursor, suggestions
 
-THERE = SimpleNamespace(
-    streams=["trips", "per_zone"],
-    instances=["trips.1", "per_zone.1"],
-    task_managers=["tm1", "tm2"],
-    shedders=["trips", "trips>per_zone"],
-    stages=("place", "scale"),
-)
+THERE = {
+    "streams": ["trips", "per_zone"],
+    "instances": ["trips.1", "per_zone.1"],
+    "task_managers": ["tm1", "tm2"],
+    "shedders": ["trips", "trips>per_zone"],
+    "stages": ("place", "scale"),
+}.__getitem__
 
 
 @pytest.mark.parametrize(
