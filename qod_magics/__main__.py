@@ -24,9 +24,9 @@ COMMANDS = {
     "doctor": Command("qod_magics.commands.doctor:main", "check that this machine has what a cluster needs"),
     "inject": Command("qod_magics.commands.inject:main", "write rows to a Kafka topic at the rates of a scenario"),
     "simulate": Command("qod_magics.commands.simulate:main", "run a cluster and the controller in virtual time"),
-    "fit": Command("qod_magics.commands.fit:main", "calibrate a simulation to a recording"),
-    "compare": Command("qod_magics.commands.compare:main", "compare a live recording with a simulated one"),
-    "report": Command("qod_magics.commands.report:main", "summarize a recording"),
+    "fit": Command("qod_magics.commands.recordings:fit", "calibrate a simulation to a recording"),
+    "compare": Command("qod_magics.commands.recordings:compare", "compare a live recording with a simulated one"),
+    "report": Command("qod_magics.commands.recordings:report", "summarize a recording"),
     "demo": Command("qod_magics.commands.demo:main", "run the demonstration: overload, shedding by priority, a move"),
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from qod_magics.__main__ import main as run_module
-from qod_magics.commands.report import main
+from qod_magics.commands.recordings import report as main
 from qod_magics.recordings.reading import load
 from tests.recordings.taxi_drives import records, taxi_drives
 
