@@ -20,7 +20,16 @@ from difflib import get_close_matches
 
 
 class QodError(Exception):
-    """Base of all errors of this package; `str(error)` is one line."""
+    """Base of all errors of this package; `str(error)` is one line.
+
+    Attributes:
+        option: the option of a magic that is wrong, in its long form; None: no single one is.
+
+    """
+
+    def __init__(self, *args: object, option: str | None = None) -> None:
+        super().__init__(*args)
+        self.option = option
 
     def _render_traceback_(self) -> list[str]:
         """IPython prints these lines instead of a traceback."""

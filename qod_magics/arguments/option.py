@@ -126,7 +126,11 @@ class Option:
                 return choice(self.choices)(text)
             return self.convert(text)
         except QodError as error:
-            raise UsageProblem(f"{self.flag}: {error}") from None
+            raise UsageProblem(f"{self.flag}: {error}", option=self.flag) from None
+
+    def lacks_value(self) -> UsageProblem:
+        """Return the error for an option without its value."""
+        return UsageProblem(f"{self.flag} needs a value: {self.flag} {self.metavar}", option=self.flag)
 
     def taken(self, given: Any) -> Any:
         """Return the value for what the Python API was given. Raises ApplicationError."""

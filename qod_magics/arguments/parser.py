@@ -92,9 +92,9 @@ class Parser(argparse.ArgumentParser):
         raise UsageProblem(f"{message}; see --help")
 
 
-def _problem(name: str, message: str) -> UsageProblem:
+def _problem(name: str, message: str, option: str | None = None) -> UsageProblem:
     ended = message if message.endswith((".", "?", ")")) else f"{message}."
-    return UsageProblem(f"{name}: {' '.join(ended.split())} {name} -h explains it.")
+    return UsageProblem(f"{name}: {' '.join(ended.split())} {name} -h explains it.", option=option)
 
 
 def _parser(command: Command) -> _CommandParser:
@@ -134,8 +134,8 @@ class _CommandParser(argparse.ArgumentParser):
         except argparse.ArgumentError as error:
             row = next((each for each in self._rows.values() if "/".join(each.flags) == error.argument_name), None)
             if row is not None and error.message.startswith("expected"):
-                raise UsageProblem(f"{row.flag} needs a value: {row.flag} {row.metavar}") from None
-            self.error(str(error))
+                raise row.lacks_value() from None
+            raise _problem(self.prog, str(error), row.flag if row else None) from None
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageProblem with the message and the help command."""
@@ -158,7 +158,7 @@ class _CommandParser(argparse.ArgumentParser):
             if row is None:
                 if re.match(r"-[^\d.]", word):
                     hint = nearest(flag, [each for each in self._option_string_actions if each.startswith("--")])
-                    self.error(f"unknown option {flag!r}.{hint}")
+                    raise _problem(self.prog, f"unknown option {flag!r}.{hint}", flag)
                 yield word
             elif row.several:
                 yield from (row.flag, value) if equals else (row.flag,)
@@ -183,14 +183,14 @@ class _Store(argparse.Action):
         """Raise UsageProblem for a second value, ArgumentError for one that can't be read."""
         row, before = self.row, getattr(namespace, self.dest, None)
         if before is not None and not row.repeats:
-            raise UsageProblem(f"{row.flag} is given twice")
+            raise UsageProblem(f"{row.flag} is given twice", option=row.flag)
         if row.switch:
             value = not row.default
         elif row.several or row.repeats:
             read = [self._read(text) for text in (values if row.several else [values])]
             parts = [part for each in read for part in (each if isinstance(each, tuple) else (each,))]
             if not parts:
-                raise UsageProblem(f"{row.flag} needs a value: {row.flag} {row.metavar}")
+                raise row.lacks_value()
             value = type(row.default)([*(before or ()), *parts])
         else:
             value = self._read(values)

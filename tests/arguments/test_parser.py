@@ -25,11 +25,11 @@ COMMAND = Command(
 )
 
 
-def refusal(*words: str) -> str:
+def refusal(words: str) -> UsageProblem:
     with pytest.raises(UsageProblem) as caught:
-        COMMAND.read(words)
+        COMMAND.read(words.split())
     assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value)
+    return caught.value
 
 
 def test_what_is_not_given_has_its_default() -> None:
@@ -71,26 +71,29 @@ def test_values_as_people_write_them(words: str, name: str, value: object) -> No
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "option"),
     [
-        ("", "required: name"),
-        ("x 1 y", "'y' is one word too many"),
-        ("x --prio 1", "Did you mean '--priority'?"),
-        ("x -priority 1", "unknown option '-priority'. Did you mean '--priority'?"),
-        ("x -- y", "unknown option '--'"),
-        ("x -p", "--priority needs a value: --priority N"),
-        ("x -p --no-fuse", "--priority needs a value"),
-        ("x -p --share=1", "--priority needs a value"),
-        ("x --from", "--from needs a value"),
-        ("x -p 1 --priority=2", "--priority is given twice"),
-        ("x -p two", "invalid int value: 'two'"),
-        ("x two", "invalid float value: 'two'"),
+        ("", None),
+        ("x 1 y", None),
+        ("x --prio 1", "--prio"),
+        ("x -priority 1", "-priority"),
+        ("x -- y", "--"),
+        ("x -p", "--priority"),
+        ("x -p --no-fuse", "--priority"),
+        ("x -p --share=1", "--priority"),
+        ("x --from", "--from"),
+        ("x -p 1 --priority=2", "--priority"),
+        ("x -p two", "--priority"),
         ("x --no-fuse=1", "--no-fuse"),
-        ("x --form pie", "--form: invalid choice: 'pie'"),
+        ("x --form pie", "--form"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(words: str, says: str) -> None:
-    assert says in refusal(*words.split())
+def test_what_is_wrong_is_said_of_its_option_in_one_line(words: str, option: str | None) -> None:
+    assert refusal(words).option == option
+
+
+def test_a_hint_names_the_nearest_option() -> None:
+    assert "Did you mean '--priority'?" in str(refusal("x -priority 1"))
 
 
 def test_help_has_each_option_once_and_these_defaults() -> None:

@@ -292,19 +292,22 @@ def parse_stream_line(line: str) -> StreamOptions:
     """
     values, names = COMMAND.given(words_of(line))
     if not names:
-        raise UsageProblem(f"the stream's NAME is missing; it comes first: {_EXAMPLE}")
+        raise UsageProblem(f"the stream's NAME is missing; it comes first: {_EXAMPLE}", option="NAME")
     if len(names) > 1:
         raise UsageProblem(
             f"one NAME is needed, not {len(names)} ({', '.join(map(repr, names))}): inputs come after --from, "
-            "and a value with spaces goes in quotes"
+            "and a value with spaces goes in quotes",
+            option="NAME",
         )
+    option = "NAME"
     try:
         name = check_stream_name(names[0])
         check_together(values)
         if "sink_options" in values:
+            option = "--sink-option"
             values["sink"] = with_options(values.get("sink"), values["sink_options"])
     except ApplicationError as error:
-        raise UsageProblem(str(error)) from None
+        raise UsageProblem(str(error), option=error.option or option) from None
     return StreamOptions(name, **values)
 
 
@@ -345,9 +348,10 @@ def check_together(stated: Collection[str]) -> None:
     """Raise ApplicationError, one line, unless these options, by their fields, go together."""
     if "topic" in stated and "upstream" in stated:
         raise ApplicationError(
-            "a stream reads a topic (--topic) or other streams (--from), not both: give the topic a stream"
+            "a stream reads a topic (--topic) or other streams (--from), not both: give the topic a stream",
+            option="--from",
         )
     for needed, message in _NEEDED.items():
         for row in OPTIONS:
             if needed in row.needs and row.name in stated and needed not in stated:
-                raise ApplicationError(message.format(row.flag))
+                raise ApplicationError(message.format(row.flag), option=row.flag)
