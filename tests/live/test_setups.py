@@ -76,7 +76,7 @@ def check_module(session: Session, directory: Path, monkeypatch: pytest.MonkeyPa
     recipe = lambda source: source.select(F.udf(of_late, "long", useArrow=False)("key").alias("n"))  # noqa: E731
     session.stream("late", recipe, topic=topic, schema="key LONG", priority=1, sink="memory", starting="earliest")
     produce(session, topic, [{"key": 1}])
-    eventually(lambda: [row.n for row in session.results("late").collect()] == [2], what="its row")
+    eventually(lambda: [row.n for row in session.results("late").collect()] == [2], what=session.status)
 
 
 def one_line(error: BaseException) -> str:

@@ -3,7 +3,7 @@
 A worker imports a module once, and keeps it: it would not see an edit that the notebook has reloaded. So a function is
 sent with what it reads of such modules, as cloudpickle does with the notebook's own names. What can't be sent so, and
 what a function imports when it runs, the worker finds by its path: that of the notebook on servers that were started
-here; to others the file is sent.
+here; to others the sources go with the function. (Spark's artifacts are no way: streaming queries don't find them.)
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 from qod_magics.application.recipes.capture import names_of, parts
-from qod_magics.errors import ApplicationError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +33,29 @@ _LIBRARY = tuple(Path(sysconfig.get_path(each)).resolve() for each in ("stdlib",
 
 #: Connect sessions on servers whose workers have the notebook's path.
 with_our_path: WeakSet[Any] = WeakSet()
-_sent: WeakKeyDictionary[Any, dict[str, bytes]] = WeakKeyDictionary()  #: contents by file name
+#: Attribute of functions that carry sources.
+CARRIED = "__qod_sources__"
+#: What a worker runs when it gets `SOURCES`, by module name: it imports these modules from there, the newest of each.
+_INSTALL = """
+import importlib.abc, importlib.util, sys
+class QodSources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def __init__(self):
+        self.sources = {}
+    def find_spec(self, name, path=None, target=None):
+        return importlib.util.spec_from_loader(name, self) if name in self.sources else None
+    def create_module(self, spec):
+        return None
+    def exec_module(self, module):
+        exec(compile(self.sources[module.__name__], f"{module.__name__}.py", "exec"), module.__dict__)
+finder = next((each for each in sys.meta_path if type(each).__name__ == "QodSources"), None)
+if finder is None:
+    finder = QodSources()
+    sys.meta_path.insert(0, finder)
+for name, source in SOURCES.items():
+    if finder.sources.get(name) != source:
+        finder.sources[name] = source
+        sys.modules.pop(name, None)
+"""
 #: By module name: the module and its globals when it was tried, and whether it goes as a value.
 _tried: dict[str, tuple[tuple[object, ...], bool]] = {}
 
@@ -55,6 +76,7 @@ class Modules:
     def __init__(self, values: Iterable[Any], bodies: Iterable[CodeType] = ()) -> None:
         self.read: dict[str, ModuleType] = {}
         self.imported: set[Path] = set()
+        self._functions: list[FunctionType] = []
         self._met: dict[int, Any] = {}
         waiting = list(values)
         for body in bodies:
@@ -67,15 +89,22 @@ class Modules:
                 waiting += self._behind(value)
         del self._met
 
-    def send(self, spark: SparkSession) -> None:
-        """Give workers of this session what they need to find all of them.
+    def send(self, spark: SparkSession) -> Sources | None:
+        """Have the functions carry what workers of this session need to find all of them.
 
-        Raises ApplicationError: the server has a file of that name with another content, and takes no second one.
+        Returns it for the functions that the recipe itself will define: as `__file__` of their name space, since
+        cloudpickle sends that first; None where workers have the notebook's path, or need nothing.
         """
         by_name = [module for module in self.read.values() if not _as_value(module)]
-        left = self.imported | {Path(str(module.__file__)) for module in by_name if _is_one_file(module)}
-        if left and hasattr(spark, "addArtifacts") and spark not in with_our_path:
-            _send_files(spark, left)
+        files = self.imported | {Path(str(module.__file__)) for module in by_name if _is_one_file(module)}
+        here = spark in with_our_path
+        sources = None if here or not files else Sources(files)
+        for function in self._functions:
+            if sources is not None:
+                setattr(function, CARRIED, sources)
+            elif here:
+                vars(function).pop(CARRIED, None)
+        return sources
 
     def _behind(self, value: Any) -> Iterator[Any]:
         if isinstance(value, ModuleType):
@@ -91,6 +120,7 @@ class Modules:
             if not ours and value.__module__ != "__main__" and not _holds_more(value):
                 return
         if isinstance(value, FunctionType):
+            self._functions.append(value)
             for name in names_of(value):
                 if name in value.__globals__:
                     yield value.__globals__[name]
@@ -99,6 +129,24 @@ class Modules:
             yield from (each for each in vars(value).values() if isinstance(each, FunctionType))
             yield from value.__bases__
         yield from parts(value)
+
+
+class Sources:
+    """Sources of modules, which a worker imports from once it has unpickled this."""
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        """Read these files, and those of the author's modules that they import."""
+        self.by_name: dict[str, str] = {}
+        waiting = list(files)
+        while waiting:
+            file = waiting.pop()
+            if file.stem not in self.by_name:
+                source = self.by_name[file.stem] = file.read_text("utf-8")
+                with suppress(SyntaxError):  # the worker says so
+                    waiting += _files_imported(compile(source, str(file), "exec"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, (_INSTALL, {"SOURCES": self.by_name})
 
 
 def is_authors(module: ModuleType) -> bool:
@@ -174,18 +222,3 @@ def _as_value(module: ModuleType) -> bool:
             cloudpickle.unregister_pickle_by_value(module)
         _tried[module.__name__] = state, can
     return _tried[module.__name__][1]
-
-
-def _send_files(spark: Any, files: Iterable[Path]) -> None:
-    sent: dict[str, bytes] = _sent.setdefault(spark, {})
-    for file in files:
-        content = file.read_bytes()
-        if sent.get(file.name) == content:
-            continue
-        if file.name in sent:
-            raise ApplicationError(
-                f"{file.name} must be as it was when the server got it, got another content; name the function that "
-                f"recipes use outside of their body (from {file.stem} import ...), or connect to the server again"
-            )
-        spark.addArtifacts(str(file), pyfile=True)
-        sent[file.name] = content

@@ -112,9 +112,12 @@ class PythonRecipe:
 
     def _scope(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> dict[str, Any]:
         used = on_session({name: value for name, value in self.captured.items() if name not in inputs}, spark)
-        Modules(used.values(), [code for code in (self._body, self._result) if code is not None]).send(spark)
+        bodies = [code for code in (self._body, self._result) if code is not None]
+        sources = Modules(used.values(), bodies).send(spark)
         # functions of __main__ are pickled by value for Python workers
         scope: dict[str, Any] = {"__name__": "__main__", **used, "spark": spark, **inputs}
+        if sources is not None:
+            scope["__file__"] = sources
         if "F" in self.names and "F" not in scope:
             from pyspark.sql import functions
 

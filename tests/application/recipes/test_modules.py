@@ -15,9 +15,8 @@ from pyspark import cloudpickle
 from pyspark.sql.types import StringType
 from pyspark.sql.udf import UserDefinedFunction
 
-from qod_magics.application.recipes.modules import Modules, is_authors, with_our_path
+from qod_magics.application.recipes.modules import CARRIED, Modules, is_authors, with_our_path
 from qod_magics.application.recipes.python import PythonRecipe
-from qod_magics.errors import ApplicationError
 
 HELPERS = """
 import inside
@@ -30,14 +29,7 @@ LOCKED = "import threading\nLOCK = threading.Lock()\ndef locked(x): return x\n"
 
 
 class Server:
-    """A session that keeps the files it is sent."""
-
-    def __init__(self) -> None:
-        self.files: list[str] = []
-
-    def addArtifacts(self, path: str, *, pyfile: bool) -> None:
-        assert pyfile
-        self.files.append(Path(path).name)
+    """A session on a server elsewhere."""
 
 
 @pytest.fixture
@@ -89,10 +81,8 @@ def test_installed_modules_are_not_the_authors(beside: ModuleType) -> None:
 )
 def test_functions_are_sent_with_what_they_read_of_modules(beside: ModuleType, cell: str, call: str) -> None:
     value = defined(cell)["f"]
-    server = Server()
-    Modules([value]).send(server)  # type: ignore[arg-type]
+    assert Modules([value]).send(Server()) is None  # type: ignore[arg-type]
     assert elsewhere(value, call) == "4 of 10"
-    assert server.files == []
 
 
 def test_an_edit_that_was_reloaded_is_sent(beside: ModuleType, tmp_path: Path) -> None:
@@ -110,21 +100,49 @@ def test_udfs_and_the_lines_of_a_recipe_are_looked_through(beside: ModuleType) -
     assert set(Modules([], [body]).read) == {"helpers", "inside"}
 
 
-def test_what_is_imported_later_is_sent_as_a_file_to_servers_elsewhere(beside: ModuleType) -> None:
-    function = defined("def f(x):\n    import late, json\n    return late.late(x)")["f"]
-    far, here = Server(), Server()
+IMPORTS = "def f(x):\n    import late, json\n    return late.late(x)"
+
+
+def test_what_is_imported_later_goes_with_functions_to_servers_elsewhere(beside: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text("import inside\ndef late(x): return inside.half(x)\n")
+    function = defined(IMPORTS)["f"]
+    Modules([function]).send(Server())  # type: ignore[arg-type]
+    assert elsewhere(function, "f(9)") == "4"
+    assert elsewhere(lambda x: function(x), "f(9)") == "4"
+
+
+def test_servers_that_have_the_notebooks_path_get_no_sources(beside: ModuleType) -> None:
+    function, far, here = defined(IMPORTS)["f"], Server(), Server()
     with_our_path.add(here)
-    for server in (far, here, far):
-        Modules([function]).send(server)  # type: ignore[arg-type]
-    assert (far.files, here.files) == (["late.py"], [])
+    for server, carries in ((here, False), (far, True), (here, False)):
+        assert (Modules([function]).send(server) is not None) is carries  # type: ignore[arg-type]
+        assert hasattr(function, CARRIED) is carries
 
 
-def test_a_module_that_can_not_be_pickled_is_sent_as_a_file(beside: ModuleType) -> None:
+def test_functions_of_a_recipe_itself_carry_what_they_import(beside: ModuleType) -> None:
+    recipe = PythonRecipe(f"{IMPORTS}\nlambda x: f(x)")
+    scope = recipe._scope(Server(), {})  # type: ignore[arg-type]
+    exec(recipe._body, scope)
+    assert elsewhere(eval(recipe._result, scope), "f(9)") == "9"  # type: ignore[arg-type]
+
+
+def test_a_module_that_can_not_be_pickled_goes_as_its_source(beside: ModuleType) -> None:
     locked = importlib.import_module("locked")
-    server = Server()
-    Modules([defined("def f(x): return locked.locked(x)", locked=locked)["f"]]).send(server)  # type: ignore[arg-type]
-    assert server.files == ["locked.py"]
+    function = defined("def f(x): return locked.locked(x)", locked=locked)["f"]
+    Modules([function]).send(Server())  # type: ignore[arg-type]
+    assert elsewhere(function, "f(9)") == "9"
     assert "locked" not in cloudpickle.list_registry_pickle_by_value()
+
+
+def test_the_newest_source_counts(beside: ModuleType, tmp_path: Path) -> None:
+    """A worker that has imported a module imports it again once its source has changed."""
+    function = defined(IMPORTS)["f"]
+    Modules([function]).send(Server())  # type: ignore[arg-type]
+    before = cloudpickle.dumps(function)
+    (tmp_path / "late.py").write_text("def late(x): return -x\n")
+    Modules([function]).send(Server())  # type: ignore[arg-type]
+    call = f"pickle.loads({before!r})(9), pickle.loads({cloudpickle.dumps(function)!r})(9)"
+    assert elsewhere(None, call) == "9 -9"
 
 
 def test_parts_of_packages_are_sent_as_values_only(beside: ModuleType, tmp_path: Path) -> None:
@@ -133,21 +151,11 @@ def test_parts_of_packages_are_sent_as_values_only(beside: ModuleType, tmp_path:
     (tmp_path / "pack" / "part.py").write_text("def part(x): return x\n")
     part = importlib.import_module("pack.part")
     space = defined("def f(x):\n    import pack\n    return part.part(pack.locked(x))", part=part)
-    server = Server()
-    Modules([space["f"], sys.modules["pack"]]).send(server)  # type: ignore[arg-type]
-    assert server.files == []
+    sources = Modules([space["f"], sys.modules["pack"]]).send(Server())  # type: ignore[arg-type]
+    assert sources is None
     cloudpickle.unregister_pickle_by_value(part)
     for name in ("pack", "pack.part"):
         del sys.modules[name]
-
-
-def test_a_file_that_changed_since_it_was_sent_is_refused(beside: ModuleType, tmp_path: Path) -> None:
-    function = defined("def f(x):\n    import late\n    return late.late(x)")["f"]
-    server: Any = Server()
-    Modules([function]).send(server)
-    (tmp_path / "late.py").write_text("def late(x): return -x\n")
-    with pytest.raises(ApplicationError, match=r"^late\.py must be as it was when the server got it"):
-        Modules([function]).send(server)
 
 
 def test_a_classic_session_is_sent_nothing(beside: ModuleType) -> None:
