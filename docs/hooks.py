@@ -37,11 +37,11 @@ def stream_options() -> str:
 
 def stream_keywords() -> str:
     """Write the options of `Session.stream` as a table."""
-    from qod_magics.application.streams.options import keywords
+    from qod_magics.application.streams.options import IN_PYTHON, keywords
 
     rows = [
         f"| `{each.name}` | {_code(str(each.annotation))} | {_code(repr(each.default))} | {_code(row.flag)} |"
-        for row, each in keywords()
+        for row, each in zip(IN_PYTHON, keywords(IN_PYTHON), strict=True)
     ]
     return "\n".join(["| keyword | type | default | as |", "|---|---|---|---|", *rows])
 

@@ -9,6 +9,7 @@ from math import inf
 from typing import Any
 
 from qod_magics.application import graph
+from qod_magics.application.streams.options import RESTRICTIONS
 from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.application.validation import check_application
 from qod_magics.errors import ApplicationError, nearest
@@ -42,38 +43,22 @@ class Application:
             )
         return Application(tuple(stream for stream in self.streams if stream.name != name))
 
-    def restrict(
-        self,
-        name: str,
-        *,
-        priority: int | None = None,
-        min_accuracy: float | None = None,
-        max_latency_s: float | None = None,
-        utility: float | None = None,
-    ) -> Application:
-        """Change the restrictions of a query; None leaves one as it is. A maximum latency of infinity removes it, so
-        does a utility of infinity. Raises ApplicationError."""
-        stream = self[name]
-        given: dict[str, Any] = {
-            "priority": priority,
-            "min_accuracy": min_accuracy,
-            "max_latency_s": max_latency_s,
-            "utility": utility,
-        }
+    def restrict(self, name: str, **given: Any) -> Application:
+        """Change the restrictions of a query, by the names of their options; None leaves one as it is, and infinity
+        removes one that is removable. Raises ApplicationError."""
+        stream, removable = self[name], {row.name for row in RESTRICTIONS if row.removable}
         wanted = {key: value for key, value in given.items() if value is not None}
         if not wanted:
             raise ApplicationError(
                 f"say what to change of {name!r}: a priority, a minimum accuracy, a maximum latency or a utility"
             )
-        for key in ("max_latency_s", "utility"):
-            if wanted.get(key) == inf:
-                wanted[key] = None
-        if wanted.keys() <= {"max_latency_s", "utility"} and name not in self.queries:
+        if wanted.keys() <= removable and name not in self.queries:
             raise ApplicationError(
                 f"{name!r} is no query, so it has no maximum latency and no utility; the queries are "
                 f"{', '.join(self.queries) or 'none so far'}"
             )
-        return self.declare(replace(stream, **wanted))
+        removed = {key: None for key in wanted.keys() & removable if wanted[key] == inf}
+        return self.declare(replace(stream, **wanted | removed))
 
     def __getitem__(self, name: str) -> StreamDeclaration:
         """The stream of this name. Raises ApplicationError with the nearest name."""

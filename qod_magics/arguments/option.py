@@ -31,7 +31,9 @@ _KINDS = {
 class Option:
     """An option of a magic, or an argument that is known by its place."""
 
-    form: str  #: how it is written, with what stands for its value: "-p, --priority N"; of an argument its name
+    form: (
+        str  #: as the help shows it: "-p, --priority N"; an argument by its place is "name", or "[name]" if it may lack
+    )
     help: str  #: what it means, with its unit
     convert: Callable[[str], Any] = str  #: reads a value; raises ValueError or QodError
     _: KW_ONLY
@@ -44,10 +46,10 @@ class Option:
     names: tuple[str, ...] = ()  #: kinds of names to complete, see `completion.Names`
     several: bool = False  #: takes all words up to the next option
     repeats: bool = False  #: may be given again: values add up
-    required: bool = False
     needs: tuple[str, ...] = ()  #: options, by name, without which it means nothing
     changes: str = ""  #: what it changes: its section in help and reference; "": as of the row above
     running: str = ""  #: what changes it while it is in effect; "": nothing does
+    removable: bool = False  #: whether it can be taken away again, by `none`, in Python by infinity
     resumes: bool = False  #: whether a query whose cell changes it keeps its checkpoint
     cell_only: bool = False  #: whether the Python API lacks it
     accepts: Callable[..., Any] | None = None  #: reads what the Python API takes in place of the value
@@ -60,7 +62,7 @@ class Option:
     @property
     def flags(self) -> tuple[str, ...]:
         """All ways to write it: ("-p", "--priority")."""
-        return tuple(re.findall(r"(?:^|(?<=, ))[^ ,]+", self.form))
+        return tuple(re.findall(r"(?:^\[?|(?<=, ))([^ ,\]]+)", self.form))
 
     @property
     def flag(self) -> str:
@@ -70,7 +72,7 @@ class Option:
     @property
     def metavar(self) -> str:
         """What stands for its value; "": a switch, or an argument that shows its name."""
-        return self.form.removeprefix(", ".join(self.flags)).lstrip() or "|".join(self.choices)
+        return self.form.partition(self.flag)[2].lstrip("] ") or "|".join(self.choices)
 
     @property
     def keyword(self) -> str:
@@ -84,6 +86,11 @@ class Option:
         return not self.form.startswith("-")
 
     @property
+    def required(self) -> bool:
+        """Whether it has to be given: an argument in no brackets."""
+        return self.form[0] not in "-["
+
+    @property
     def switch(self) -> bool:
         """Whether it takes no value: it turns its default round."""
         return not self.positional and not self.metavar
@@ -91,7 +98,7 @@ class Option:
     @property
     def usage(self) -> str:
         """Return it as the help shows it."""
-        return self.metavar or self.form if self.positional else f"{', '.join(self.flags)} {self.metavar}".rstrip()
+        return self.metavar or self.flag if self.positional else f"{', '.join(self.flags)} {self.metavar}".rstrip()
 
     @property
     def kind(self) -> str:

@@ -85,7 +85,10 @@ def wrapped(text: str, indent: int) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """Parses a command line of a terminal: an error raises UsageProblem instead of ending the process."""
+    """Parses the line of a command in a terminal: an error raises UsageProblem instead of ending the process."""
+
+    def __init__(self, command: str, description: str, **more: Any) -> None:
+        super().__init__(f"python -m qod_magics {command}", description=description, allow_abbrev=False, **more)
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageProblem with the message."""
@@ -123,7 +126,7 @@ class _CommandParser(argparse.ArgumentParser):
         nargs: str | int | None = "+" if row.several else 0 if row.switch else None
         if row.positional and not row.required:
             nargs = "?"
-        metavar = row.metavar or (row.form if row.positional else None)
+        metavar = row.metavar or (row.flag if row.positional else None)
         meaning = row.meaning.replace("%", "%%")
         section.add_argument(*row.flags, action=_Store, row=row, nargs=nargs, help=meaning, metavar=metavar)
 

@@ -31,11 +31,10 @@ _EXIT_CODES = """exit codes:
 
 def _parser() -> Parser:
     parser = Parser(
-        prog="python -m qod_magics inject",
-        description="Send the rows of a scenario to Kafka, each when it is due, however far its consumers lag.",
+        "inject",
+        "Send the rows of a scenario to Kafka, each when it is due, however far its consumers lag.",
         epilog=f"{_EXIT_CODES}\n\nSCENARIO.json, with seconds since the start and rates in rows/s:\n\n{_FORMAT}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("scenario", metavar="SCENARIO.json", help="what to send; its format is below")
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="the Kafka broker")

@@ -36,11 +36,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python -m qod_magics plan",
-        description="Print the plan of a policy for a snapshot, or one plan a line for a recording (.jsonl).",
-        allow_abbrev=False,
-    )
+    parser = Parser("plan", "Print the plan of a policy for a snapshot, or one plan a line for a recording (.jsonl).")
     parser.add_argument(
         "file", metavar="FILE", help="a snapshot (.json), a recording (.jsonl), or - for standard input"
     )

@@ -53,11 +53,7 @@ def _write_report(out: Path, run: Records, off: Records | None, criteria: Sequen
 
 
 def _report_parser() -> Parser:
-    parser = Parser(
-        prog="python -m qod_magics report",
-        description="Judge the recording of a run, write its report as one HTML file, and print the verdict.",
-        allow_abbrev=False,
-    )
+    parser = Parser("report", "Judge the recording of a run, write its report as one HTML file, and print the verdict.")
     parser.add_argument("run", type=Path, metavar="RUN.jsonl", help="recording of the controlled run")
     parser.add_argument("--off", type=Path, metavar="OFF.jsonl", help="the same load with the controller off")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the report (default: RUN.html)")
@@ -74,10 +70,9 @@ def _report_parser() -> Parser:
 
 def _compare_parser() -> Parser:
     parser = Parser(
-        prog="python -m qod_magics compare",
-        description="Compare two recordings of the same scenario, aligned at the start of the first phase, "
+        "compare",
+        "Compare two recordings of the same scenario, aligned at the start of the first phase, "
         "and print how far apart they are.",
-        allow_abbrev=False,
     )
     parser.add_argument("live", type=Path, metavar="LIVE.jsonl", help="recording of the live run")
     parser.add_argument("simulated", type=Path, metavar="SIMULATED.jsonl", help="recording of the simulated one")
@@ -114,10 +109,9 @@ def _write_comparison(out: Path, live: Records, simulated: Records, found: compa
 
 def _fit_parser() -> Parser:
     parser = Parser(
-        prog="python -m qod_magics fit",
-        description="Fit a simulation to a recording, print the estimates and what could not be estimated, and "
+        "fit",
+        "Fit a simulation to a recording, print the estimates and what could not be estimated, and "
         "write the scenario that `simulate` runs.",
-        allow_abbrev=False,
     )
     parser.add_argument("run", type=Path, metavar="RUN.jsonl", help="the recording")
     parser.add_argument("--out", type=Path, metavar="SCENARIO.json", help="the scenario (default: RUN.scenario.json)")

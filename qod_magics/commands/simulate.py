@@ -25,12 +25,11 @@ _POLICY_HELP = f"in place of the scenario's: {', '.join(policy_names())}; " + ";
 
 def _parser() -> Parser:
     parser = Parser(
-        prog="python -m qod_magics simulate",
-        description="Run a cluster, its applications and the controller in virtual time.",
+        "simulate",
+        "Run a cluster, its applications and the controller in virtual time.",
         epilog=f"SCENARIO.json, with seconds since the start and rates in rows/s:\n\n{_FORMAT}\n"
         "Other engines, which the scenario names:\n\n" + "\n".join(engine.format for engine in ENGINES.values()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("scenario", metavar="SCENARIO.json", help="what to simulate; its format is below")
     parser.add_argument("--record", type=Path, metavar="RUN.jsonl", help="write the recording here (a new file)")

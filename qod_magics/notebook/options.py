@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from qod_magics.application.streams.options import BY_SET
 from qod_magics.application.streams.options import COMMAND as STREAM
-from qod_magics.application.streams.options import OPTIONS as OF_STREAMS
+from qod_magics.application.streams.options import RESTRICTIONS as OF_STREAMS
 from qod_magics.arguments.option import Option, cores, or_none, whole
 from qod_magics.arguments.parser import Command
 from qod_magics.jvm.java import JIT_OPTIONS
@@ -89,20 +88,15 @@ def _as_up(row: Option) -> Option:
 
 
 def _restriction(row: Option) -> Option:
-    """Return the row of a stream's restriction for `%qod set`, which takes away what a stream may do without."""
-    if row.name in ("max_latency_s", "utility"):
-        return replace(
-            row, convert=or_none(row.convert), help=f"{row.help}; or none", unless="", changes="", running=""
-        )
-    return replace(row, convert=int if row.convert is whole else float, unless="", changes="", running="")
+    """Return the row of a stream's restriction for `%qod set`."""
+    row = replace(row, unless="", changes="", running="")
+    if row.removable:
+        return replace(row, convert=or_none(row.convert), help=f"{row.help}; or none")
+    return replace(row, convert=int if row.convert is whole else float)
 
 
-#: Of `%qod set`: the options of a stream that change while it runs, without a restart.
-RESTRICTIONS = tuple(_restriction(row) for row in OF_STREAMS if row.running == BY_SET)
-
-
-def _argument(form: str, help: str = "", **more: Any) -> Option:
-    return Option(form, help, **{"required": True, **more})
+#: Of `%qod set`: it takes away what a query may do without.
+RESTRICTIONS = tuple(map(_restriction, OF_STREAMS))
 
 
 def _command(name: str, summary: str, *options: Option) -> Command:
@@ -147,7 +141,7 @@ _COMMANDS = (
     _command(
         "attach",
         "Use the notebook's own Spark session as the only task manager.",
-        _argument("name", "the variable that holds it", required=False, default="spark"),
+        Option("[name]", "the variable that holds it", default="spark"),
         KAFKA,
         KAFKA_OPTION,
         PERIOD,
@@ -159,19 +153,19 @@ _COMMANDS = (
     _command(
         "topic",
         "Create a Kafka topic, for rows of your own; without a NAME, list the topics.",
-        _argument("name NAME", required=False),
+        Option("[name] NAME", ""),
         Option("--partitions N", "partitions of the topic", int, unless="1"),
     ),
     _command("status", "What runs where, and how it keeps up."),
     _command(
         "watch",
         "Show the dashboard here; in a terminal, the status once a period. `await qod.watch(30)` waits as well.",
-        _argument("seconds", "show the status for this long, in a notebook too", convert=float, required=False),
+        Option("[seconds]", "show the status for this long, in a notebook too", float),
     ),
     _command(
         "show",
         "Show a query's newest results, estimates with their intervals: live in a notebook, else as a table.",
-        _argument("query", required=False, names=("streams",)),
+        Option("[query]", "", names=("streams",)),
         Option("--kind", "the form", choices=FORMS, unless="what suits the columns"),
         Option("--rows N", "windows of a line, bars, or rows of a table", int),
         Option("--x COLUMN", "windows, times or numbers of a line; what names the bars"),
@@ -182,26 +176,21 @@ _COMMANDS = (
     _command(
         "stop",
         "Stop and remove a stream.",
-        _argument("name", required=False, names=("streams",)),
+        Option("[name]", "", names=("streams",)),
         Option("--all", "all of them", default=False),
     ),
     _command(
-        "set", "Change a query's restrictions while it runs.", _argument("name", names=("streams",)), *RESTRICTIONS
+        "set", "Change a query's restrictions while it runs.", Option("name", "", names=("streams",)), *RESTRICTIONS
     ),
     _command(
         "why",
         "Show the last decision about a stream, instance or task manager, and why.",
-        _argument(
-            "name",
-            "without it: the stages of the policy",
-            required=False,
-            names=("streams", "instances", "task_managers"),
-        ),
+        Option("[name]", "without it: the stages of the policy", names=("streams", "instances", "task_managers")),
     ),
     _command(
         "add-tm",
         "Add a task manager: a local one, or the server behind a URL.",
-        _argument("url URL", required=False),
+        Option("[url] URL", ""),
         Option("--cores N", "its cores", int),
         Option("--cpus N,N", "core numbers of a local one", cores),
         Option("--ui URL", "address of its Spark UI, for CPU times"),
@@ -210,59 +199,55 @@ _COMMANDS = (
     _command(
         "remove-tm",
         "Move its instances to the others, then end it or, with a budget, let it stand by.",
-        _argument("id", names=("task_managers",)),
+        Option("id", "", names=("task_managers",)),
         Option("--kill", "kill a local one that hangs", default=False),
     ),
     _command(
         "move",
         "Move an instance to another task manager.",
-        _argument("instance", names=("instances",)),
-        _argument("task_manager", names=("task_managers",)),
+        Option("instance", "", names=("instances",)),
+        Option("task_manager", "", names=("task_managers",)),
     ),
     _command(
         "scale",
         "Run a task without state as more or fewer instances.",
-        _argument("task", names=("streams",)),
-        _argument("parallelism", "instances", convert=int),
+        Option("task", "", names=("streams",)),
+        Option("parallelism", "instances", int),
     ),
     _command(
         "fuse",
         "Run two neighbouring tasks as one query, without Kafka between them.",
-        _argument("first", "a task", names=("streams",)),
-        _argument("second", "the task that reads it", names=("streams",)),
+        Option("first", "a task", names=("streams",)),
+        Option("second", "the task that reads it", names=("streams",)),
     ),
     _command(
         "unfuse",
         "Run a task as two queries, with a Kafka topic between two of its streams.",
-        _argument("first", "a stream within the task", names=("streams",)),
-        _argument("second", "the stream that reads it", names=("streams",)),
+        Option("first", "a stream within the task", names=("streams",)),
+        Option("second", "the stream that reads it", names=("streams",)),
     ),
     _command(
-        "report",
-        "Write a page with charts of the recording so far.",
-        _argument("path", required=False, default="report.html"),
+        "report", "Write a page with charts of the recording so far.", Option("[path]", "", default="report.html")
     ),
     _command(
         "policy",
         "Have another policy decide from the next cycle on; without a name, show it.",
-        _argument("name", "the policy", required=False, one_of=policy_names),
+        Option("[name]", "the policy", one_of=policy_names),
     ),
     _command(
         "pause",
         "Recommend only: make plans, apply none; or pause one stage of the policy.",
-        _argument("stage", "as %qod policy lists them", required=False, names=("stages",)),
+        Option("[stage]", "as %qod policy lists them", names=("stages",)),
     ),
-    _command("period", "Change the time between decisions.", _argument("seconds", convert=float)),
+    _command("period", "Change the time between decisions.", Option("seconds", "", float)),
     _command(
         "override",
         "Hold a shedder's non-drop probability by hand, or return it to the plan.",
-        _argument("name", 'a source, or a stream "from>to"', names=("shedders",)),
-        _argument("d", "a fraction from 0 to 1, or auto"),
+        Option("name", 'a source, or a stream "from>to"', names=("shedders",)),
+        Option("d", "a fraction from 0 to 1, or auto"),
     ),
     _command(
-        "resume",
-        "Apply plans again; or resume one stage of the policy.",
-        _argument("stage", required=False, names=("stages",)),
+        "resume", "Apply plans again; or resume one stage of the policy.", Option("[stage]", "", names=("stages",))
     ),
 )
 #: The commands of `%qod`, by name, in the order of the help.

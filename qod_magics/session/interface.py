@@ -69,15 +69,7 @@ class SessionInterface(Protocol):
         """Run a task as two queries, with a Kafka topic between these two of its streams, and wait until they run."""
         ...
 
-    def set(
-        self,
-        name: str,
-        *,
-        priority: int | None = None,
-        min_accuracy: float | None = None,
-        max_latency_s: float | None = None,
-        utility: float | None = None,
-    ) -> str:
+    def set(self, name: str, **restrictions: Any) -> str:
         """Change the restrictions of a query, from the next cycle on; returns what its author should know."""
         ...
 

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 from qod_magics.application.application import Application
 from qod_magics.application.cell import declaration_of, declared
 from qod_magics.application.recipes.recipe import Recipe, as_recipe
-from qod_magics.application.streams.options import StreamOptions, stream_options, takes_options
+from qod_magics.application.streams.options import (
+    IN_PYTHON,
+    RESTRICTIONS,
+    StreamOptions,
+    stream_options,
+    taken,
+    takes,
+)
 from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.controller import Controller, ControllerThread, Recording
 from qod_magics.kafka.access import access, configure
@@ -263,7 +270,7 @@ class Session(Decisions, OwnData):
         """The declared streams."""
         return self._streams.application
 
-    @takes_options
+    @takes(IN_PYTHON)
     def stream(
         self,
         name: str,
@@ -308,24 +315,15 @@ class Session(Decisions, OwnData):
         self._streams.clear()
         self.controller.release(self.application.names)
 
-    def set(
-        self,
-        name: str,
-        *,
-        priority: int | None = None,
-        min_accuracy: float | None = None,
-        max_latency_s: float | None = None,
-        utility: float | None = None,
-    ) -> str:
+    @takes(RESTRICTIONS)
+    def set(self, name: str, **restrictions: Any) -> str:
         """Change the restrictions of a query, from the next cycle on, without a restart. A maximum latency (seconds) or
         a utility of infinity removes it. Returns what its author should know: what a new maximum latency does not
         change, the mode of a query that keeps state, and what dropping rows does to the columns of a query of which
         none were dropped so far; "" otherwise. Raises ApplicationError: there is no such query, or the value is out of
         range; KafkaError, TaskManagerError: it waited for a query, and can't start."""
-        told = self._streams.restrict(
-            name, priority=priority, min_accuracy=min_accuracy, max_latency_s=max_latency_s, utility=utility
-        )
-        unmet = latency_note(self.controller.policy.name, max_latency_s)
+        told = self._streams.restrict(name, **taken("set", restrictions, RESTRICTIONS))
+        unmet = latency_note(self.controller.policy.name, restrictions.get("max_latency_s"))
         return "; ".join(note for note in (told, unmet) if note)
 
     def results(self, name: str) -> DataFrame:

@@ -12,8 +12,8 @@ COMMAND = Command(
     "%it",
     "Do it.",
     (
-        Option("name", "a name", required=True),
-        Option("second", "a number", convert=float),
+        Option("name", "a name"),
+        Option("[second]", "a number", float),
         Option("-p, --priority N", "a number", int, default=7),
         Option("--share F", "100 % at most", float),
         Option("--from A B", "some names", default=(), several=True, name="upstream"),

@@ -7,7 +7,6 @@ from dataclasses import fields
 
 import pytest
 
-from qod_magics.application.application import Application
 from qod_magics.application.streams.options import COMMAND, OPTIONS, RESUMING, StreamOptions, stream_options
 from qod_magics.application.streams.sink import KafkaTopic
 from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
@@ -50,9 +49,10 @@ def test_an_option_of_a_cell_is_kept_by_the_declaration_or_by_its_topic() -> Non
     assert {each.name for each in fields(StreamOptions)} - kept == OF_CELLS - {"name"}
 
 
-def test_what_can_be_set_is_what_an_application_restricts() -> None:
-    assert {row.name for row in RESTRICTIONS} == parameters(Application.restrict) - {"self", "name"}
+def test_what_can_be_set_restarts_nothing() -> None:
+    assert [row.name for row in RESTRICTIONS] == ["priority", "min_accuracy", "max_latency_s", "utility"]
     assert {row.name for row in RESTRICTIONS} <= RESUMING.keys()
+    assert parameters(Session.set) == {"self", "name", *(row.name for row in RESTRICTIONS)}
 
 
 def test_what_is_configured_is_a_default_of_up() -> None:

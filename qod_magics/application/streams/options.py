@@ -7,7 +7,7 @@ the reference, and what a change means for a running query come from here.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
@@ -163,6 +163,7 @@ class StreamOptions:
         "queries run in real-time mode, too",
         convert=duration,
         **_RESTRICTION,
+        removable=True,
     )
     utility: float | None = _row(
         "--utility U",
@@ -170,6 +171,7 @@ class StreamOptions:
         convert=utility,
         unless="the priority",
         **_RESTRICTION,
+        removable=True,
     )
     parallelism: int = _row(
         "-n, --parallelism N",
@@ -265,6 +267,10 @@ class StreamOptions:
 OPTIONS: tuple[Option, ...] = tuple(
     replace(each.metadata["row"], name=each.name) for each in fields(StreamOptions) if each.metadata
 )
+#: Those of the Python API.
+IN_PYTHON = tuple(row for row in OPTIONS if not row.cell_only)
+#: Those of a query that change while it runs, without a restart.
+RESTRICTIONS = tuple(row for row in OPTIONS if row.running == BY_SET)
 #: The defaults of those options that a cell may change while its query keeps its state.
 RESUMING: Mapping[str, Any] = {row.name: row.default for row in OPTIONS if row.resumes}
 _EXAMPLE = '%%qod_stream busy --topic trips --schema "zone INT, fare DOUBLE" -p 2 -a 0.4'
@@ -311,37 +317,43 @@ def parse_stream_line(line: str) -> StreamOptions:
     return StreamOptions(name, **values)
 
 
-def keywords() -> list[tuple[Option, inspect.Parameter]]:
-    """Return the options of the Python API, with the parameters of `Session.stream` that they are."""
+def stream_options(name: str, given: Mapping[str, Any]) -> StreamOptions:
+    """Return the options that `Session.stream` was given. Raises TypeError for an unknown one, ApplicationError."""
+    return StreamOptions(name, **taken("stream", given, IN_PYTHON))
+
+
+def taken(method: str, given: Mapping[str, Any], rows: Iterable[Option]) -> dict[str, Any]:
+    """Return the values of keywords by the fields that they set. Raises TypeError for an unknown one,
+    ApplicationError."""
+    known = {row.keyword: row for row in rows}
+    for keyword in given:
+        if keyword not in known:
+            raise TypeError(f"{method}() got an unexpected keyword argument {keyword!r}.{nearest(keyword, known)}")
+    return {known[each].name: known[each].taken(value) for each, value in given.items()}
+
+
+def keywords(rows: Iterable[Option]) -> Iterator[inspect.Parameter]:
+    """Yield the parameters that options are in the Python API."""
     types = {each.name: each.type for each in fields(StreamOptions)}
     kind = inspect.Parameter.KEYWORD_ONLY
-    return [
-        (row, inspect.Parameter(row.keyword, kind, default=row.default, annotation=row.annotation(types[row.name])))
-        for row in OPTIONS
-        if not row.cell_only
-    ]
+    for row in rows:
+        yield inspect.Parameter(row.keyword, kind, default=row.default, annotation=row.annotation(types[row.name]))
 
 
-def stream_options(name: str, given: Mapping[str, Any]) -> StreamOptions:
-    """Return the options that the Python API was given. Raises TypeError for an unknown one, ApplicationError."""
-    rows = {row.keyword: row for row in OPTIONS if not row.cell_only}
-    for keyword in given:
-        if keyword not in rows:
-            raise TypeError(f"stream() got an unexpected keyword argument {keyword!r}.{nearest(keyword, rows)}")
-    return StreamOptions(name, **{rows[each].name: rows[each].taken(value) for each, value in given.items()})
+def takes(rows: Iterable[Option]) -> Callable[[F], F]:
+    """Return a decorator that gives a method with `**options` the signature and the help of these rows."""
 
+    def decorated(method: F) -> F:
+        signature = inspect.signature(method)
+        own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        parameters = [*own, *keywords(rows)]
+        method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        told = (": ".join((row.keyword, "; ".join(filter(None, (row.meaning, row.in_python))))) for row in rows)
+        lines = ["", "Options:", *(wrapped(each, 4) for each in told)]
+        method.__doc__ = "\n".join([inspect.cleandoc(method.__doc__ or ""), *lines])
+        return method
 
-def takes_options(method: F) -> F:
-    """Give a method that hands its `**options` to `stream_options` the signature and the help of the table."""
-    signature = inspect.signature(method)
-    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-    parameters = [*own, *(each for _, each in keywords())]
-    method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    lines = [
-        wrapped("; ".join(filter(None, (f"{row.keyword}: {row.meaning}", row.in_python))), 4) for row, _ in keywords()
-    ]
-    method.__doc__ = "\n".join([inspect.cleandoc(method.__doc__ or ""), "", "Options:", *lines])
-    return method
+    return decorated
 
 
 def check_together(stated: Collection[str]) -> None:
