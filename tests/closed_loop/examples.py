@@ -26,11 +26,11 @@ SEED = 20161121
 EXAMPLES = pytest.mark.parametrize(
     ("examples", "policy"),
     [
-        pytest.param(10, LITERAL, id="few"),
+        pytest.param(6, LITERAL, id="few"),
         pytest.param(500, LITERAL, id="many", marks=_MANY),
-        pytest.param(10, BEST, id="some-best", marks=_SOME),
+        pytest.param(6, BEST, id="some-best", marks=_SOME),
         pytest.param(500, BEST, id="many-best", marks=_MANY),
-        pytest.param(5, AUTO, id="some-auto", marks=_SOME),
+        pytest.param(3, AUTO, id="some-auto", marks=_SOME),
         pytest.param(500, AUTO, id="many-auto", marks=_MANY),
     ],
 )

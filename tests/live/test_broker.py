@@ -233,8 +233,15 @@ def test_another_process_reaches_it_as_an_external_one(broker: EmbeddedBroker) -
     external.close()
 
 
-@pytest.mark.parametrize("port", ["clients", "controller"])
-@pytest.mark.parametrize("password", [None, pytest.param("guessed", marks=pytest.mark.smoke)])
+@pytest.mark.parametrize(
+    ("password", "port"),
+    [
+        pytest.param("guessed", "clients", marks=pytest.mark.smoke),
+        ("guessed", "controller"),
+        (None, "clients"),
+        (None, "controller"),
+    ],
+)
 def test_without_the_password_rows_are_neither_read_nor_written(
     password: str | None, port: str, broker: EmbeddedBroker
 ) -> None:

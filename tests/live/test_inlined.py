@@ -35,7 +35,6 @@ def expected(rows: int) -> set[int]:
     return {2 * i + number for i in range(rows) for number in range(2) if i % 10}
 
 
-@pytest.mark.smoke
 def test_two_queries_read_both_topics_themselves_and_a_third_joins(brief: Session) -> None:
     session = brief
     topics = two_topics(session)

@@ -72,7 +72,7 @@ def test_latencies_are_told_where_they_are_known() -> None:
 
 def test_rows_behind_a_watermark_are_told() -> None:
     lines = taxi_drives()[:20]
-    assert "watermark" not in report(records(lines), None, [])
+    assert "watermark" not in full()
     for line in lines[10:]:
         line["measured"]["late"] = {"TDSnk1": 1234}
         line["measured"]["counts"]["TDSrc1"]["tombstones"] = 77
