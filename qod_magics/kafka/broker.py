@@ -263,7 +263,6 @@ class EmbeddedBroker:
             "-XX:-UsePerfData",  # its file in /tmp would outlive a kill
             f"-Djava.io.tmpdir={self._directory}",
             *([] if self.full_jit else ["-XX:TieredStopAtLevel=1"]),
-            "-Xshare:auto",
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={self._directory / 'log4j2.properties'}",
             *_class_path(jars),

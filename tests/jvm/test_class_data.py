@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -32,9 +33,48 @@ def made(command: list[str], content: str = "classes") -> class_data.Making:
     """An archive as a JVM would have left it, not finished yet."""
     making = class_data.making("server", command)
     assert making is not None
-    written = next(word for word in making.command if word.startswith("-XX:ArchiveClassesAtExit="))
+    written = next(
+        word for word in making.command if word.startswith(("-XX:ArchiveClassesAtExit=", "-XX:AOTCacheOutput="))
+    )
     Path(written.partition("=")[2]).write_text(content)
     return making
+
+
+@pytest.mark.parametrize(
+    ("release", "writes", "reads"),
+    [("24.0.1", "ArchiveClassesAtExit", "SharedArchiveFile"), ("25.0.2", "AOTCacheOutput", "AOTCache")],
+)
+def test_java_25_and_later_write_aot_caches(
+    release: str, writes: str, reads: str, command: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "jdk" / "release").write_text(f'JAVA_VERSION="{release}"\n')
+    making = made(command)
+    assert any(word.startswith(f"-XX:{writes}=") for word in making.command)
+    assert making.finish()
+    assert f"-XX:{reads}={archive(command)}" in class_data.with_archive("server", command)
+    assert class_data.archives() == [archive(command)]
+
+
+def test_an_archive_goes_with_the_java_or_the_jars_that_it_is_for(command: list[str], tmp_path: Path) -> None:
+    made(command).finish()
+    class_data.remove_unfinished()
+    assert class_data.is_whole(archive(command))
+    kept = archive(command)
+    (tmp_path / "other").rename(tmp_path / "moved")
+    class_data.remove_unfinished()
+    assert not kept.exists()
+    assert list(class_data.directory().iterdir()) == []
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_an_archive_that_nobody_used_for_a_month_goes(used: bool, command: list[str]) -> None:
+    made(command).finish()
+    long_ago = time.time() - 31 * 24 * 3600
+    os.utime(archive(command).with_suffix(".size"), (long_ago, long_ago))
+    if used:
+        assert class_data.with_archive("server", command) != command
+    class_data.remove_unfinished()
+    assert class_data.is_whole(archive(command)) is used
 
 
 def test_it_lies_in_the_cache(command: list[str], tmp_path: Path) -> None:

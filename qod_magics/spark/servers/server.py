@@ -345,10 +345,16 @@ class LocalServer:
         words = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
         words += ["--name", f"qod-{self.name}", "--master", f"local[{options.slots}]"]
         words += ["--driver-memory", options.memory, "--driver-java-options", " ".join(map(_quoted, java_options))]
-        words += ["--jars", ",".join(map(str, jars))]
+        words += _on_class_path(jars)
         for key, value in conf.items():
             words += ["--conf", f"{key}={value}"]
         return [*words, "spark-internal"]
+
+
+def _on_class_path(jars: Sequence[Path]) -> list[str]:
+    """Return the options that put jars on the class path of the JVM itself: unlike those of `--jars`, their classes are
+    then in the archive."""
+    return ["--driver-class-path", os.pathsep.join(map(str, jars))]
 
 
 def notebook_directory() -> Path | None:
@@ -373,9 +379,10 @@ def _quoted(option: str) -> str:
 
 def server_archive() -> Path | None:
     """The archive of a server's classes, made or not; None if none can be made. Raises SetupError."""
-    words = ["--class", "none", "--driver-java-options", GARBAGE_COLLECTOR, "spark-internal"]
-    home = spark_home()
-    return class_data.archive_for(ARCHIVE, _on_loopback(launch_command(find_java(), home, _SUBMIT, words), home)[0])
+    java, home = find_java(), spark_home()
+    jars, _ = _with_shedding_source(connector_jars(), java, home)
+    words = ["--class", "none", "--driver-java-options", GARBAGE_COLLECTOR, *_on_class_path(jars), "spark-internal"]
+    return class_data.archive_for(ARCHIVE, _on_loopback(launch_command(java, home, _SUBMIT, words), home)[0])
 
 
 def _on_loopback(command: list[str], home: Path) -> tuple[list[str], str]:
