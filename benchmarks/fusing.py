@@ -131,7 +131,7 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=2000.0, help="rows/s")
     parser.add_argument("--mode", choices=("auto", "realtime", "microbatch"), default="auto")
     words = parser.parse_args()
-    with Session.up(task_managers=1, cores=1, period_s=5.0) as session:
+    with Session.up(task_managers=1, cores=1, period_s=5.0, warm=True) as session:
         session.pause()  # all rows are kept, and nothing else is fused or parted
         create_topics(session.kafka, {TOPIC: 1})
         feed = Feed(session, words.rate)

@@ -154,7 +154,7 @@ def sending(session: Session, rate: float) -> Iterator[None]:
 def measured(queries: int, rate: float, seconds: float, warm_s: float, failing: bool) -> Iterator[dict[str, Any]]:
     """Yield the figures of ours, then of plain Spark, at one rate."""
     last = max(os.sched_getaffinity(0))
-    with Session.up(task_managers=1, cores=1, kafka_cpus={last}) as session:
+    with Session.up(task_managers=1, cores=1, kafka_cpus={last}, warm=True) as session:
         manager = next(iter(session.runtime.task_managers.values()))
         assert manager.server is not None
         cpus = set(manager.server.options.cpus or ())

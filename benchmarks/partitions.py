@@ -121,7 +121,7 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=500.0, help="rows/s")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
     words = parser.parse_args()
-    with Session.up(task_managers=1, cores=1, say=print) as session:
+    with Session.up(task_managers=1, cores=1, warm=True, say=print) as session:
         session.pause(open_shedders=True)
         print(f"{words.rate:g} rows/s, {words.seconds:g} s each")
         print(f"{'':<14}{'idle':>8}{'broker':>8}{'rows':>8}{'broker':>8}{'threads':>9}{'median s':>9}{'95 %':>8}")

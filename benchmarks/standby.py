@@ -38,7 +38,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="CPU and memory of a task manager that stands by.")
     parser.add_argument("--seconds", type=float, default=60.0)
     words = parser.parse_args()
-    with Session.up(task_managers=1, max_task_managers=2) as session:
+    with Session.up(task_managers=1, max_task_managers=2, warm=True) as session:
         server = standby_of(session)
         time.sleep(10.0)  # what its warm-up left is done
         before, begun = cpu_seconds(server.pid), time.monotonic()

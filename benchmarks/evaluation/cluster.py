@@ -208,6 +208,6 @@ def running(record: Path, topics: Mapping[str, int], **options: Any) -> Iterator
         old.unlink()
     last_core = max(os.sched_getaffinity(0))
     options = {"policy_name": PAPER_POLICY, "task_managers": 1, **options}
-    with Session.up(cores=1, kafka_cpus={last_core}, record=record, **options) as session:
+    with Session.up(cores=1, kafka_cpus={last_core}, record=record, warm=True, **options) as session:
         create_topics(session.kafka, topics)
         yield Run(session, record)

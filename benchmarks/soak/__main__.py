@@ -182,7 +182,7 @@ def main() -> int:
     check, threads = Checks(), set(threading.enumerate())
     with tempfile.TemporaryDirectory(prefix="soak-") as directory:
         tempfile.tempdir = os.environ["TMPDIR"] = directory
-        with Session.up(task_managers=2, cores=1, period_s=PERIOD_S) as session:
+        with Session.up(task_managers=2, cores=1, period_s=PERIOD_S, warm=True) as session:
             dice = random.Random(words.seed)
             soak(session, words.minutes * 60, words.rate, dice, check, words.between, words.series)
         processes = psutil.Process().children(recursive=True)

@@ -11,11 +11,12 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from qod_magics.errors import QodError
 from qod_magics.machine.cores import CoreClaim, check_cores, choosing, free_cores, is_limited
 from qod_magics.spark.queries.checkpoints import check_shared
 from qod_magics.spark.queries.warm_up import warm_up
 from qod_magics.spark.runtime import SparkRuntime
-from qod_magics.spark.servers.connection import refuse_beside_classic
+from qod_magics.spark.servers.connection import load_client, refuse_beside_classic
 from qod_magics.spark.servers.server import LocalServer, ServerOptions
 from qod_magics.spark.servers.task_manager import TaskManager, attach_session, attach_url, start_local
 from qod_magics.spark.servers.timeouts import begin
@@ -29,6 +30,9 @@ T = TypeVar("T")
 
 #: How long shutdown waits for a server that is still starting, seconds.
 END_S = 30.0
+#: How long a task manager is left alone before its warm-up begins, seconds: where the first query follows at once, as
+#: when all cells of a notebook are run, a warm-up beside it would only delay its rows.
+ALONE_S = 1.0
 
 
 def launch(choose: Callable[[], Sequence[ServerOptions]]) -> list[Future[LocalServer]]:
@@ -42,6 +46,8 @@ def launch(choose: Callable[[], Sequence[ServerOptions]]) -> list[Future[LocalSe
         if servers:
             refuse_beside_classic()
         claims = [CoreClaim(options.held or ()) for options in servers]
+    if servers:
+        begin(load_client, "client")  # Python imports it while the JVMs start
     named = zip(count(1), servers, claims, strict=False)
     return [begin(partial(LocalServer, f"tm{i}", options, claim), "launch") for i, options, claim in named]
 
@@ -57,19 +63,26 @@ def _stop(launched: Future[LocalServer]) -> None:
 
 
 class Provisioner:
-    """The task managers of one session; each joins the runtime once warmed up. Any thread may add one.
+    """The task managers of one session. Any thread may add one.
+
+    Each joins the runtime once warmed up. Those of a session that starts join before that where all of it is our own:
+    the warm-up goes on while the first cell is written, and ends at once when a query is placed there, whose own
+    batches do as much.
 
     Args:
         runtime: the runtime that they join.
         headroom: fraction of each one's cores that plans leave free.
+        own_kafka: whether the session started the broker; with a user's, `assemble` tells what a query lacks there.
 
     """
 
-    def __init__(self, runtime: SparkRuntime, headroom: float) -> None:
+    def __init__(self, runtime: SparkRuntime, headroom: float, own_kafka: bool = False) -> None:
         self._runtime = runtime
         self._headroom = headroom
+        self._own_kafka = own_kafka
         self._names = count(1)
         self._ended = False
+        self._cooling = threading.Event()  #: set: warm-ups in the background end
         self._lock = threading.Lock()  #: held while one of the two lists below is replaced
         self._coming: list[Future[Any]] = []  #: under way in the background
         self._servers: list[LocalServer] = []
@@ -85,12 +98,15 @@ class Provisioner:
         """The id of the next one."""
         return f"tm{next(self._names)}"
 
-    def assemble(self, launched: Sequence[Future[LocalServer]], urls: Sequence[str]) -> Iterator[TaskManager]:
-        """Take over the launched servers and connect to the URLs, concurrently; yields each one once it has joined.
+    def assemble(
+        self, launched: Sequence[Future[LocalServer]], urls: Sequence[str], warm: bool = False
+    ) -> Iterator[TaskManager]:
+        """Take over the launched servers and connect to the URLs, concurrently; yields each one once it has joined,
+        which with `warm` is when it is warm.
 
         Raises the first failure (SetupError, TaskManagerError); `end` stops the others.
         """
-        coming = [self.track(begin(partial(self._take, self.name(), server), "up")) for server in launched]
+        coming = [self.track(begin(partial(self._take, self.name(), server, warm), "up")) for server in launched]
         coming += [self.track(begin(partial(self._connect, self.name(), url), "connect")) for url in urls]
         for future in as_completed(coming):
             yield future.result()
@@ -110,10 +126,28 @@ class Provisioner:
             server = LocalServer(id, options)
         return self._warmed(start_local(id, options, self._runtime.board, self._headroom, self._begun, server))
 
-    def _take(self, id: str, launched: Future[LocalServer]) -> TaskManager:
+    def _take(self, id: str, launched: Future[LocalServer], warm: bool) -> TaskManager:
         server = launched.result()
         made = start_local(id, server.options, self._runtime.board, self._headroom, self._begun, server)
-        return self.join(self._warmed(made))
+        if warm or not self._own_kafka:
+            return self.join(self._warmed(made))
+        self.join(made)
+        self.track(begin(partial(self._warm_unless_used, made), f"warm-up-{id}"))
+        return made
+
+    def _warm_unless_used(self, manager: TaskManager) -> None:
+        """Warm one up that has joined, until a query is placed on it. Queries tell why they can't run themselves."""
+
+        def is_unused() -> bool:
+            used = any(instance.task_manager is manager for instance in self._runtime.cluster.all_instances)
+            return not (used or self._cooling.is_set())
+
+        if self._cooling.wait(ALONE_S) or not is_unused():
+            return
+        with suppress(QodError):
+            warm_up(manager, self._runtime.kafka, self._runtime.board, self._runtime.checkpoints, needed=is_unused)
+            if is_unused():
+                self._keep_time(manager)
 
     def connected(self, id: str, url: str, ui: str | None = None, cores: float | None = None) -> TaskManager:
         """The server at `sc://host:port`, warm; it has not joined. Raises TaskManagerError."""
@@ -161,6 +195,10 @@ class Provisioner:
             if server.name == id:
                 begin(server.stop, f"abandon-{id}")
 
+    def cool(self) -> None:
+        """End the warm-ups in the background."""
+        self._cooling.set()
+
     def end(self) -> None:
         """Stop all servers started here; one still starting is stopped as soon as its process runs."""
         self._ended = True
@@ -182,11 +220,14 @@ class Provisioner:
         except BaseException:
             manager.close()
             raise
+        self._keep_time(manager, begun)
+        return manager
+
+    def _keep_time(self, manager: TaskManager, begun: float | None = None) -> None:
         begun = manager.server.begun if manager.server is not None else begun
         if begun is not None:
             self.start_s[manager.kind] = time.monotonic() - begun
         self.cores_of[manager.kind] = manager.cores
-        return manager
 
 
 class BudgetMaker:

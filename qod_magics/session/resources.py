@@ -55,9 +55,10 @@ class Resources:
             root = checkpoint_root(settings.checkpoints or self.directory.path / "checkpoints")
             checkpoints = f"{root.rstrip('/')}/{self.id}"
             self.runtime = SparkRuntime(kafka, self.id, checkpoints, settings.period_s)
-            self.provisioner = Provisioner(self.runtime, settings.headroom)
+            self.provisioner = Provisioner(self.runtime, settings.headroom, own_kafka)
             self.managers = TaskManagers(self.runtime, self.provisioner, settings)
-            for end in (leave_connect_mode, self.provisioner.end, self.runtime.close, self.managers.end):
+            provisioner, managers = self.provisioner, self.managers
+            for end in (leave_connect_mode, provisioner.end, self.runtime.close, managers.end, provisioner.cool):
                 self._endings.callback(end)
         except BaseException:
             self.end()

@@ -119,6 +119,7 @@ class Session(Decisions, OwnData):
         kafka: str | None = None,
         kafka_options: Mapping[str, str] | None = None,
         kafka_cpus: Cores | None = None,
+        warm: bool = False,
         say: Say = lambda _: None,
         **options: Any,
     ) -> Session:
@@ -135,6 +136,8 @@ class Session(Decisions, OwnData):
             kafka: `host:port` of the user's broker; None starts one.
             kafka_options: options of that broker's clients, as librdkafka names them.
             kafka_cpus: cores of the started broker; default all. `say` reports if it can't be pinned to them.
+            warm: whether local task managers on a started broker are warm when this returns, as all others always are;
+                by default they warm up until a query starts there.
             say: receives progress messages, a line at a time.
             options: `policy_name`, `period_s` and the rest of `Settings`.
 
@@ -154,7 +157,7 @@ class Session(Decisions, OwnData):
             say(f"Kafka at {resources.kafka.bootstrap}{where} ({time.monotonic() - begun:.1f} s)")
             for note in filter(None, (*resources.notes, budget.sharing)):
                 say(note)
-            for manager in resources.provisioner.assemble(launched, connect):
+            for manager in resources.provisioner.assemble(launched, connect, warm):
                 say(f"{manager.describe} ({time.monotonic() - begun:.1f} s)")
             resources.managers.use(budget)
             return cls(resources, settings)

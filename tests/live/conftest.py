@@ -63,7 +63,7 @@ def cluster() -> Iterator[Session]:
     It decides by the paper's policy, whose plans can be told beforehand; sessions of a test's own take the default. Its
     tests last seconds: compiled by C1 alone, they leave each other more of the cores.
     """
-    with Session.up(task_managers=2, cores=1, period_s=5.0, policy_name=PAPER_POLICY, jit="c1") as session:
+    with Session.up(task_managers=2, cores=1, period_s=5.0, policy_name=PAPER_POLICY, jit="c1", warm=True) as session:
         yield session
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,3 +74,76 @@ def test_one_that_has_joined_is_not_closed_if_interrupted_then(joined: bool) -> 
     with pytest.raises(KeyboardInterrupt):
         Provisioner(runtime, 0.1).join(manager)
     assert closed == ([] if joined else [True])
+
+
+class Started:
+    """A provisioner of one local task manager, whose warm-up lasts as long as it is needed."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, own_kafka: bool) -> None:
+        self.begun, self.ended = threading.Event(), threading.Event()
+        self.instances: list[Any] = []
+        self.joined: list[str] = []
+        self.server: Any = SimpleNamespace(
+            name="tm1", options=None, begun=0.0, child=SimpleNamespace(alive=lambda: True)
+        )
+        self.manager: Any = SimpleNamespace(id="tm1", kind="local", cores=1.0, server=self.server, close=lambda: None)
+        cluster = SimpleNamespace(all_instances=self.instances)
+        runtime: Any = SimpleNamespace(
+            add_task_manager=lambda manager: self.joined.append(manager.id),
+            task_managers={},
+            cluster=cluster,
+            **dict.fromkeys(("board", "kafka", "checkpoints")),
+        )
+        patch.setattr(provisioning, "start_local", lambda *_: self.manager)
+        patch.setattr(provisioning, "check_shared", lambda *_: None)
+        patch.setattr(provisioning, "warm_up", self._warm_up)
+        self.provisioner = Provisioner(runtime, 0.1, own_kafka)
+
+    def up(self, warm: bool = False) -> Any:
+        launched: Future[Any] = Future()
+        launched.set_result(self.server)
+        (found,) = self.provisioner.assemble([launched], (), warm)
+        return found
+
+    def _warm_up(self, *_: Any, needed: Any = lambda: False) -> None:
+        self.begun.set()
+        deadline = time.monotonic() + WAIT_S
+        while needed():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        self.ended.set()
+
+
+@pytest.mark.parametrize("why", ["used", "cooled"])
+def test_one_of_ours_joins_before_it_is_warm_until_a_query_is_there(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provisioning, "ALONE_S", 0.01)
+    started = Started(monkeypatch, own_kafka=True)
+    assert started.up() is started.manager
+    assert started.joined == ["tm1"]
+    assert started.begun.wait(WAIT_S)
+    assert not started.ended.wait(0.1)
+    if why == "used":
+        started.instances.append(SimpleNamespace(task_manager=started.manager))
+    else:
+        started.provisioner.cool()
+    assert started.ended.wait(WAIT_S)
+    assert started.provisioner.start_s == {}, "it was never seen warm"
+
+
+def test_where_a_query_follows_at_once_no_warm_up_runs_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provisioning, "ALONE_S", 0.2)
+    started = Started(monkeypatch, own_kafka=True)
+    started.instances.append(SimpleNamespace(task_manager=started.up()))
+    wait(started.provisioner._coming, WAIT_S)
+    assert not started.begun.is_set()
+
+
+@pytest.mark.parametrize("own_kafka", [False, True])
+def test_on_a_kafka_of_the_users_or_if_asked_for_it_is_warm_first(
+    own_kafka: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user's broker may lack what queries need: the warm-up tells."""
+    started = Started(monkeypatch, own_kafka=own_kafka)
+    started.up(warm=own_kafka)
+    assert started.ended.is_set()
+    assert started.provisioner.start_s.keys() == {"local"}

@@ -42,12 +42,13 @@ def warm_up(
     *,
     whole_batch: bool = False,
     mode: Mode = "auto",
+    needed: Callable[[], bool] = lambda: True,
 ) -> float:
     """Run one small query of the usual shape (read, shed, parse, window, aggregate, send) until its first output rows;
     returns the seconds it took.
 
     `mode` is the query's; "auto" means micro-batches here, since it keeps state. With `whole_batch`, also wait for the
-    end of the batch: in real-time mode five seconds after its start.
+    end of the batch: in real-time mode five seconds after its start. It ends early once it is not `needed` any more.
 
     Raises:
         TaskManagerError, KafkaError: the query can't run: nor would any other.
@@ -103,7 +104,7 @@ def warm_up(
         def asked(call: Callable[[], T]) -> T:  # one that hangs answers no call, and none of Spark's has a timeout
             return call_within(call, max(deadline - time.monotonic(), 1.0), f"warming {manager.id} up")
 
-        while not (asked(instance.poll) if whole_batch else _has_rows(kafka, out)):
+        while needed() and not (asked(instance.poll) if whole_batch else _has_rows(kafka, out)):
             why = asked(instance.failed)
             if why is not None and instance.mode == "real-time" and refuses_realtime(why):
                 instance.fall_back(why)
