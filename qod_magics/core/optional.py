@@ -81,6 +81,7 @@ INTERVAL = Field("task_managers", "interval_s", "s", _REACTIVE, "micro-batch int
 TRUST = Field("task_managers", "trust", "a ratio", _REACTIVE, "CPU to plan with / CPU available by costs")
 OPEN = Field("task_managers", "open_s", "s", _REACTIVE, "sheds nothing until its backlog exceeds this")
 TOLERATED = Field("task_managers", "tolerated_s", "s", _REACTIVE, "backlog that no drain takes, if beyond `open_s`")
+NEIGHBOURS = Field("task_managers", "neighbours_cpu", "% of one core", _FITTED, "CPU of other programs on its cores")
 LIMIT = Field(
     "task_managers", "cpu_limit", "a ratio", _REACTIVE, "share of its cores that the user allows; `cores` are these"
 )
@@ -118,6 +119,7 @@ FIELDS = (
         TRUST,
         OPEN,
         TOLERATED,
+        NEIGHBOURS,
         LIMIT,
         PACED,
         RESTS,

@@ -139,8 +139,7 @@ class SparkRuntime:
                 raise TaskManagerError(f"The session has ended: {manager.id!r} came too late.")
             if manager.id in self.task_managers:
                 raise TaskManagerError(f"There is a task manager {manager.id!r} already: take another name.")
-            if manager.cpu_meter is not None:
-                manager.cpu_meter.sample()
+            manager.sample_cpu()
             self.cluster.task_managers[manager.id] = manager
             self.cluster.cpu[manager.id] = 0.0
             self.cluster.event("task-manager-up", task_manager=manager.id, cores=manager.cores, took_s=took_s, why=why)

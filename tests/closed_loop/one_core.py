@@ -15,7 +15,7 @@ from math import inf
 from qod_magics.controller import Controller
 from qod_magics.controller.clock import ManualClock
 from qod_magics.controller.worker import InlineWorker
-from qod_magics.core.optional import BATCH_RATE, LIMIT, PACE
+from qod_magics.core.optional import BATCH_RATE, LIMIT, NEIGHBOURS, PACE
 from qod_magics.core.plan import Plan
 from qod_magics.core.policy import Policy
 from qod_magics.core.runtime import Count, Dials, Observation
@@ -81,6 +81,7 @@ class OneCore:
         self.busy: deque[tuple[float, float]] = deque(maxlen=4)  #: CPU seconds in all, and of tasks, by period
         self.used = self.charged = 0.0
         self.keep: dict[str, float] = {}
+        self.neighbour = 0.0  #: share of the core that another program takes
         self.share = 1.0  #: of the core for tasks, that the user allows
         self.utilization: list[float] = []  #: by period
 
@@ -93,17 +94,18 @@ class OneCore:
                     self._begin(query)
             active = [query for query in here if query.begun < inf and query.waits_s <= 0.0]
             planning = [query.waits_s for query in here if query.begun < inf and query.waits_s > 0.0]
-            step = min([end - self.now, IDLE_S, *planning, *(query.left_s * len(active) for query in active)])
+            slower = len(active) / (1.0 - self.neighbour)
+            step = min([end - self.now, IDLE_S, *planning, *(query.left_s * slower for query in active)])
             step = max(step, 1e-6)
             self.now += step
             for query in here:
                 if query.begun < inf and query.waits_s > 0.0:
                     query.waits_s -= step
             for query in active:
-                query.left_s -= step / len(active)
+                query.left_s -= step / slower
                 if query.left_s <= 1e-9:
                     self._end(query)
-            self.used += step if active else 0.0
+            self.used += step if active else step * self.neighbour
 
     def _begin(self, query: Query) -> None:
         query.begun = self.now
@@ -160,6 +162,7 @@ class OneCore:
         cpu = min(tasks_cpu + sum(others) / len(others), 100.0)
         self.utilization.append(self.busy[-1][0] / PERIOD_S)
         limit = {LIMIT.name: self.share} if self.share < 1.0 else {}
+        limit[NEIGHBOURS.name] = 100.0 * self.neighbour
         tasks = [TaskView(q.name, (), q.priority, q.minimum, {q.name: q.name}, (), q.rate, q.rate) for q in here]
         waiting = {query.name: int(query.arrived(self.now) - query.position) for query in here}
         return observation(

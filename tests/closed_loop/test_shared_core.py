@@ -71,6 +71,34 @@ def test_a_query_that_starts_cold_under_overload_leaves_the_others_their_order(p
     assert kept[2] > kept[1] + 0.5
 
 
+@pytest.mark.parametrize(("n", "neighbour"), [(2, 0.5), (2, 0.6), (6, 0.6)])
+def test_a_neighbour_on_the_core_costs_what_it_takes_and_nothing_once_it_is_gone(n: int, neighbour: float):
+    mine, clock = queries(n, 0.02, 20.0, 0.6, minimum=0.05), ManualClock()
+    core = OneCore(mine, clock)
+    controller = Controller(core, policy(DEFAULT_POLICY), clock=clock, worker=InlineWorker)
+
+    def run(share: float, periods: int) -> list[list[float]]:
+        """Keep probabilities of both priorities in the last ten periods."""
+        core.neighbour, kept = share, []
+        for _ in range(periods):
+            core.run_until(core.now + PERIOD_S)
+            clock.advance(PERIOD_S)
+            plan = controller.step().plan
+            assert plan is not None
+            kept.append([plan.desired["q0"], plan.desired["q1"]])
+            waits_s = max((query.arrived(core.now) - query.position) / query.rate for query in mine)
+            assert waits_s < 20.0
+        return kept[-10:]
+
+    run(0.0, 30)
+    beside = run(neighbour, 60)
+    low, high = (sum(each) / len(each) for each in zip(*beside, strict=True))
+    assert high >= 0.8
+    assert high > low
+    assert run(0.0, 30) == [[1.0, 1.0]] * 10
+    controller.close()
+
+
 @pytest.mark.parametrize("n", [1, 4])
 def test_a_limited_core_is_used_no_more_than_the_user_allows(n: int):
     mine, clock = queries(n, 0.05, 20.0, 0.6, minimum=0.05), ManualClock()

@@ -41,9 +41,13 @@ class Manager:
 
     cores = 0.9
     slots: float | None = None
-    cpu_meter = None
+    cpu_meter = own_meter = None
+    share = 1.0
     silent_since: float | None = None
     reading = DialReading.ROW
+
+    def sample_cpu(self) -> None:
+        return None
 
     def __init__(self, id: str, kind: str = "local") -> None:
         self.id, self.kind = id, kind

@@ -242,9 +242,13 @@ class Silent:
     cores = 1.0
     slots: float | None = None
     kind = "local"
-    cpu_meter = None
+    cpu_meter = own_meter = None
+    share = 1.0
     silent_since: float | None = None
     reading = DialReading.ROW
+
+    def sample_cpu(self) -> None:
+        return None
 
     def alive(self) -> bool:
         return True

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qod_magics.core import snapshot as core
-from qod_magics.core.optional import BATCH_RATE, EVICTION, LIMIT, TRIGGER
+from qod_magics.core.optional import BATCH_RATE, EVICTION, LIMIT, NEIGHBOURS, TRIGGER
 from qod_magics.core.runtime import Event, Placer, Unplaced
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.spark.cluster.deployment import Deployment
@@ -52,6 +52,7 @@ class Cluster:
     instances: dict[str, Instance] = field(default_factory=dict)
     dials: dict[str, float] = field(default_factory=dict)  #: desired value of every dial, by key
     cpu: dict[str, float] = field(default_factory=dict)  #: last CPU of each task manager, % of one core
+    neighbours: dict[str, float] = field(default_factory=dict)  #: the part of it that other programs use
     incomplete: Incomplete = field(default_factory=Incomplete)  #: what the results of tasks lack
     own_source: dict[str, list[int]] = field(default_factory=dict)  #: rows kept and dropped, tasks with own sources
     missing_topics: Mapping[str, str] = field(default_factory=dict)  #: topics without offsets now, and why
@@ -246,6 +247,7 @@ class Cluster:
                     "kind": m.kind,
                     "dials": m.reading.value,
                     "others_periods": OTHERS_PERIODS,
+                    **({NEIGHBOURS.name: round(self.neighbours[m.id], 2)} if m.id in self.neighbours else {}),
                     **({LIMIT.name: m.share} if m.share < 1.0 else {}),
                 },
             )

@@ -42,6 +42,7 @@ class Metrics:
         self.history = OffsetHistory()
         self.lateness = Lateness(cluster)
         self._others: dict[str, deque[float]] = {}  #: by task manager, CPU of its cores that its tasks don't use
+        self._neighbours: dict[str, deque[float]] = {}  #: the part of it that other programs use
         self._sampling = threading.Lock()
 
     def __repr__(self) -> str:
@@ -50,8 +51,7 @@ class Metrics:
     def sample(self) -> None:
         """Read the CPU of all cores and the ends of all topics now. Raises KafkaError."""
         for manager in list(self.cluster.task_managers.values()):
-            if manager.cpu_meter is not None:
-                manager.cpu_meter.sample()
+            manager.sample_cpu()
         topics = self.cluster.deployment.topics()
         if topics:
             with self._sampling:  # answers out of order would look like recreated topics
@@ -105,6 +105,11 @@ class Metrics:
         others.append(max(busy - tasks, 0.0))
         most = max(100.0 * manager.cpu_meter.cores, busy)  # an unpinned one may use more cores than it has
         self.cluster.cpu[manager.id] = min(tasks + sum(others) / len(others), most)
+        own = None if manager.own_meter is None else manager.own_meter.mean(end - self.cluster.period_s, end)
+        if own is not None:
+            neighbours = self._neighbours.setdefault(manager.id, deque(maxlen=OTHERS_PERIODS))
+            neighbours.append(max(busy - own, 0.0))
+            self.cluster.neighbours[manager.id] = sum(neighbours) / len(neighbours)
 
     def observation(self) -> Observation:
         """The present state, and the events since the last observation."""

@@ -102,6 +102,10 @@ class TaskManager:
                 self.application = next(iter(stages.applications(ui)), None)
         #: CPU of its cores, or of its processes where it is not pinned to cores; None: unknown.
         self.cpu_meter: CpuMeter | None = None if server is None else _local_meter(server)
+        #: CPU of its processes, where `cpu_meter` counts all that runs on its cores.
+        self.own_meter: CpuMeter | None = None
+        if server is not None and isinstance(self.cpu_meter, CoreMeter):
+            self.own_meter = ProcessMeter(server.child.pid, self.cpu_meter.cores)
         self.python_meter = PythonMeter(server.child.pid) if server is not None else None
 
     def __repr__(self) -> str:
@@ -153,6 +157,12 @@ class TaskManager:
         now = time.monotonic()
         used = self.cpu_meter.mean(now - over_s, now)
         return None if used is None else used / (100.0 * self.cpu_meter.cores)
+
+    def sample_cpu(self) -> None:
+        """Take a sample of its CPU."""
+        for meter in (self.cpu_meter, self.own_meter):
+            if meter is not None:
+                meter.sample()
 
     def used_s(self) -> float | None:
         """CPU seconds so far of its processes; None if it was not started here."""

@@ -32,6 +32,9 @@ REST_PACED, WAITING_PACED = 2.25, 3.5
 #: before reads what came during that one, and as much comes meanwhile. The first batch of a new query reads next to
 #: nothing, so its second one may be nearly twice as long.
 WAITING_ROUNDS, WAITING_ROUNDS_COLD = 2.1, 3.1
+#: Beyond the first minute that interval counts as far as it grows by this factor in a cycle: under an overload, each
+#: batch takes longer than the last by the same factor.
+GROWTH = 1.1
 #: Batches may also wait for their trigger, or for something other than CPU, such as a slow sink. CPU is scarce from
 #: this share of the cores in use, or of its core by the instance itself: long batches are a sign of that. Below, their
 #: measured interval is the ordinary one, up to this many seconds: under an overload, each is longer than the last. As
@@ -50,6 +53,7 @@ class Intervals:
 
     batch_s: float = 0.0  #: that plans assume
     longest_s: float = 0.0  #: the longest of those that rows wait for, though CPU is not scarce or compilers take it
+    settles_s: float = 0.0  #: at which batches settle back to back at accuracy 1, by costs
     round_s: float = 0.0  #: the latest that rows wait for, as far as costs explain it
     pace_s: float = 0.0  #: minimum interval, if batches are paced
 
@@ -63,10 +67,15 @@ class Intervals:
         """Ordinary backlog, seconds of input."""
         return max(REST_S, REST_BATCHES * self.ordinary_s, REST_PACED * self.pace_s)
 
-    def limit_s(self, *, is_open: bool, is_cold: bool, shared: bool, any_ended: bool) -> float:
+    def steady_s(self, before_s: float, *, is_cold: bool) -> float:
+        """The latest interval without growth that an overload explains; `before_s`: the same in the cycle before."""
+        return self.round_s if is_cold or before_s == 0.0 else min(self.round_s, GROWTH * before_s)
+
+    def limit_s(self, steady_s: float, *, is_open: bool, is_cold: bool, shared: bool, any_ended: bool) -> float:
         """Return the backlog above which load is shed, seconds of input.
 
         Args:
+            steady_s: see above.
             is_open: whether nothing is shed there yet: no more than two of its batches wait where batches do not
                 lengthen from one to the next.
             is_cold: whether a query there is new.
@@ -78,7 +87,8 @@ class Intervals:
         usual_s = WAITING_BATCHES * self.ordinary_s
         limit_s = max(cold_s if is_cold else WAITING_S, usual_s, WAITING_PACED * self.pace_s)
         if is_open:
-            limit_s = max(limit_s, (WAITING_ROUNDS_COLD if is_cold else WAITING_ROUNDS) * self.round_s)
+            rounds = WAITING_ROUNDS_COLD if is_cold else WAITING_ROUNDS
+            limit_s = max(limit_s, rounds * max(self.settles_s, steady_s))
         return limit_s if any_ended else max(limit_s, WAITING_FIRST_S)
 
 
@@ -98,9 +108,10 @@ def intervals_of(
     found = {}
     for manager in snapshot.task_managers:
         batch_s = BATCH_TIME.of(manager) or 0.0
-        round_s = max(ROUND.of(manager) or 0.0, rounds[manager.id])
         pace_s = min(batch_s, LONGEST_PACE_S) if manager.id in paced else 0.0
-        found[manager.id] = Intervals(batch_s, longest[manager.id], round_s, pace_s)
+        found[manager.id] = Intervals(
+            batch_s, longest[manager.id], ROUND.of(manager) or 0.0, rounds[manager.id], pace_s
+        )
     return found
 
 

@@ -74,6 +74,7 @@ class Trust:
     hold: int = 0  #: cycles until it may fall again
     grown: int = 0  #: cycles in a row in which its backlog was beyond the limit and grew
     paced: int = 0  #: cycles for which its micro-batches are still paced
+    round_s: float = 0.0  #: the interval of its batches, without growth that an overload explains
     seen_at: float = 0.0  #: of the newest measurement of its tasks, seconds since the epoch
 
 

@@ -20,6 +20,7 @@ from qod_magics.core.optional import (
     ELASTIC_CPU,
     INTERVAL,
     LIMIT,
+    NEIGHBOURS,
     NODE_COST,
     OPEN,
     PACED,
@@ -94,10 +95,11 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
         trust = before.managers.get(manager.id, Trust())
         seen = cycle.seen(manager, trust)
         found = after(trust, seen)
+        steady_s = cycle.steady_s(manager, trust)
         paced = 0
         if cycle.batching[manager.id] > 1 or (seen.limited and cycle.batching[manager.id]):
             paced = max(trust.paced - 1, 0) if found.is_open else PACED_CYCLES
-        managers[manager.id] = replace(found, seen_at=cycle.newest[manager.id], paced=paced)
+        managers[manager.id] = replace(found, round_s=steady_s, seen_at=cycle.newest[manager.id], paced=paced)
         fields = _fields(manager, found, seen, cycle.intervals[manager.id], bool(paced), cycle.most_s(manager))
         hosts.append(replace(manager, extra={**manager.extra, **fields}))
     known = Trusts(managers, ages.since, collected, ages.first, declared)
@@ -219,9 +221,14 @@ class _Cycle:
         """The largest backlog of a task there, seconds of input."""
         return max((self.waiting[task] for task in self.tasks[manager.id]), default=0.0)
 
+    def steady_s(self, manager: TaskManager, trust: Trust) -> float:
+        """The interval of batches on a task manager, without growth that an overload explains, seconds."""
+        return self.intervals[manager.id].steady_s(trust.round_s, is_cold=self._is_cold(manager.id))
+
     def seen(self, manager: TaskManager, trust: Trust) -> Seen:
         """What was seen of a task manager that is in this state."""
         name, tasks, cores = manager.id, self.tasks[manager.id], max(100.0 * manager.cores, 1e-9)
+        own = replace(manager, cpu=max(manager.cpu - (NEIGHBOURS.of(manager) or 0.0), 0.0))
         limited = LIMIT.of(manager) is not None
         back_to_back = BATCH_TIME.of(manager) is not None and not limited  # which use up all idle CPU
         is_cold = self._is_cold(name)
@@ -231,6 +238,7 @@ class _Cycle:
         return Seen(
             waiting_s=self._judged_s(name),
             limit_s=intervals.limit_s(
+                self.steady_s(manager, trust),
                 is_open=trust.is_open,
                 is_cold=is_cold,
                 shared=len(tasks) > 1 and self.batching[name] > 0,
@@ -243,9 +251,9 @@ class _Cycle:
             used=self.used[name],
             is_measured=self.newest[name] > trust.seen_at,
             applied=self.used[name] <= APPLIED * trust.factor,
-            idle=inf if back_to_back else _idle(manager),
+            idle=inf if back_to_back else _idle(own if limited else manager),
             unused=_idle(manager) if trust.paced else 0.0,
-            overuse=0.0 if back_to_back else _overuse(manager, self.own[name]),
+            overuse=0.0 if back_to_back else _overuse(own if limited else manager, self.own[name]),
             spare=(ELASTIC_CPU.of(manager) or 0.0) / cores,
             at_minimum=all((self.measured.accuracy.get(task) or 0.0) <= self.least[task] for task in tasks),
             shared=self.batching[name] > 1,

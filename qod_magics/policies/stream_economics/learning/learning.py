@@ -19,6 +19,7 @@ from qod_magics.core.optional import (
     ELASTIC_CPU,
     EVICTION,
     FIXED_CPU,
+    NEIGHBOURS,
     NODE_COST,
     READ_COST,
     ROUND,
@@ -176,7 +177,7 @@ def _overheads(
     for manager in snapshot.task_managers:
         if manager.id in batches:
             overhead = before.get(manager.id, BatchOverhead())
-            beside = max(manager.cpu - used[manager.id], 0.0)
+            beside = max(manager.cpu - (NEIGHBOURS.of(manager) or 0.0) - used[manager.id], 0.0)
             found[manager.id] = overhead.after(batches[manager.id], beside) if manager.id in updated else overhead
     return found
 

@@ -17,6 +17,7 @@ from qod_magics.core.optional import (
     CONCURRENCY,
     ELASTIC_CPU,
     FIXED_CPU,
+    NEIGHBOURS,
     NODE_COST,
     READ_COST,
     SELECTIVITY,
@@ -24,6 +25,9 @@ from qod_magics.core.optional import (
 )
 from qod_magics.core.snapshot import Snapshot
 
+#: Share of the CPU of other programs that tasks get if they need it: the scheduler of the operating system divides a
+#: core among all that want it, and a backlog shows where it is less.
+YIELDED = 0.5
 FULL_CORE = 100.0  #: % of one core: the paper's instances are threads, which can't use more than one core
 
 
@@ -97,8 +101,8 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
     accuracy follow from the sources' rates and the selectivities, not from the present shedding, so a plan's effect on
     the measurements does not feed back into the next plan. A task whose costs or input rate are unknown follows the
     paper's model. A task manager whose tasks take more CPU than their costs predict, because it is slower or the costs
-    are wrong, counts as that much smaller; CPU of micro-batches that it can do without counts as available. An instance
-    can use a core for each partition that it reads at the same time.
+    are wrong, counts as that much smaller; CPU of micro-batches that it can do without counts as available, and a part
+    of what other programs use there. An instance can use a core for each partition that it reads at the same time.
     """
     at = list(current_accuracies(snapshot, topology))
     full = full_rates(snapshot, topology, load)
@@ -121,8 +125,10 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
         cpu[t] = (read + work if task.upstream else work) * each
         at[t] = 1.0
     costs = [NODE_COST.of(manager) or 1.0 for manager in snapshot.task_managers]
+    elsewhere = [NEIGHBOURS.of(manager) or 0.0 for manager in snapshot.task_managers]
     elastic = [ELASTIC_CPU.of(manager) or 0.0 for manager in snapshot.task_managers]
-    available = [(left + spare) / cost for left, spare, cost in zip(load.available, elastic, costs, strict=True)]
+    left = [cpu + YIELDED * other for cpu, other in zip(load.available, elsewhere, strict=True)]
+    available = [(cpu + spare) / cost for cpu, spare, cost in zip(left, elastic, costs, strict=True)]
     return Requirements(base, cpu, at, available, usable)
 
 
