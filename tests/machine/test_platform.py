@@ -35,7 +35,9 @@ def manager(
 ) -> TaskManager:
     child = SimpleNamespace(pid=os.getpid(), pinned=pinned, alive=lambda: True)
     claim = SimpleNamespace(shared=shared)
-    server: Any = SimpleNamespace(child=child, options=ServerOptions(cpus, asked), claim=claim, no_realtime="")
+    server: Any = SimpleNamespace(
+        child=child, options=ServerOptions(cpus, asked), claim=claim, no_realtime="", no_shedding_source=""
+    )
     return TaskManager("tm1", Spark(), kind="local", cores=0.9, board=BOARD, server=server)  # type: ignore[arg-type]
 
 
