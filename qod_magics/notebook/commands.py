@@ -55,7 +55,7 @@ class Commands:
 
 
 class DecisionCommands(Commands):
-    """`set`, `why`, `policy`, `pause`, `resume`, `period`, `override`."""
+    """`set`, `why`, `policy`, `pause`, `resume`, `period`, `override`, `cpu`."""
 
     def _set(self, given: Namespace) -> None:
         wanted = (
@@ -105,6 +105,10 @@ class DecisionCommands(Commands):
         note = self._session().override(given.name, d)
         done = "follows the plan again" if d is None else f"is held at {d:g}"
         self._say(f"{given.name} {done}{f'; {note}' if note else ''}")
+
+    def _cpu(self, given: Namespace) -> None:
+        self._session().limit_cpu(given.task_manager, given.share)
+        self._say(f"plans use at most {given.share:.0%} of the cores of {given.task_manager} from the next cycle on")
 
     def _resume(self, given: Namespace) -> None:
         if given.stage is None:

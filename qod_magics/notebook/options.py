@@ -12,6 +12,7 @@ from typing import Any
 
 from qod_magics.application.streams.options import COMMAND as STREAM
 from qod_magics.application.streams.options import RESTRICTIONS as OF_STREAMS
+from qod_magics.application.streams.options import accuracy
 from qod_magics.arguments.option import Option, cores, or_none, whole
 from qod_magics.arguments.parser import Command
 from qod_magics.jvm.java import JIT_OPTIONS
@@ -201,6 +202,12 @@ _COMMANDS = (
         "Move its instances to the others, then end it or, with a budget, let it stand by.",
         Option("id", "", names=("task_managers",)),
         Option("--kill", "kill a local one that hangs", default=False),
+    ),
+    _command(
+        "cpu",
+        "Limit the CPU that plans use on a task manager; 1 takes the limit away.",
+        Option("task_manager", "", names=("task_managers",)),
+        Option("share", "of its cores, from 0.05 to 1", accuracy),
     ),
     _command(
         "move",

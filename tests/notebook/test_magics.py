@@ -48,7 +48,7 @@ COMMANDS = (
         "scale",
     ),
     *("fuse", "unfuse"),
-    *("report", "policy", "pause", "period", "override", "resume"),
+    *("report", "policy", "pause", "period", "override", "resume", "cpu"),
 )
 
 
@@ -135,6 +135,9 @@ class Declaring:
         self.removed = id, kill
         return self.stands_by
 
+    def limit_cpu(self, task_manager: str, share: float) -> None:
+        self.limits = {task_manager: share}
+
     def override(self, name: str, d: float | None) -> str:
         return self.later
 
@@ -173,7 +176,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 BAD_LINES = {
     "%qod stat": "there is no %qod 'stat'. Did you mean 'status'? %qod alone lists them all.",
-    "%qod frobnicate": "There are: add-tm, attach, down, fuse, move, override, pause, period ... (22 in all).",
+    "%qod frobnicate": "There are: add-tm, attach, cpu, down, fuse, move, override, pause ... (23 in all).",
     "%qod 'up": "a closing ' is missing",
     "%qod up --cores two": "--cores: invalid int value: 'two'",
     "%qod up --cores 0": "a task manager needs 1 core or more, not 0",
@@ -340,6 +343,16 @@ def test_a_shedder_that_is_set_says_when_that_takes_effect(notebook: Notebook, d
     declaring.later = "this takes effect later"
     assert notebook.shown("%qod override a>b 0.5") == "a>b is held at 0.5; this takes effect later\n"
     assert notebook.shown("%qod override a>b auto") == "a>b follows the plan again; this takes effect later\n"
+
+
+@pytest.mark.parametrize(("said", "share"), [("0.5", 0.5), ("1", 1.0)])
+def test_the_cpu_of_a_task_manager_is_limited_by_a_command(
+    notebook: Notebook, declaring: Declaring, said: str, share: float
+) -> None:
+    notebook.shown(f"%qod cpu tm1 {said}")
+    assert declaring.limits == {"tm1": share}
+    assert "a half" in notebook.problem("%qod cpu tm1 'a half'")
+    assert "write 0.25" in notebook.problem("%qod cpu tm1 25%")
 
 
 # -- help --------------------------------------------------------------------------------------------------------------
