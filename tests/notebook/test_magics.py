@@ -44,11 +44,12 @@ COMMANDS = (
         "why",
         "add-tm",
         "remove-tm",
+        "cpu",
         "move",
         "scale",
     ),
     *("fuse", "unfuse"),
-    *("report", "policy", "pause", "period", "override", "resume", "cpu"),
+    *("report", "policy", "pause", "period", "override", "resume"),
 )
 
 
