@@ -39,7 +39,7 @@ class Kafka:
 class Manager:
     """A task manager without queries."""
 
-    cores = 0.9
+    cores, share = 0.9, 1.0
     slots: float | None = None
     cpu_meter = own_meter = None
     share = 1.0
