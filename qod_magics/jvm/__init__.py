@@ -1,1 +1,1 @@
-"""Finding Java, resolving jars, and class-data archives."""
+"""Finding Java, resolving jars, and archives of Java classes."""

@@ -29,7 +29,7 @@ from qod_magics.machine.child import Child, temporary
 
 _STARTS = 3  #: attempts: a free port can be taken before the broker binds it
 GARBAGE_COLLECTOR = "-XX:+UseSerialGC"
-#: Names of the class-data archives of the broker and of its storage format tool.
+#: Names of the archives of classes of the broker and of its storage format tool.
 ARCHIVE, FORMAT_ARCHIVE = "broker", "broker-format"
 #: Age up to which the topics of a session keep their rows, seconds.
 OWN_S = 3600
@@ -55,7 +55,7 @@ class EmbeddedBroker:
             delete history that is written with its own timestamps before anybody has read it.
         full_jit: False compiles with C1 only: short warm-up, light on small machines. True enables C2, faster in long
             runs on large ones.
-        archiving: write class-data archives of the broker and the format tool where none fit.
+        archiving: write archives of classes of the broker and the format tool where none fit.
 
     """
 
