@@ -11,7 +11,7 @@ from benchmarks.evaluation.ages import counts
 from benchmarks.evaluation.applications import COLUMNS
 from benchmarks.evaluation.carrying import risen
 from benchmarks.evaluation.cluster import Run, running
-from benchmarks.evaluation.recipes import LEAST, PLAINS, STANDS
+from benchmarks.evaluation.recipes import PLAINS, STANDS
 from benchmarks.evaluation.staircase import Step, climb, fitting, staircase
 from qod_magics.data import trip_schema
 from qod_magics.kafka.topics import create_topics
@@ -20,6 +20,8 @@ from qod_magics.policies import DEFAULT_POLICY
 TIMES = (0.5, 1.0, 2.0, 3.0, 6.0, 12.0)  #: of the core's capacity for both together
 QUERIES = {"higher": 2, "lower": 1}  #: priorities
 RECIPE = STANDS
+#: Minimum accuracy: so low that what the lower query costs at twelve times the capacity is reading, not its minimum.
+LEAST = 0.005
 
 
 def goodput_live(out: Path, scale: float, times: Sequence[float] = TIMES) -> dict[str, Any]:
@@ -38,7 +40,7 @@ def goodput_live(out: Path, scale: float, times: Sequence[float] = TIMES) -> dic
         step.name: {"times": step.times, "rows_s": step.rows_s, **both[step.name], "alone": alone[step.name]["higher"]}
         for step in steps
     }
-    return {"carried": rate, "loads": loads}
+    return {"carried": rate, "least": LEAST, "loads": loads}
 
 
 def _processed(run: Run, queries: Sequence[str], steps: Sequence[Step]) -> dict[str, dict[str, float]]:

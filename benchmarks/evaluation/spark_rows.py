@@ -15,7 +15,7 @@ FITS = 0.9  #: of plain Spark's capacity: up to there, nothing should be shed
 AGE, CPU, BACKLOG, BACK_S = 1.2, 1.05, 2.0, 15.0  #: goals: / plain Spark's (age, CPU), periods, seconds
 REACH = 0.8  #: goal: of plain Spark's throughput
 ENOUGH = 0.95  #: goal: of what the higher query gets alone
-LEAST = 0.05  #: minimum accuracy of each query under overload
+LEAST = 0.05  #: minimum accuracy of each query under overload, in runs that do not tell it
 
 SHORTER = (
     "Both run one batch after the other. Shorter batches give younger results, and pay their fixed cost more often."
@@ -159,11 +159,11 @@ def _phases(runs: Runs) -> Table:
 # -- goodput of two queries --------------------------------------------------------------------------------------------
 
 
-def most_possible(times: float) -> float:
+def most_possible(times: float, least: float = LEAST) -> float:
     """Return the most rows/s possible for the higher of two queries / alone, if only work on rows costs CPU: each needs
-    half a core at 1x, and the lower one keeps its minimum."""
+    half a core at 1x, and the lower one keeps its minimum accuracy, `least`."""
     alone = min(1.0, 2 / times)
-    return min(1.0, max(2 / times - LEAST, LEAST)) / alone
+    return min(1.0, max(2 / times - least, least)) / alone
 
 
 def _goodput(runs: Runs) -> list[Row]:
@@ -171,7 +171,8 @@ def _goodput(runs: Runs) -> list[Row]:
     for load, times in dict.fromkeys((load, f["times"]) for run in runs for load, f in run["loads"].items()):
         share = each(ratio, *(at(runs, "loads", load, key) for key in ("higher", "alone")))
         known: Values = [one for one in share if one is not None]
-        most = f"at most {most_possible(times):.2f}"
+        least = max(run.get("least", LEAST) for run in runs)
+        most = f"at most {most_possible(times, least):.2f}"
         rows.append(Row("higher query / alone", most, known, at_least=ENOUGH, of=load, why=READS_ALL))
     return rows
 

@@ -174,3 +174,4 @@ def test_the_minimum_of_the_lower_query_is_what_the_higher_one_can_not_have() ->
     assert most_possible(1.0) == 1.0
     assert most_possible(6.0) == pytest.approx(1 - 0.05 / (2 / 6))
     assert most_possible(12.0) < most_possible(6.0) < most_possible(2.0) <= 1.0
+    assert most_possible(12.0, 0.005) == pytest.approx(1 - 0.005 / (2 / 12))
