@@ -119,6 +119,14 @@ def errors() -> str:
     return "\n".join(["| error | module | meaning |", "|---|---|---|", *below(QodError, 0)])
 
 
+def optional_fields() -> str:
+    """Write the optional numbers of a snapshot's rows as a table."""
+    from qod_magics.core.snapshot import measures
+
+    rows = [f"| `{m.table}` | `{m.name}` | {m.unit} | {_cell(m.meaning)} | `{m.owner}` |" for m in measures()]
+    return "\n".join(["| table | key | unit | meaning | policy |", "|---|---|---|---|---|", *rows])
+
+
 GENERATED: dict[str, Callable[[], str]] = {
     "stream options": stream_options,
     "stream keywords": stream_keywords,
@@ -126,6 +134,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "configuration": configuration,
     "commands": commands,
     "errors": errors,
+    "optional fields": optional_fields,
 }
 
 

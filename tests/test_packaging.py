@@ -202,10 +202,22 @@ def test_and_nothing_else(text: str) -> None:
 
 # --- the layers -------------------------------------------------------------------------------------------------------
 
-#: All that pure code may import: no clock, no threads, no I/O, no chance; numpy to reckon with.
+#: All that pure code may import: no clock, no threads, no I/O, no chance; numpy to reckon with, msgspec for structs.
 PURE = {
     *("__future__", "abc", "array", "bisect", "collections", "copy", "dataclasses", "decimal", "difflib", "enum"),
-    *("fractions", "functools", "graphlib", "heapq", "itertools", "json", "math", "numbers", "numpy", "operator"),
+    *(
+        "fractions",
+        "functools",
+        "graphlib",
+        "heapq",
+        "itertools",
+        "json",
+        "math",
+        "msgspec",
+        "numbers",
+        "numpy",
+        "operator",
+    ),
     *("re", "statistics", "string", "sys", "textwrap", "types", "typing", "zlib"),
 }
 #: The registry of policies imports the one that is asked for.

@@ -9,7 +9,7 @@ as missed, since Stream Economics keeps its latencies by shedding.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,7 +23,7 @@ from benchmarks.evaluation.hashing import start_queries
 from benchmarks.evaluation.loads import Stage, booked, play
 from benchmarks.evaluation.readings import homes
 from qod_magics.controller.record import Records
-from qod_magics.core.optional import MAX_LATENCY
+from qod_magics.core.copying import replace
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot, Task
 from qod_magics.kafka.topics import create_topics
@@ -142,7 +142,7 @@ def _untargeted(snapshot: Snapshot) -> Snapshot:
     """The snapshot without targets of latency: its queries are judged by their juice."""
 
     def without(task: Task) -> Task:
-        return replace(task, extra={key: value for key, value in task.extra.items() if key != MAX_LATENCY.name})
+        return replace(task, max_latency_s=None)
 
     return replace(snapshot, tasks=tuple(map(without, snapshot.tasks)))
 

@@ -10,14 +10,14 @@ accuracy.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import compress
 from operator import gt
 
 from qod_magics.core.columns import Keyed, column
+from qod_magics.core.copying import replace
 from qod_magics.core.dag import Dag
 from qod_magics.core.load import FULL_ACCURACY
-from qod_magics.core.optional import BACKLOG
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
@@ -58,7 +58,7 @@ class Limits:
     @classmethod
     def of(cls, plan: Plan, period_s: float) -> Limits:
         """The limits that a plan asks for, or the usual ones."""
-        asked = plan.extra.get(BACKLOG.name)
+        asked = plan.backlog_s
         if isinstance(asked, Mapping):
             return replace(cls.usual(period_s), by_task={task: cls(*limits) for task, limits in asked.items()})
         return cls.usual(period_s) if asked is None else cls(*asked)

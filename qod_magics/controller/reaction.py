@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from qod_magics.controller.backlog import Fall, noticed
@@ -14,7 +14,7 @@ from qod_magics.controller.clock import Clock
 from qod_magics.controller.cycle import Cycle
 from qod_magics.controller.journal import Journal, describe
 from qod_magics.controller.runtime_calls import BoundedCall
-from qod_magics.core.optional import REACT
+from qod_magics.core.copying import replace
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import InputRateRuntime, Observation, Runtime
 from qod_magics.core.snapshot import Snapshot
@@ -127,7 +127,7 @@ def _is_lowest(name: str, rate: float, now: float, earlier: tuple[tuple[float, R
 
 
 class RateWatch:
-    """Watches the input rates of a runtime that has them, for policies that ask for it (`core.optional.REACT`).
+    """Watches the input rates of a runtime that has them, for policies that ask for it (`Plan.react_above`).
 
     Attributes:
         falls: of the last periods, by source.
@@ -147,7 +147,7 @@ class RateWatch:
 
     def interval_s(self, plan: Plan | None, period_s: float) -> float | None:
         """Seconds between two checks that this plan asks for; None: it asks for none."""
-        if plan is None or REACT.name not in plan.extra or self._runtime is None:
+        if plan is None or plan.react_above is None or self._runtime is None:
             return None
         return period_s / CHECKS
 
@@ -176,7 +176,7 @@ class RateWatch:
             self._journal.fault("input-rates-failed", f"input_rates() failed: {describe(outcome.error)}")
             return {}
         try:  # a policy's request and a runtime's rates may be of any kind
-            planned, above = _planned_rates(last.snapshot), float(last.plan.extra[REACT.name])
+            planned, above = _planned_rates(last.snapshot), float(last.plan.react_above or 0.0)
             self._check = check = self._check.after(self._clock.monotonic(), rates, planned, above)
         except (TypeError, ValueError) as error:
             self._journal.fault("input-rates-failed", f"the input rates can't be compared with the plan's: {error}")

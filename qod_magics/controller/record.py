@@ -200,7 +200,7 @@ def _measured(line: Mapping[str, Any]) -> Measured:
         counts={name: _count(f"measured.counts[{name!r}]", count) for name, count in known["counts"].items()},
         latency_s=dict(known["latency_s"]),
         late=dict(known["late"]),
-        extra={key: value for key, value in line.items() if key not in _MEASURED},
+        unknown={key: value for key, value in line.items() if key not in _MEASURED},
     )
 
 

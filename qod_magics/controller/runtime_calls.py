@@ -7,14 +7,13 @@ observes; the `Actuator` knows which settings are in force.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Generic, TypeVar
 
 from qod_magics.controller.clock import Clock
 from qod_magics.controller.journal import Journal, describe
 from qod_magics.controller.worker import Outcome, PendingCall, Worker
-from qod_magics.core.optional import PAUSED
+from qod_magics.core.copying import replace
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Observation, Runtime
 from qod_magics.core.snapshot import Snapshot
@@ -123,9 +122,8 @@ class Sensor:
             return journal.skipped("snapshot-invalid", f"the runtime's snapshot is invalid: {describe(error)}")
         self._passed = seen.snapshot
         journal.recovered("snapshot-invalid", "the runtime's snapshot is valid again")
-        extra = {**seen.snapshot.extra, PAUSED: True} if paused else seen.snapshot.extra
         at_s = round(self._clock.monotonic(), 3)
-        return replace(seen, snapshot=replace(seen.snapshot, at_s=at_s, extra=extra))
+        return replace(seen, snapshot=replace(seen.snapshot, at_s=at_s, paused=paused))
 
 
 class Actuator:

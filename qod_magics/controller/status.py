@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
 from qod_magics.controller.cycle import Cycle
-from qod_magics.core.optional import LATENCY_P50, LATENCY_P95, MAX_LATENCY, OLDEST
-from qod_magics.core.snapshot import TaskManager
+from qod_magics.core.snapshot import Task, TaskManager
 
 HEADINGS = (
     *("task", "runs on", "mode", "in /s", "CPU %", "accuracy", "planned", "minimum", "priority", "lag", "dropped"),
@@ -17,9 +16,6 @@ HEADINGS = (
 WORDS = 3
 #: This many columns from the right are shown only if one of their cells is not empty.
 IF_KNOWN = 5
-
-
-TIMES = (LATENCY_P50, LATENCY_P95, MAX_LATENCY, OLDEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +40,10 @@ class TaskStatus:
     oldest: str = ""  #: age of the oldest row that is not in a query's result
 
 
+def _times(task: Task) -> tuple[float | None, ...]:
+    return task.latency_p50_s, task.latency_p95_s, task.max_latency_s, task.oldest_s
+
+
 def task_status(cycle: Cycle | None, task: str, upstream: Sequence[str]) -> TaskStatus:
     """A cycle's row for a task that reads from `upstream`; its name alone if there was no decision."""
     if cycle is None or cycle.decision is None:
@@ -56,7 +56,7 @@ def task_status(cycle: Cycle | None, task: str, upstream: Sequence[str]) -> Task
     return TaskStatus(
         task,
         " ".join(instance.task_manager for instance in here),
-        " ".join(sorted({str(i.extra.get("mode") or i.extra.get("state") or "") for i in here})).strip(),
+        " ".join(sorted({i.mode or i.state or "" for i in here})).strip(),
         f"{sum(instance.in_rate for instance in here):,.0f}" if here else "",
         f"{sum(instance.cpu for instance in here):.1f}" if here else "",
         share(measured.accuracy.get(task)),
@@ -66,7 +66,7 @@ def task_status(cycle: Cycle | None, task: str, upstream: Sequence[str]) -> Task
         f"{sum(measured.lag.get(feed, 0) for feed in feeds):,}",
         f"{sum(measured.dropped.get(feed, 0) for feed in feeds):,}",
         f"{late:,}" if (late := measured.late.get(task)) else "",
-        *(() if found is None else (duration(field.of(found)) for field in TIMES)),
+        *(() if found is None else map(duration, _times(found))),
     )
 
 

@@ -7,9 +7,10 @@ accuracy, `curAc(t) >= minAc(t)`, or until a timeout (Stream Economics, section 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from qod_magics.core.columns import Table, column
+from qod_magics.core.columns import column
+from qod_magics.core.copying import replace
 from qod_magics.core.dag import minimums
 from qod_magics.core.plan import Plan, Scale
 from qod_magics.core.runtime import Event, Observation
@@ -97,8 +98,6 @@ def mark(snapshot: Snapshot, warming: Iterable[str]) -> Snapshot:
     wrong = [i for i, (id, is_marked) in enumerate(zip(ids, marked, strict=True)) if is_marked != (id in names)]
     if not wrong:
         return snapshot
-    if isinstance(snapshot.instances, Table):
-        return replace(snapshot, instances=snapshot.instances.but("warming_up", tuple(id in names for id in ids)))
     instances = list(snapshot.instances)
     for i in wrong:
         instances[i] = replace(instances[i], warming_up=not instances[i].warming_up)

@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
-from qod_magics.core.optional import FUSABLE, RESTS, STATEFUL, is_running
+from qod_magics.core.freshness import is_running
 from qod_magics.core.snapshot import Instance, Snapshot, Task
 from qod_magics.core.wording import show
 from qod_magics.errors import SnapshotError
 
-#: Key of a task: the streams within it that an `Unfuse` can name, "from>to", inputs first; absent where there is none.
-FUSED = "fused"
-#: Key of a task: those of these streams at which it can't be unfused now; absent where there is none.
-INSEPARABLE = "inseparable"
-
 
 def fused_streams(task: Task) -> tuple[tuple[str, str], ...]:
     """Return the streams within a task, (from, to), inputs first. Raises a one-line SnapshotError for anything else."""
-    return _streams(task, FUSED)
+    return _streams(task.fused)
 
 
 def separable_streams(task: Task) -> tuple[tuple[str, str], ...]:
     """Return the streams within a task at which it can be unfused now. Raises as `fused_streams`."""
-    whole = _streams(task, INSEPARABLE)
+    whole = _streams(task.inseparable)
     return tuple(edge for edge in fused_streams(task) if edge not in whole)
 
 
 def fused_into(snapshot: Snapshot) -> dict[tuple[str, str], str]:
     """Return the fused task by stream within it."""
-    return {edge: task.id for task in snapshot.tasks if FUSED in task.extra for edge in fused_streams(task)}
+    return {edge: task.id for task in snapshot.tasks for edge in fused_streams(task)}
 
 
-def _streams(task: Task, key: str) -> tuple[tuple[str, str], ...]:
-    names = task.extra.get(key, ())
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) and ">" in name for name in names):
-        raise SnapshotError(f'tasks.{key}: {show(names)} is no list of streams; give names like "from>to"')
+def _streams(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    for name in names:
+        if ">" not in name:
+            raise SnapshotError(f'tasks.fused: {show(name)} is no stream; give names like "from>to"')
     return tuple((source, target) for source, _, target in (name.partition(">") for name in names))
 
 
@@ -50,14 +45,14 @@ def neighbours(snapshot: Snapshot) -> tuple[Pair, ...]:
     """Return the streams whose ends may be one query: by their declarations, with at most one that keeps state, each
     instance with its counterpart on one task manager, in the same mode, and all of them running."""
     tasks = {task.id: task for task in snapshot.tasks}
-    found = [task for task in snapshot.tasks if FUSABLE.of(task) and len(task.upstream) == 1]
+    found = [task for task in snapshot.tasks if task.fusable and len(task.upstream) == 1]
     if not found:
         return ()
     of = _in_order(snapshot)
     return tuple(
         (task.upstream[0], task.id)
         for task in found
-        if not (STATEFUL.of(task) and STATEFUL.of(tasks[task.upstream[0]]))
+        if not (task.stateful and tasks[task.upstream[0]].stateful)
         and _side_by_side(of.get(task.upstream[0], []), of.get(task.id, []))
     )
 
@@ -79,8 +74,8 @@ def _side_by_side(first: list[Instance], second: list[Instance]) -> bool:
     """Return whether each instance runs beside its counterpart."""
     return 0 < len(first) == len(second) and all(
         one.task_manager == other.task_manager
-        and one.extra.get("mode") == other.extra.get("mode")
-        and not any(each.warming_up or not is_running(each) or RESTS.of(each) is not None for each in (one, other))
+        and one.mode == other.mode
+        and not any(each.warming_up or not is_running(each) or each.rests_s is not None for each in (one, other))
         for one, other in zip(first, second, strict=True)
     )
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from qod_magics.core.optional import BACKLOG
 from qod_magics.core.snapshot import Snapshot, nothing
 
 Edge = tuple[str | None, str]  #: (from, to); from is None for the outside world
+Limits: TypeAlias = tuple[float, float]  #: seconds of input
 
 
 def edge_name(edge: Edge) -> str:
@@ -26,14 +26,22 @@ def edge_name(edge: Edge) -> str:
 class Plan:
     """A policy's answer to one snapshot. All fractions are of 1.
 
-    Further requests of a policy (`core.optional.REQUESTS`) are keys of `extra`.
+    Requests that few policies have are None or empty for the others.
     """
 
     desired: Mapping[str, float]  #: by task, the accuracy to run at from now
     non_drop: Mapping[Edge, float]  #: one for each source (from None) and each stream: probability that a row is kept
     actions: tuple[Action, ...] = ()  #: no instance is named twice
     starved: tuple[str, ...] = ()  #: task managers whose minimums don't fit and which nothing can leave
-    extra: Mapping[str, Any] = field(default_factory=nothing)
+    #: replan early when the input rate of a source exceeds this multiple of the planned rate, or falls far below it
+    react_above: float | None = None
+    #: thin a backlog that exceeds the second of these, in seconds of input, down to the first; or such pairs by task
+    backlog_s: Limits | Mapping[str, Limits] | None = None
+    #: by task manager: minimum interval between micro-batches of each query there, s
+    pace_s: Mapping[str, float] = field(default_factory=nothing)
+    #: by stage of a policy of stages: what it does, or why it does nothing
+    stages: Mapping[str, str] = field(default_factory=nothing)
+    unknown: Mapping[str, Any] = field(default_factory=nothing)  #: other keys of its JSON object
 
     @property
     def moves(self) -> tuple[Move, ...]:
@@ -50,12 +58,11 @@ class Plan:
 _ALL_OF_IT_S = 1e9
 
 
-def keeping_all(snapshot: Snapshot, actions: tuple[Action, ...] = (), extra: Mapping[str, Any] | None = None) -> Plan:
+def keeping_all(snapshot: Snapshot, actions: tuple[Action, ...] = ()) -> Plan:
     """Return a plan of a policy that sheds nothing: accuracy 1 everywhere, no backlog thinned, and these actions."""
     desired = {task.id: 1.0 for task in snapshot.tasks}
     edges = [(source, task.id) for task in snapshot.tasks for source in task.upstream or (None,)]
-    whole = {BACKLOG.name: [_ALL_OF_IT_S, _ALL_OF_IT_S], **(extra or {})}
-    return Plan(desired, dict.fromkeys(edges, 1.0), actions, extra=whole)
+    return Plan(desired, dict.fromkeys(edges, 1.0), actions, backlog_s=(_ALL_OF_IT_S, _ALL_OF_IT_S))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from qod_magics.core.plan import (
     AddNode,
     Edge,
     Fuse,
+    Limits,
     Move,
     Plan,
     ReleaseNode,
@@ -59,12 +60,13 @@ def plan_to_json(plan: Plan, current_accuracy: Mapping[str, float]) -> dict[str,
         "place": {action.instance: action.to for action in ending if isinstance(action, Move)},
         "starved": list(plan.starved),
         **({_ACTIONS: [_action_to_json(action) for action in others]} if others else {}),
-        **plan.extra,
+        **{key: _plain(value) for key in _REQUESTS if (value := getattr(plan, key))},
+        **plan.unknown,
     }
 
 
 def plan_from_json(obj: Any) -> Plan:
-    """Return the plan that a decoded JSON object describes; unknown keys go to `extra`.
+    """Return the plan that a decoded JSON object describes; unknown keys go to `unknown`.
 
     Raises SnapshotError with one line that names the field, its value and what to do.
     """
@@ -73,7 +75,7 @@ def plan_from_json(obj: Any) -> Plan:
     for key in _KEYS:
         if key not in obj:
             raise SnapshotError(f"plan.{key}: missing; add it")
-    more = {key: value for key, value in obj.items() if key not in (*_KEYS, _ACTIONS)}
+    more = {key: value for key, value in obj.items() if key not in (*_KEYS, _ACTIONS, *_REQUESTS)}
     _fractions("plan.current_accuracy", obj["current_accuracy"])
     return Plan(
         desired=_fractions("plan.desired", obj["desired"]),
@@ -83,7 +85,8 @@ def plan_from_json(obj: Any) -> Plan:
             *(_action(f"plan.actions[{i}]", row) for i, row in enumerate(_list("plan.actions", obj.get(_ACTIONS, [])))),
         ),
         starved=_names("plan.starved", obj["starved"]),
-        extra=MappingProxyType(more) if more else NOTHING,
+        **{key: read(f"plan.{key}", obj[key]) for key, read in _REQUESTS.items() if key in obj},
+        unknown=MappingProxyType(more) if more else NOTHING,
     )
 
 
@@ -102,6 +105,8 @@ def _action_to_json(action: Action) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -188,4 +193,35 @@ _READ: Mapping[Kind, Callable[[str, Any], Any]] = {
     "count": _count,
     "seconds": _seconds,
     "edge": _edge,
+}
+
+
+def _seconds_by(field: str, values: Any) -> dict[str, float]:
+    return {key: _seconds(f"{field}.{key}", value) for key, value in _object(field, values).items()}
+
+
+def _limits(field: str, value: Any) -> Limits | dict[str, Limits]:
+    """Return [seconds, seconds], or these by task."""
+    if isinstance(value, Mapping):
+        return {task: _pair(f"{field}.{task}", pair) for task, pair in value.items()}
+    return _pair(field, value)
+
+
+def _pair(field: str, value: Any) -> Limits:
+    found = [_seconds(f"{field}[{i}]", each) for i, each in enumerate(_list(field, value))]
+    if len(found) != 2:
+        raise SnapshotError(f"{field}: {show(value)} is no pair; give [seconds, seconds]")
+    return found[0], found[1]
+
+
+def _notes(field: str, values: Any) -> dict[str, str]:
+    return {stage: _name(f"{field}.{stage}", words) for stage, words in _object(field, values).items()}
+
+
+#: The requests of a plan: how each is read.
+_REQUESTS: Mapping[str, Callable[[str, Any], Any]] = {
+    "react_above": _seconds,
+    "backlog_s": _limits,
+    "pace_s": _seconds_by,
+    "stages": _notes,
 }

@@ -36,7 +36,7 @@ class LearningPolicy(Policy, Protocol):
     """
 
     def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
-        """Return `snapshot` with learned values in its optional fields (`core.optional`), and the memory for the next
+        """Return `snapshot` with learned values in its optional fields, and the memory for the next
         call.
 
         Pure: the same snapshot, measurements and memory (None at the first cycle) always give the same result.

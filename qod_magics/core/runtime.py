@@ -10,7 +10,6 @@ from dataclasses import asdict, astuple, dataclass, field
 from operator import add
 from typing import Any, Protocol, runtime_checkable
 
-from qod_magics.core.optional import STANDBY
 from qod_magics.core.plan import Action, Edge, Plan, Refusal
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager, nothing
 
@@ -64,7 +63,7 @@ class Measured:
     latency_s: Mapping[str, float] = field(default_factory=dict)  #: by task
     #: by task, rows that came behind a watermark and are in no result, since the start; see `Batch.late`
     late: Mapping[str, int] = field(default_factory=nothing)
-    extra: Mapping[str, Any] = field(default_factory=nothing)
+    unknown: Mapping[str, Any] = field(default_factory=nothing)  #: other keys of its JSON object
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, as in a recording."""
@@ -86,7 +85,7 @@ class Measured:
             },
             "latency_s": dict(self.latency_s),
             **({"late": dict(self.late)} if self.late else {}),
-            **self.extra,
+            **self.unknown,
         }
 
 
@@ -173,7 +172,7 @@ def takes_instances(manager: TaskManager) -> bool:
 
     Raises a one-line SnapshotError if `standby` is no number >= 0.
     """
-    return not STANDBY.of(manager)
+    return not manager.standby
 
 
 def fewest_first(

@@ -1,17 +1,25 @@
 """The input of a policy: the cluster at one instant.
 
 Accuracies are fractions of 1, CPU is % of one core (a busy core = 100), rates are rows/s.
-Keys of the JSON form that are not named here are kept in `extra` and ignored by policies that do not know them:
-a later policy (memory, traffic, latency, SLOs) adds optional keys, each with one owner, without a new format.
+
+The optional fields of a row are None where nobody measures them. Each has one owner, the policy that it was designed
+for, and one meaning for all readers: `Measure` says which. A runtime that can measure a field sets it, a policy does
+without it where it is None, no other code needs to know it. Keys of the JSON form that are not named here are kept in
+`unknown`.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args
+
+from msgspec import Meta, Struct
+from msgspec.structs import fields
+
+from qod_magics.core.nodes import NodeState, Spare
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 _Value = TypeVar("_Value")
@@ -23,18 +31,69 @@ def nothing() -> Mapping[str, Any]:
     return NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class TaskManager:
+#: Policies that fields were designed for.
+_FITTED, _REACTIVE = "stream-economics-fitted", "stream-economics-reactive"
+_HENGE, _STELA, _D_STORM, _AUTO = "henge", "stela", "d-storm", "auto"
+
+_LARGEST = sys.float_info.max  #: an optional number is finite
+
+Window = tuple[float, float]  #: (begin, end), seconds since the epoch
+
+
+def measure(unit: str, owner: str, meaning: str) -> Meta:
+    """Describe an optional number >= 0 of a row: its unit, the policy that it was designed for, what it says."""
+    return Meta(ge=0, le=_LARGEST, description=meaning, extra={"unit": unit, "owner": owner})
+
+
+def count(unit: str, owner: str, meaning: str) -> Meta:
+    """Describe an optional whole number >= 0 of a row, as `measure`."""
+    return Meta(ge=0, description=meaning, extra={"unit": unit, "owner": owner})
+
+
+class Row(Struct, frozen=True, omit_defaults=True, rename={"unknown": ""}):
+    """A row of a snapshot."""
+
+
+class TaskManager(Row, frozen=True):
     """A place where task instances run."""
 
     id: str
     cores: float  #: > 0; may be a fraction: the part of the machine to plan with
     cpu: float  #: CPU of *all* processes on its cores, % of one core
-    extra: Mapping[str, Any] = field(default_factory=nothing, compare=False)
+    kind: str | None = None  #: how it was started: "local", "connect" ...
+    dials: str | None = None  #: how its queries read keep probabilities: "row", "batch" ...
+    others_periods: int | None = None  #: cycles over which the CPU of other processes is averaged
+    neighbours_cpu: Annotated[float, measure("% of one core", _FITTED, "CPU of other programs on its cores")] | None = (
+        None
+    )
+    cpu_limit: (
+        Annotated[float, measure("a ratio", _REACTIVE, "share of its cores that the user allows; `cores` are these")]
+        | None
+    ) = None
+    memory_mb: Annotated[float, measure("MB", _D_STORM, "memory for its instances")] | None = None
+    price: Annotated[float, measure("a price per hour", _D_STORM, "what it costs while it is up")] | None = None
+    standby: Annotated[int, count("0 or 1", _AUTO, "1: up and warm, but no instance is placed there")] | None = None
+    cost: Annotated[float, measure("a ratio", _FITTED, "CPU of its tasks / CPU by their cost estimates")] | None = None
+    elastic_cpu: (
+        Annotated[float, measure("% of one core", _FITTED, "CPU of micro-batches it can do without")] | None
+    ) = None
+    batch_s: Annotated[float, measure("s", _FITTED, "micro-batch interval that plans assume")] | None = None
+    round_s: (
+        Annotated[float, measure("s", _FITTED, "micro-batch interval back to back at accuracy 1, if it has one")] | None
+    ) = None
+    open_s: Annotated[float, measure("s", _REACTIVE, "sheds nothing until its backlog exceeds this")] | None = None
+    tolerated_s: Annotated[float, measure("s", _REACTIVE, "backlog that no drain takes, if beyond `open_s`")] | None = (
+        None
+    )
+    trust: Annotated[float, measure("a ratio", _REACTIVE, "CPU to plan with / CPU available by costs")] | None = None
+    interval_s: Annotated[float, measure("s", _REACTIVE, "micro-batch interval there, if beyond `batch_s`")] | None = (
+        None
+    )
+    paced_s: Annotated[float, measure("s", _REACTIVE, "minimum interval of its micro-batches")] | None = None
+    unknown: Mapping[str, Any] | None = None  #: other keys of its JSON object
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Row, frozen=True):
     """A node of the application's DAG; a *query* is a task without downstream."""
 
     id: str
@@ -42,21 +101,62 @@ class Task:
     external_rate: float | None  #: sources: rows/s that the outside produces; None: unknown, or no source
     priority: int | None  #: queries only; higher wins
     min_accuracy: float | None  #: queries only, 0..1
-    extra: Mapping[str, Any] = field(default_factory=nothing, compare=False)
+    declared: (
+        Annotated[int, count("a count", _FITTED, "how often it was declared with another recipe or input")] | None
+    ) = None
+    concurrency: (
+        Annotated[int, count("partitions", _FITTED, "cores that each instance can use; absent: one")] | None
+    ) = None
+    max_parallelism: (
+        Annotated[int, count("instances", _STELA, "maximum number of instances: its partitions")] | None
+    ) = None
+    #: streams within it that an `Unfuse` can name, "from>to", inputs first
+    fused: tuple[str, ...] = ()
+    #: those of `fused` at which it can't be unfused now
+    inseparable: tuple[str, ...] = ()
+    fusable: (
+        Annotated[int, count("0 or 1", _AUTO, "1: by its declaration, it and its only input can be one query")] | None
+    ) = None
+    stateful: Annotated[int, count("0 or 1", _STELA, "1: it keeps state between batches")] | None = None
+    max_latency_s: (
+        Annotated[float, measure("s", _HENGE, "queries: target of the 95th percentile that the user set")] | None
+    ) = None
+    utility: (
+        Annotated[float, measure("utility", _HENGE, "queries: utility of meeting the target; absent: the priority")]
+        | None
+    ) = None
+    latency_p50_s: (
+        Annotated[float, measure("s", _HENGE, "queries: median latency of the rows in its last results")] | None
+    ) = None
+    latency_p95_s: (
+        Annotated[float, measure("s", _HENGE, "queries: 95th percentile of the latency of these rows")] | None
+    ) = None
+    oldest_s: (
+        Annotated[float, measure("s", _HENGE, "queries: age of the oldest row not yet in a result; 0: none waits")]
+        | None
+    ) = None
+    fixed_cpu: Annotated[float, measure("% of one core", _FITTED, "CPU of each idle instance, as learned")] | None = (
+        None
+    )
+    read_us: Annotated[float, measure("microseconds", _FITTED, "CPU for each row read, as learned")] | None = None
+    work_us: (
+        Annotated[float, measure("microseconds", _FITTED, "CPU for each row kept beyond reading it, as learned")] | None
+    ) = None
+    selectivity: Annotated[float, measure("a ratio", _FITTED, "rows out for each row kept, as learned")] | None = None
+    unknown: Mapping[str, Any] | None = None  #: other keys of its JSON object
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(Row, frozen=True, rename={"source": "from", "target": "to", "unknown": ""}):
     """An edge of the DAG."""
 
     source: str  #: key "from" in JSON
     target: str  #: key "to" in JSON
     out_rate: float  #: rows/s *before* the shedder of this stream
-    extra: Mapping[str, Any] = field(default_factory=nothing, compare=False)
+    bytes_per_s: Annotated[float, measure("bytes/s", _D_STORM, "size of the rows that it carries")] | None = None
+    unknown: Mapping[str, Any] | None = None  #: other keys of its JSON object
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(Row, frozen=True):
     """One parallel instance of a task: a running query over its share of the partitions."""
 
     id: str
@@ -65,23 +165,48 @@ class Instance:
     in_rate: float  #: rows/s *after* the shedder
     cpu: float  #: % of one core
     warming_up: bool
-    extra: Mapping[str, Any] = field(default_factory=nothing, compare=False)
+    state: str | None = None  #: "running", "moving" ...; see `core.freshness`
+    mode: str | None = None  #: "real-time" or "micro-batch"
+    batches_per_s: Annotated[float, measure("batches/s", _FITTED, "micro-batches; absent in real-time mode")] | None = (
+        None
+    )
+    eviction_cpu: (
+        Annotated[float, measure("% of one core", _FITTED, "CPU of searching state for expired rows")] | None
+    ) = None
+    trigger_s: Annotated[float, measure("s", _FITTED, "trigger interval that the user asked for")] | None = None
+    python_cpu: float | None = None  #: part of `cpu` that its Python workers take, % of one core
+    window: Window | None = None  #: when its metrics were measured
+    stale: bool = False  #: its metrics are of an earlier time, or of earlier input
+    age_s: float | None = None  #: of stale metrics, s
+    missing: tuple[str, ...] = ()  #: names of metrics never measured
+    waiting: Annotated[int, count("rows", _STELA, "rows of its partitions that it has not read")] | None = None
+    busy: (
+        Annotated[float, measure("a ratio", _HENGE, "share of the time at work: batch time / time; CPU in real time")]
+        | None
+    ) = None
+    memory_mb: Annotated[float, measure("MB", _D_STORM, "memory that it takes")] | None = None
+    rests_s: Annotated[float, measure("s", _REACTIVE, "time left of its cool-down after a start or move")] | None = None
+    unknown: Mapping[str, Any] | None = None  #: other keys of its JSON object
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """The state of the cluster as the controller measured it at one instant.
-
-    The tables are tuples, or `columns.Table`s where there are many rows.
-    """
+class Snapshot(Struct, frozen=True, omit_defaults=True, dict=True, rename={"unknown": ""}):
+    """The state of the cluster as the controller measured it at one instant."""
 
     task_managers: Sequence[TaskManager]
     tasks: Sequence[Task]
     streams: Sequence[Stream]
     instances: Sequence[Instance]
-    extra: Mapping[str, Any] = field(default_factory=nothing, compare=False)
     #: when it was measured, seconds of a clock monotonic within a recording; None: unknown, as in older recordings
-    at_s: float | None = field(default=None, compare=False)
+    at_s: float | None = None
+    #: task managers that could be started, by kind; None: the cluster can start and release none
+    spare_nodes: tuple[Spare, ...] | None = None
+    #: by task manager that is not simply up. Of these, only one that leaves is among `task_managers`, too
+    node_states: Mapping[str, NodeState] = {}
+    paused: bool = False  #: plans are recommended and not applied
+    #: task managers that are to leave: their ids, or their number
+    leaving: tuple[str, ...] | Annotated[int, Meta(ge=0)] = 0
+    henge: Mapping[str, Any] | None = None  #: what the policy Henge knew before its decision
+    unknown: Mapping[str, Any] | None = None  #: other keys of its JSON object
 
     @cached_property
     def downstream(self) -> Mapping[str, tuple[str, ...]]:
@@ -91,6 +216,16 @@ class Snapshot:
             for upstream in task.upstream:
                 down[upstream].append(task.id)
         return {task: tuple(consumers) for task, consumers in down.items()}
+
+    @property
+    def spares(self) -> tuple[Spare, ...]:
+        """The kinds of task managers that could be started, () if none."""
+        return self.spare_nodes or ()
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether its cluster can start and release task managers, though perhaps no further one now."""
+        return self.spare_nodes is not None
 
     @cached_property
     def _derived(self) -> dict[str, Any]:
@@ -103,3 +238,33 @@ class Snapshot:
             found[key] = make()
         value: _Value = found[key]
         return value
+
+
+class Measure(NamedTuple):
+    """An optional number of a row, as documents list it."""
+
+    table: str  #: of the snapshot
+    name: str
+    unit: str
+    owner: str  #: the policy that it was designed for
+    meaning: str
+
+
+#: The rows of each table.
+TABLES: Mapping[str, type[Row]] = {
+    "task_managers": TaskManager,
+    "tasks": Task,
+    "streams": Stream,
+    "instances": Instance,
+}
+
+
+def measures() -> tuple[Measure, ...]:
+    """Return all optional numbers of a snapshot's rows."""
+    found = []
+    for table, kind in TABLES.items():
+        for field in fields(kind):
+            for meta in (each for part in get_args(field.type) for each in get_args(part) if isinstance(each, Meta)):
+                extra = meta.extra or {}
+                found.append(Measure(table, field.name, extra["unit"], extra["owner"], meta.description or ""))
+    return tuple(found)

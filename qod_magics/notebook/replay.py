@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.record import Record
 from qod_magics.controller.status import cycle_text
+from qod_magics.core.copying import replace
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.errors import UsageProblem, nearest

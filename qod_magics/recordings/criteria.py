@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from qod_magics.controller.record import Record, Records
-from qod_magics.core.optional import window_of
 from qod_magics.core.plan_json import plan_to_json
 from qod_magics.core.policy import Policy, StagedPolicy
 from qod_magics.policies import PAPER_POLICY
@@ -226,7 +225,7 @@ def accuracy_errors(records: Records, *, by_rates: bool = False) -> list[tuple[i
 def _window(record: Record, task: str) -> tuple[float, float] | None:
     """Return the window that the instances of a task were measured over, seconds since the epoch; None if not
     recorded."""
-    windows = [window_of(instance) for instance in record.snapshot.instances if instance.task == task]
+    windows = [instance.window for instance in record.snapshot.instances if instance.task == task]
     known = [window for window in windows if window is not None]
     if not known or len(known) < len(windows):
         return None

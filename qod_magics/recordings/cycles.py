@@ -6,15 +6,15 @@ A `Cycle` is made from each record, so that the code that explains a live run ex
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 from qod_magics.controller.cycle import Cycle, Decision, Entry
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.narration import Said, narrate, narrate_event
 from qod_magics.controller.record import Record, Records
+from qod_magics.core.copying import replace
 from qod_magics.core.load import FULL_ACCURACY
-from qod_magics.core.optional import stage_notes
 from qod_magics.core.plan import Plan
 from qod_magics.core.policy import Policy, Reasons, StagedPolicy, Unexplained, reasons_of
 from qod_magics.core.runtime import Event
@@ -46,7 +46,7 @@ def policy_notes(policy: Policy, snapshot: Snapshot | None, plan: Plan | None) -
 def recorded_notes(record: Record, paused: Collection[str]) -> tuple[StageNote, ...]:
     """Return the notes of the stages in a recorded cycle, in which these were paused. Of a policy that is not installed
     here: of the stages that had something to say."""
-    told = stage_notes(record.plan)
+    told = record.plan.stages
     names = _stage_names(record.policy or PAPER_POLICY) or tuple(stage for stage in told if stage != SHED)
     return _notes(names, paused, record.snapshot, record.plan)
 
@@ -69,7 +69,7 @@ def _notes(
 ) -> tuple[StageNote, ...]:
     if not names:
         return ()
-    told: Mapping[str, str] = {} if plan is None else stage_notes(plan)
+    told: Mapping[str, str] = {} if plan is None else plan.stages
     found = [StageNote(name, PAUSED if name in paused else told.get(name, IDLE)) for name in names]
     shed = [told[SHED]] if SHED in told else []
     if snapshot is not None and plan is not None:

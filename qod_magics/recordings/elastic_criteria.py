@@ -6,7 +6,6 @@ Such a recording has the phases "calm", "doubled" (more than one task manager ca
 from __future__ import annotations
 
 from qod_magics.core.load import FULL_ACCURACY
-from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY
 from qod_magics.core.plan import AddNode, ReleaseNode
 from qod_magics.recordings.criteria import Criterion, Judged, never_settled
 from qod_magics.recordings.phases import Phase, events, queries
@@ -104,7 +103,7 @@ def in_time(run: Judged) -> Criterion:
     worst = (0.0, "")
     for phase, index, record in run.settled_records:
         for task in record.snapshot.tasks:
-            target, seconds = MAX_LATENCY.of(task), LATENCY_P95.of(task)
+            target, seconds = task.max_latency_s, task.latency_p95_s
             if target is None or seconds is None:
                 continue
             total += 1

@@ -10,10 +10,9 @@ from typing import Any
 from qod_magics.controller.cycle import Cycle, Entry
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.record import Record, Records, instant
+from qod_magics.core.freshness import Freshness
 from qod_magics.core.fusion import fused_streams
 from qod_magics.core.load import FULL_ACCURACY
-from qod_magics.core.nodes import node_states
-from qod_magics.core.optional import LATENCY_P50, LIMIT, MAX_LATENCY, MAX_PARALLELISM, OLDEST, Freshness
 from qod_magics.core.plan import Edge, Plan, edge_name
 from qod_magics.core.runtime import MISFITS, Measured
 from qod_magics.core.snapshot import Instance, Task, TaskManager
@@ -91,7 +90,7 @@ def frame(
         "applied": record.applied,
         "warming_up": is_warming_up(record),
         "managers": [_manager(manager, snapshot.instances, plan) for manager in snapshot.task_managers],
-        "nodes": {id: state.value for id, state in node_states(snapshot).items()},
+        "nodes": {id: state.value for id, state in snapshot.node_states.items()},
         "tasks": [
             {
                 **_task(task, by_task[task.id], plan, measured, out_rate, task.id in readers),
@@ -133,7 +132,7 @@ def _manager(manager: TaskManager, instances: Iterable[Instance], plan: Plan) ->
     return {
         "id": manager.id,
         "capacity": 100.0 * manager.cores,
-        "limit": LIMIT.of(manager) or 1.0,
+        "limit": manager.cpu_limit or 1.0,
         "cpu": manager.cpu,
         "tasks": {task: round(cpu, 2) for task, cpu in used.items()},
         "starved": manager.id in plan.starved,
@@ -150,7 +149,7 @@ def _task(
 ) -> Frame:
     id = task.id
     feeds = [f"{upstream}>{id}" for upstream in task.upstream] or [id]
-    most = MAX_PARALLELISM.of(task)
+    most = task.max_parallelism
     shown = {
         "id": id,
         "kind": "source" if not task.upstream else ("task" if has_readers else "query"),
@@ -164,13 +163,13 @@ def _task(
         "cpu": sum(instance.cpu for instance in instances),
         "lag": sum(measured.lag.get(feed, 0) for feed in feeds),
         "dropped": sum(measured.dropped.get(feed, 0) for feed in feeds),
-        "p50": LATENCY_P50.of(task),
+        "p50": task.latency_p50_s,
         "p95": measured.latency_s.get(id),
-        "target": MAX_LATENCY.of(task),
-        "oldest": OLDEST.of(task),
+        "target": task.max_latency_s,
+        "oldest": task.oldest_s,
         "late": measured.late.get(id, 0),
         **{kind: sum(getattr(measured.counts[f], kind) for f in feeds if f in measured.counts) for kind in MISFITS},
-        "modes": sorted({str(mode) for instance in instances if (mode := instance.extra.get("mode"))}),
+        "modes": sorted({instance.mode for instance in instances if instance.mode}),
         "where": sorted({instance.task_manager for instance in instances}),
         "instances": {instance.id: instance.task_manager for instance in instances},
         "max_parallelism": None if most is None else int(most),
@@ -182,7 +181,7 @@ def _task(
 
 def _state(task: Frame, instances: Sequence[Instance], plan: Plan) -> str:
     """Return the state of a task: the first that applies, most important first."""
-    lives = {str(instance.extra.get("state")) for instance in instances}
+    lives = {str(instance.state) for instance in instances}
     for life in ("given up", "backing off", "waiting", "moving", "starting"):
         if life in lives:
             return life

@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from qod_magics.controller.record import Record, Records
-from qod_magics.core.optional import LATENCY_P50, MAX_LATENCY, OLDEST
 from qod_magics.core.runtime import Event
-
-_LATENCIES = (MAX_LATENCY, LATENCY_P50, OLDEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +29,7 @@ class Query:
 def queries(record: Record) -> dict[str, Query]:
     """Return the queries of a record's snapshot, by id."""
     return {
-        task.id: Query(task.id, task.priority, task.min_accuracy, *(field.of(task) for field in _LATENCIES))
+        task.id: Query(task.id, task.priority, task.min_accuracy, task.max_latency_s, task.latency_p50_s, task.oldest_s)
         for task in record.snapshot.tasks
         if task.priority is not None and task.min_accuracy is not None
     }

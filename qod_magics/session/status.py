@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qod_magics.controller.status import TaskStatus, busy, duration, share, table, task_status
+from qod_magics.core.copying import replace
 from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.core.plan import edge_name
 from qod_magics.errors import UsageProblem

@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from functools import partial
 
-from qod_magics.core.optional import PACE
 from qod_magics.core.plan import Action, AddNode, Fuse, Move, Plan, Refusal, ReleaseNode, Scale, Unfuse
 from qod_magics.core.runtime import Dials, Observation, Placer, fewest_first, refused
 from qod_magics.errors import KafkaError, TaskManagerError, nearest
@@ -275,7 +274,7 @@ class SparkRuntime:
         values |= {self.board.accept(task): accepted for task, accepted in dials.accept.items()}
         for (source, reader), d in dials.keep.items():
             values[self.board.source(reader) if source is None else self.board.send(f"{source}>{reader}")] = d
-        pace: Mapping[str, float] = plan.extra.get(PACE.name, {})
+        pace = plan.pace_s
         with self.cluster.lock:
             for i in self.cluster.all_instances:
                 if i.is_paced and i.task_manager is not None:

@@ -15,7 +15,6 @@ from math import inf
 from qod_magics.controller import Controller
 from qod_magics.controller.clock import ManualClock
 from qod_magics.controller.worker import InlineWorker
-from qod_magics.core.optional import BATCH_RATE, LIMIT, NEIGHBOURS, PACE
 from qod_magics.core.plan import Plan
 from qod_magics.core.policy import Policy
 from qod_magics.core.runtime import Count, Dials, Observation
@@ -151,22 +150,23 @@ class OneCore:
         for query in here:
             reading = query.meter.reading(PERIOD_S, f"run-{query.name}")
             age = self.now - reading.at if reading is not None else self.now
-            extra = {"mode": "micro-batch", "state": "running"}
+            fields = {"mode": "micro-batch", "state": "running"}
             if reading is not None:
-                extra[BATCH_RATE.name] = reading.batch_rate
+                fields["batches_per_s"] = reading.batch_rate
                 tasks_cpu += reading.cpu or 0.0
-            views.append(InstanceView(f"{query.name}.1", query.name, "tm1", reading, True, age, extra, came=query.rate))
+            views.append(
+                InstanceView(f"{query.name}.1", query.name, "tm1", reading, True, age, fields, came=query.rate)
+            )
         self.busy.append((self.used, self.charged))
         self.used = self.charged = 0.0
         others = [max(100.0 * (used - charged) / PERIOD_S, 0.0) for used, charged in self.busy]
         cpu = min(tasks_cpu + sum(others) / len(others), 100.0)
         self.utilization.append(self.busy[-1][0] / PERIOD_S)
-        limit = {LIMIT.name: self.share} if self.share < 1.0 else {}
-        limit[NEIGHBOURS.name] = 100.0 * self.neighbour
+        limit = self.share if self.share < 1.0 else None
         tasks = [TaskView(q.name, (), q.priority, q.minimum, {q.name: q.name}, (), q.rate, q.rate) for q in here]
         waiting = {query.name: int(query.arrived(self.now) - query.position) for query in here}
         return observation(
-            [TaskManager("tm1", CORES * self.share, cpu, limit)],
+            [TaskManager("tm1", CORES * self.share, cpu, neighbours_cpu=100.0 * self.neighbour, cpu_limit=limit)],
             tasks,
             views,
             lag=waiting,
@@ -188,7 +188,7 @@ class OneCore:
     def apply(self, plan: Plan, dials: Dials) -> None:
         """Take the keep probabilities and the pace of a plan."""
         self.keep = {reader: keep for (source, reader), keep in dials.keep.items() if source is None}
-        pace_s = plan.extra.get(PACE.name, {}).get("tm1", 0.0)
+        pace_s = plan.pace_s.get("tm1", 0.0)
         for query in self.queries:
             self._thin(query)
             query.gap_s = gap_s(pace_s, [batch for _, batch in query.meter.spans])

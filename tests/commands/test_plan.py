@@ -157,7 +157,7 @@ def test_planning_imports_neither_spark_nor_kafka_nor_numpy(snapshot_file: Path)
         "file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-S", "-c", code, "plan", str(snapshot_file)], capture_output=True, cwd=ROOT, check=True
+        [sys.executable, "-c", code, "plan", str(snapshot_file)], capture_output=True, cwd=ROOT, check=True
     )
     assert done.stderr.decode().strip() == "[]"
 

@@ -158,5 +158,5 @@ def test_unknown_keys_and_values_that_were_not_measured_are_no_errors(tmp_path: 
     assert read == records(lines)
     assert [record.phase for record in read] == [line["phase"] for line in lines]
     assert read[1].measured.accuracy["TDSnk1"] is None
-    assert read[1].measured.extra == {"more": {"heap": [1]}}
+    assert read[1].measured.unknown == {"more": {"heap": [1]}}
     assert read[2].events == ()

@@ -6,8 +6,6 @@ from math import sqrt
 
 import pytest
 
-from qod_magics.core.nodes import spares
-from qod_magics.core.optional import MAX_PARALLELISM
 from qod_magics.core.plan import AddNode, Fuse, Move, Plan, ReleaseNode, Scale, Unfuse
 from qod_magics.core.runtime import Count, Dials, Observation
 from qod_magics.errors import QodError
@@ -46,7 +44,7 @@ class RuntimeContract:
         watch.start()
         for fresh, each in watch.first.values():
             assert not fresh
-            assert {"in_rate", "cpu"} <= set(each.extra["missing"]), each
+            assert {"in_rate", "cpu"} <= set(each.missing), each
         seen = watch.fresh()
         assert watch.measured_0 == []
         for each in seen.snapshot.instances:
@@ -262,7 +260,7 @@ class RuntimeContract:
         watch.start()
         harness.feed(harness.rate)
         seen = watch.fresh()
-        most = MAX_PARALLELISM.of(next(task for task in seen.snapshot.tasks if task.id == LEFT))
+        most = next(task for task in seen.snapshot.tasks if task.id == LEFT).max_parallelism
         assert most is not None
         assert most >= 2
         for before, after in ((1, 2), (2, 1)):
@@ -322,9 +320,9 @@ class RuntimeContract:
         watch.start()
         harness.feed(harness.rate)
         seen = watch.fresh()
-        before, spare = managers(seen), spares(seen.snapshot)[0]
+        before, spare = managers(seen), seen.snapshot.spares[0]
         watch.act(AddNode(spare.kind, "a reason"))
-        left = spares(watch.look().snapshot)
+        left = watch.look().snapshot.spares
         assert sum(each.count for each in left if each.kind == spare.kind) == spare.count - 1
         up = watch.event("task-manager-up", harness.start_s + spare.start_s, why="a reason")
         added = up["task_manager"]
@@ -339,7 +337,7 @@ class RuntimeContract:
         watch.event("move", harness.start_s, instance="left.1", **{"from": added})
         seen = watch.fresh()
         assert set(managers(seen)) == set(before)
-        assert spares(seen.snapshot)[0] == spare
+        assert seen.snapshot.spares[0] == spare
         watch.act(AddNode("no such kind"), ReleaseNode("tm99"))
         assert "tm99" in watch.event("action-refused", harness.start_s, id="tm99")["why"]
         assert "no such kind" in watch.event("action-refused", harness.start_s, action="AddNode")["why"]

@@ -182,12 +182,12 @@ class Watch:
         assert seen.measured.counts.keys() == {name for name in ACCOUNTS if name.rpartition(">")[2] in there}
         for instance in seen.snapshot.instances:
             self.first.setdefault(instance.id, (seen.fresh[instance.id], instance))
-            missing = instance.extra.get("missing", ())
-            assert seen.fresh[instance.id] == (not missing and not instance.extra.get("stale")), instance
+            missing = instance.missing
+            assert seen.fresh[instance.id] == (not missing and not instance.stale), instance
             if missing:
                 assert set(missing) <= {"in_rate", "cpu"}
-            if instance.extra.get("stale"):
-                assert instance.extra["age_s"] >= 0
+            if instance.stale:
+                assert instance.age_s >= 0
         for share in seen.measured.accuracy.values():
             assert share is None or 0 <= share <= 1
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from qod_magics.controller import Controller, ManualClock
 from qod_magics.controller.worker import Outcome, PendingCall, attempt
+from qod_magics.core.copying import replace
 from qod_magics.core.plan import Action, Move, Plan
 from qod_magics.core.runtime import Dials, Event, Measured, Observation
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager

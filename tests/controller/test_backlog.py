@@ -49,10 +49,10 @@ def test_a_drain_begins_at_half_a_period_of_input_and_goes_on_down_to_a_fifth(ro
 
 
 def test_a_plan_may_ask_for_limits_by_task():
-    plan = Plan({}, {}, extra={"backlog_s": {"Src": [2.0, 10.0]}})
+    plan = Plan({}, {}, backlog_s={"Src": [2.0, 10.0]})
     limits = Limits.of(plan, 5.0)
     measured = Measured(lag={"Src": 2500, "Src>Snk": 2600}, input_rate={"Src": 1000.0, "Src>Snk": 1000.0})
     found = backlogs(chain(), measured, limits)
     assert found == {"Src": Backlog(500.0, 1000.0), "Snk": Backlog(1600.0, 1000.0)}
     assert set(Drains().advance(found, 100.0, 10.0, limits).by_task) == {"Snk"}  # of those, the usual ones hold
-    assert Limits.of(Plan({}, {}, extra={"backlog_s": [1.0, 2.0]}), 5.0) == Limits(1.0, 2.0)
+    assert Limits.of(Plan({}, {}, backlog_s=[1.0, 2.0]), 5.0) == Limits(1.0, 2.0)

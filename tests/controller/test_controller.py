@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
 from qod_magics.controller import Controller, InlineWorker, ManualClock, Recording, read
+from qod_magics.core.copying import replace
 from qod_magics.core.load import current_accuracy
 from qod_magics.core.plan import AddNode, Move, Plan, Scale, Stop
 from qod_magics.core.plan_json import plan_to_json
@@ -422,8 +422,8 @@ def test_a_pause_during_a_cycle_holds_from_the_next_one_on():
 
     b = bench(policy=Pausing(desired=0.5))
     first, second = b.cycles(2)
-    assert (first.paused, first.applied, "paused" in first.snapshot.extra) == (False, True, False)
-    assert (second.paused, second.applied, second.snapshot.extra["paused"]) == (True, False, True)
+    assert (first.paused, first.applied, first.snapshot.paused) == (False, True, False)
+    assert (second.paused, second.applied, second.snapshot.paused) == (True, False, True)
 
 
 @pytest.mark.parametrize(("period_s", "observe_s", "apply_s"), [(1.0, 5.0, 4.0), (5.0, 10.0, 6.0), (0.2, 5.0, 4.0)])

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from qod_magics.controller.dials import DEAD_BAND, dials, hold, reached, thinned
+from qod_magics.core.copying import replace
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager

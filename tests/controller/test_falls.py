@@ -268,7 +268,7 @@ class Left:
             (TaskManager("tm1", 0.9, 80.0),),
             (Task("q", (), rate, 1, 0.1),),
             (),
-            (Instance("q.1", "q", "tm1", 1000.0, 80.0, False, {"window": [now - PERIOD_S, now]}),),
+            (Instance("q.1", "q", "tm1", 1000.0, 80.0, False, window=[now - PERIOD_S, now]),),
         )
         accuracy = {"q": 1.0 if now >= self.whole_s else 0.1}
         return Observation(snapshot, Measured(lag={"q": waits}, input_rate={"q": rate}, accuracy=accuracy))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from qod_magics.controller import Controller, InlineWorker, ManualClock
+from qod_magics.core.copying import replace
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
@@ -21,7 +22,7 @@ class Counting:
 
     def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
         count = 1 + (memory or 0)
-        return replace(snapshot, tasks=tuple(replace(t, extra={"count": count}) for t in snapshot.tasks)), count
+        return replace(snapshot, tasks=tuple(replace(t, unknown={"count": count}) for t in snapshot.tasks)), count
 
     def decide(self, snapshot: Snapshot, state: Any) -> tuple[Plan, Any]:
         return policy("stream-economics").decide(snapshot, state)
@@ -36,7 +37,7 @@ def looped(chosen: Any) -> tuple[Controller, Toy, ManualClock]:
 def counts(controller: Controller) -> list[Any]:
     cycle = controller.step()
     assert cycle.snapshot is not None
-    return [task.extra.get("count") for task in cycle.snapshot.tasks]
+    return [(task.unknown or {}).get("count") for task in cycle.snapshot.tasks]
 
 
 def test_what_was_learned_is_in_the_snapshot_of_the_cycle() -> None:

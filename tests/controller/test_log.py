@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from qod_magics.controller import DecisionLog
-from qod_magics.core.optional import OPEN, TRUST
+from qod_magics.core.copying import replace
 from qod_magics.core.plan import Move, ReleaseNode, Scale
 from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot import Instance, Stream, Task
@@ -149,7 +147,7 @@ def test_why_of_a_task_manager_gives_what_it_has_and_runs(busy):
 def test_why_of_a_task_manager_says_whether_it_sheds_and_how_far_its_costs_are_believed():
     base = taxi()
     tm1, tm2 = base.task_managers
-    told = (replace(tm1, extra={OPEN.name: 5.0}), replace(tm2, extra={TRUST.name: 1.2}))
+    told = (replace(tm1, open_s=5.0), replace(tm2, trust=1.2))
     b = bench(seen(replace(base, task_managers=told)))
     b.cycles(1)
     assert "nothing is shed for its CPU until its backlog exceeds 5 s of input" in b.controller.why("tm1")

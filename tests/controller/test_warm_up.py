@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from qod_magics.controller import warm_up
 from qod_magics.controller.warm_up import REACHED, WarmUp
+from qod_magics.core.copying import replace
 from qod_magics.core.plan import Move, Plan, Scale
 from qod_magics.core.runtime import Event
 from tests.controller.scripted import chain, place, seen

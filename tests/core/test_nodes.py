@@ -4,56 +4,53 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.core.nodes import NodeState, Spare, is_elastic, node_states, node_states_to_json, spares, spares_to_json
+from qod_magics.core.nodes import NodeState, Spare
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
 from qod_magics.errors import SnapshotError
 
-
-def with_states(value):
-    return Snapshot((), (), (), (), {"node_states": value})
+EMPTY = {"task_managers": [], "tasks": [], "streams": [], "instances": []}
 
 
 def test_states_survive_the_json_form():
     found = {"tm2": NodeState.STANDBY, "tm3": NodeState.STARTING, "tm1": NodeState.LEAVING}
-    before = Snapshot((), (), (), (), node_states_to_json(found))
-    assert node_states(snapshot_from_json(snapshot_to_json(before))) == found
+    before = Snapshot((), (), (), (), node_states=found)
+    assert snapshot_from_json(snapshot_to_json(before)).node_states == found
 
 
 def test_no_states_are_no_key():
-    assert node_states_to_json({}) == {}
-    assert node_states(Snapshot((), (), (), ())) == {}
+    assert snapshot_to_json(Snapshot((), (), (), ())) == EMPTY
+    assert snapshot_from_json(EMPTY).node_states == {}
 
 
-@pytest.mark.parametrize(("value", "told"), [(["tm1"], "not an object"), ({"tm1": "ill"}, "tm1: .*ill.* is no state")])
+@pytest.mark.parametrize(("value", "told"), [(["tm1"], "not an object"), ({"tm1": "ill"}, "tm1.*ill")])
 def test_wrong_states_are_named_in_one_line(value, told):
-    with pytest.raises(SnapshotError, match=told) as caught:
-        node_states(with_states(value))
+    with pytest.raises(SnapshotError, match=f"node_states: .*{told}") as caught:
+        snapshot_from_json({**EMPTY, "node_states": value})
     assert "\n" not in str(caught.value)
-
-
-def with_spares(value):
-    return Snapshot((), (), (), (), {"spare_nodes": value})
 
 
 def test_spares_survive_the_json_form():
     found = (Spare("large", 2, 4.0, 12288.0, 0.1168, 12.0), Spare("local", 1, 1.0))
-    assert spares(Snapshot((), (), (), (), spares_to_json(found))) == found
+    before = Snapshot((), (), (), (), spare_nodes=found)
+    assert snapshot_from_json(snapshot_to_json(before)).spares == found
 
 
 def test_a_cluster_that_can_start_none_now_is_another_than_one_that_never_can():
-    used_up = Snapshot((), (), (), (), spares_to_json([Spare("local", 0, 1.0)]))
-    fixed = Snapshot((), (), (), ())
-    assert spares(used_up) == spares(fixed) == ()
-    assert is_elastic(used_up)
-    assert not is_elastic(fixed)
+    used_up = snapshot_from_json({**EMPTY, "spare_nodes": []})
+    fixed = snapshot_from_json(EMPTY)
+    assert used_up.spares == fixed.spares == ()
+    assert used_up.is_elastic
+    assert not fixed.is_elastic
+    assert snapshot_to_json(used_up)["spare_nodes"] == []
 
 
 @pytest.mark.parametrize(
     ("value", "told"),
     [
         ("large", r"spare_nodes: .*not a list"),
-        ([3], r"spare_nodes\[0\]: 3 has no kind"),
+        ([3], r"spare_nodes\[0\]: 3 is not an object"),
+        ([{"count": 1}], r"spare_nodes\[0\]\.kind: missing"),
         ([{"kind": "a", "count": -1}], r"spare_nodes\[0\]\.count: -1"),
         ([{"kind": "a", "count": True}], r"count: "),
         ([{"kind": "a", "count": 1, "cores": "x"}], r"spare_nodes\[0\]\.cores: "),
@@ -62,5 +59,5 @@ def test_a_cluster_that_can_start_none_now_is_another_than_one_that_never_can():
 )
 def test_wrong_spares_are_named_in_one_line(value, told):
     with pytest.raises(SnapshotError, match=told) as caught:
-        spares(with_spares(value))
+        snapshot_from_json({**EMPTY, "spare_nodes": value})
     assert "\n" not in str(caught.value)

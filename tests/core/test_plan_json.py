@@ -61,7 +61,7 @@ def test_what_other_policies_add_is_kept() -> None:
         "starved": [],
         "policy_ms": 0.1,
     }
-    assert plan_from_json(obj).extra == {"policy_ms": 0.1}
+    assert plan_from_json(obj).unknown == {"policy_ms": 0.1}
     assert plan_to_json(plan_from_json(obj), {}) == obj
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from benchmarks.evaluation.row import Row
 from benchmarks.evaluation.system_rows import SECTIONS
 from qod_magics.application.names import check_stream_name
 from qod_magics.controller.record import Record
-from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY, OLDEST, UTILITY
+from qod_magics.core.copying import replace
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Count, Dials, Event, Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
@@ -99,15 +98,15 @@ def cycle(
     accuracy: float = 1.0,
 ) -> Record:
     """A cycle of two queries with a target of 2 s and utility 35; the second one is in time and keeps all."""
-    target = {MAX_LATENCY.name: 2.0, UTILITY.name: 35.0, OLDEST.name: 0.0}
+    target = {"max_latency_s": 2.0, "utility": 35.0, "oldest_s": 0.0}
     full = Count(count.arrived, count.arrived)
     return Record(
         at=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=second),
         snapshot=Snapshot(
             task_managers=(TaskManager("tm1", 1.0, 50.0), TaskManager("tm2", 1.0, 50.0)),
             tasks=(
-                Task("first", (), 100.0, 1, 0.1, {**target, LATENCY_P95.name: p95_s}),
-                Task("second", (), 100.0, 1, 0.1, {**target, LATENCY_P95.name: 0.5}),
+                Task("first", (), 100.0, 1, 0.1, **{**target, "latency_p95_s": p95_s}),
+                Task("second", (), 100.0, 1, 0.1, **{**target, "latency_p95_s": 0.5}),
             ),
             streams=(),
             instances=tuple(Instance(f"{q}.1", q, "tm1", 100.0, 20.0, False) for q in QUERIES),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from benchmarks.evaluation import readings
 from benchmarks.evaluation.row import Row
 from qod_magics.controller.record import Record
+from qod_magics.core.copying import replace
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager

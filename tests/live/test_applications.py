@@ -14,7 +14,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from qod_magics.core.optional import PACE
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Count, Dials
 from qod_magics.errors import QodError
@@ -182,8 +181,8 @@ def test_a_python_function_runs_in_micro_batches_and_its_cpu_is_seen(brief: Sess
         nonlocal sent
         sent += produce(session, topic, ({"id": i, "x": float(i)} for i in range(sent, sent + 2000)))
         (instance,) = observed(session).snapshot.instances
-        assert instance.cpu >= instance.extra.get("python_cpu", 0.0)
-        seen.append(instance.extra.get("python_cpu", 0.0))
+        assert instance.cpu >= instance.python_cpu
+        seen.append(instance.python_cpu)
         return seen[-1] > 1.0
 
     eventually(python_cpu, every_s=2.0, what="CPU of Python workers")
@@ -496,7 +495,7 @@ def test_micro_batches_begin_as_far_apart_as_a_plan_says_and_no_row_is_lost(brie
 
     def lengths(pace_s: float) -> list[float]:
         """Seconds from the beginning of a batch to that of the next one, once the pace has shown."""
-        heard(lambda: session.runtime.apply(Plan({}, {}, extra={PACE.name: {manager.id: pace_s}}), Dials({}, {})))
+        heard(lambda: session.runtime.apply(Plan({}, {}, pace_s={manager.id: pace_s}), Dials({}, {})))
         known = {batch.batch_id for batch in instance.batches}
         late = eventually(
             lambda: found if len(found := [b for b in instance.batches if b.batch_id not in known]) > 6 else None,

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from qod_magics.core.optional import LATENCY_P50, LATENCY_P95, MAX_LATENCY, OLDEST
 from qod_magics.core.snapshot import Task
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.session.session import Session
@@ -56,7 +55,7 @@ def test_latencies_are_those_of_the_rows_in_the_result(brief: Session, topic: st
     declare(session, topic, mode)
     with Steady(session, topic, 300.0) as steady:
         eventually(lambda: steady.acknowledged > ENOUGH, what="rows")
-        eventually(lambda: LATENCY_P95.of(task(session, "passed")) is not None, what="a latency")
+        eventually(lambda: task(session, "passed").latency_p95_s is not None, what="a latency")
         begin = time.time()
         while time.time() < begin + 11.0:  # the window of the measurement
             measured = task(session, "passed")
@@ -64,10 +63,10 @@ def test_latencies_are_those_of_the_rows_in_the_result(brief: Session, topic: st
         steady.stop()
     sent, results = written_at(session, topic), written_at(session, session.runtime.deployment.results["passed"])
     true = [at - sent[n] for n, at in results.items() if at > begin]
-    for field, percent in ((LATENCY_P50, 50), (LATENCY_P95, 95)):
-        found, truth = field.of(measured), float(np.percentile(true, percent))
+    for field, percent in (("latency_p50_s", 50), ("latency_p95_s", 95)):
+        found, truth = getattr(measured, field), float(np.percentile(true, percent))
         assert found is not None
-        assert truth / 2 - 0.1 <= found <= 2 * truth + 0.1, (field.name, found, truth)
+        assert truth / 2 - 0.1 <= found <= 2 * truth + 0.1, (field, found, truth)
 
 
 def test_the_oldest_row_gets_older_while_a_query_is_held_up(recommending: Session, topic: str) -> None:
@@ -75,22 +74,22 @@ def test_the_oldest_row_gets_older_while_a_query_is_held_up(recommending: Sessio
     declare(session, topic, "microbatch", "--max-latency 2s")
     instance = session.runtime.instances["passed.1"]
     with Steady(session, topic, 300.0):
-        eventually(lambda: OLDEST.of(task(session, "passed")) is not None and instance.begun, what="a first batch")
+        eventually(lambda: task(session, "passed").oldest_s is not None and instance.begun, what="a first batch")
         manager = instance.task_manager
         assert manager is not None
         gate = session.runtime.board.pace("passed.1")
         heard(lambda: manager.turn({gate: 1.0 - 8.0 / MOST_S}))
-        eventually(lambda: (OLDEST.of(task(session, "passed")) or 0.0) > 3.0, what="a row of three seconds")
+        eventually(lambda: (task(session, "passed").oldest_s or 0.0) > 3.0, what="a row of three seconds")
         ages = []
         for _ in range(3):
             found = task(session, "passed")
-            ages.append((time.time(), OLDEST.of(found)))
+            ages.append((time.time(), found.oldest_s))
             time.sleep(0.7)
         heard(lambda: manager.turn({gate: 1.0}))
         rising = [(b[1] or 0.0) - (a[1] or 0.0) for a, b in pairwise(ages)]
         assert max(rising) > 0.3, ages
-        assert MAX_LATENCY.of(found) == 2.0
-        eventually(lambda: (OLDEST.of(task(session, "passed")) or 0.0) < 2.0, what="the backlog is read")
+        assert found.max_latency_s == 2.0
+        eventually(lambda: (task(session, "passed").oldest_s or 0.0) < 2.0, what="the backlog is read")
 
 
 @pytest.mark.smoke
@@ -102,12 +101,12 @@ def test_a_target_is_set_without_a_restart(brief: Session, topic: str) -> None:
     assert "does not act on it" in session.set("passed", max_latency_s=0.5)  # the paper's policy knows no targets
     assert "does not act on it" in session.set("grouped", max_latency_s=3.0, utility=7.0)
     assert {name: each.run_id for name, each in session.runtime.instances.items()} == runs
-    assert MAX_LATENCY.of(task(session, "passed")) == 0.5
-    assert task(session, "grouped").extra["utility"] == 7.0
+    assert task(session, "passed").max_latency_s == 0.5
+    assert task(session, "grouped").utility == 7.0
     assert "500 ms" in session.status()
     assert session.runtime.instances["grouped.1"].mode == "micro-batch"
     assert "grouped.1 stays in micro-batch mode, as its state" in session.set("grouped", max_latency_s=0.5)
     assert {name: each.run_id for name, each in session.runtime.instances.items()} == runs
-    assert MAX_LATENCY.of(task(session, "grouped")) == 0.5
+    assert task(session, "grouped").max_latency_s == 0.5
     assert session.set("grouped", max_latency_s=inf) == ""
-    assert MAX_LATENCY.of(task(session, "grouped")) is None
+    assert task(session, "grouped").max_latency_s is None

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.nodes import NodeState, node_states, spares
-from qod_magics.core.optional import BACKLOG
+from qod_magics.core.copying import replace
+from qod_magics.core.freshness import Freshness
+from qod_magics.core.nodes import NodeState
 from qod_magics.core.plan import Action, AddNode, Move, Plan, ReleaseNode, keeping_all
 from qod_magics.core.runtime import Dials
 from qod_magics.core.snapshot import Snapshot
@@ -19,7 +20,7 @@ from tests.live.steady import Steady
 from tests.live.watching import Events, counted, declare_counts, home, running, settled
 
 COUNTS = "counts.1"
-NO_THINNING = {BACKLOG.name: [600.0, 600.0]}  #: what waits while a query moves is read in full
+NO_THINNING = (600.0, 600.0)  #: what waits while a query moves is read in full
 
 
 class Scripted:
@@ -30,19 +31,19 @@ class Scripted:
     def decide(self, snapshot: Snapshot, state: Any) -> tuple[Plan, Any]:
         """The plan; `state` is the step."""
         step, actions = state or 0, self._due(snapshot, state or 0)
-        return keeping_all(snapshot, actions, NO_THINNING), step + len(actions)
+        return replace(keeping_all(snapshot, actions), backlog_s=NO_THINNING), step + len(actions)
 
     def _due(self, snapshot: Snapshot, step: int) -> tuple[Action, ...]:
         counts = next((i for i in snapshot.instances if i.id == COUNTS), None)
         there = {manager.id for manager in snapshot.task_managers}
         if counts is None:
             return ()
-        if step == 0 and NodeState.STANDBY in node_states(snapshot).values():
+        if step == 0 and NodeState.STANDBY in snapshot.node_states.values():
             return (AddNode("local", "one is not enough"),)
         if step == 1 and len(there) == 2:
             (other,) = there - {counts.task_manager}
             return (Move(COUNTS, other, "there is room"),)
-        settled = counts.extra.get("state") == "running" and not {"stale", "missing"} & counts.extra.keys()
+        settled = counts.state == "running" and Freshness.of(counts).is_fresh
         if step == 2 and counts.task_manager != "tm1" and settled:
             return (ReleaseNode(counts.task_manager, "one is enough"),)
         return ()
@@ -91,7 +92,7 @@ def test_a_plan_adds_one_moves_a_query_there_and_releases_it(budgeted: Session) 
     cycle = session.last
     assert cycle is not None
     assert cycle.snapshot is not None
-    (spare,) = spares(cycle.snapshot)
+    (spare,) = cycle.snapshot.spares
     assert (spare.kind, spare.count, spare.start_s) == ("local", 1, 0.0)
     assert spare.cores == cycle.snapshot.task_managers[0].cores
     assert session.add_task_manager() == "tm2"
@@ -121,7 +122,7 @@ def test_a_spare_server_joins_leaves_and_is_spare_again(cluster: Session) -> Non
         session.pause()
 
         def offered() -> list[tuple[str, int]]:
-            return [(spare.kind, spare.count) for spare in spares(session.runtime.observe().snapshot)]
+            return [(spare.kind, spare.count) for spare in session.runtime.observe().snapshot.spares]
 
         def apply(action: Action) -> None:
             session.runtime.apply(Plan({}, {}, (action,)), Dials({}, {}))

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyspark.sql import functions as F
 
-from qod_magics.core.optional import MAX_PARALLELISM, STATEFUL
 from qod_magics.core.plan import Plan, Scale
 from qod_magics.core.runtime import Dials
 from qod_magics.errors import QodError
@@ -155,9 +154,9 @@ def test_who_keeps_its_partitions_keeps_running_and_a_new_stream_changes_nothing
     assert runs == {id: session.runtime.instances[id].run_id for id in runs}
     session.stream("other", lambda src: src, from_="src", priority=1, fuse=False)
     assert len(parts(session)) == 4
-    tasks = {task.id: task.extra for task in observed(session).snapshot.tasks}
-    assert {id: extra[MAX_PARALLELISM.name] for id, extra in tasks.items()} == {"src": 1, "q": 4, "other": 8}
-    assert {extra[STATEFUL.name] for extra in tasks.values()} == {0}
+    tasks = observed(session).snapshot.tasks
+    assert {task.id: task.max_parallelism for task in tasks} == {"src": 1, "q": 4, "other": 8}
+    assert {task.stateful for task in tasks} == {0}
     session.stream("q", lambda src: src.where("k >= 0"), from_="src", priority=1, fuse=False)
     assert len(parts(session)) == 1  # another recipe runs as it was declared
 

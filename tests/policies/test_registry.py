@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from qod_magics.__main__ import main
 from qod_magics.controller.plan_check import check_plan
+from qod_magics.core.copying import replace
 from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.core.validation import check_snapshot
 from qod_magics.errors import UsageProblem

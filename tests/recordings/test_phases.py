@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from qod_magics.controller.record import Record
+from qod_magics.core.copying import replace
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Event, Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Task

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
@@ -14,6 +13,7 @@ import altair as alt
 import pytest
 
 from qod_magics.controller.record import Records
+from qod_magics.core.copying import replace
 from qod_magics.reports import charts, tables
 from qod_widgets.colours import GREY, task_colours
 from tests.recordings.taxi_drives import records, taxi_drives

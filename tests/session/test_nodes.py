@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.nodes import NodeState, node_states, spares
+from qod_magics.core.nodes import NodeState
 from qod_magics.core.plan import AddNode, Fuse, Move, Plan, ReleaseNode, Scale, Unfuse
 from qod_magics.core.runtime import Dials
 from qod_magics.errors import TaskManagerError
@@ -173,22 +173,22 @@ def test_a_plan_that_adds_one_has_the_standby_at_once(make: Callable[..., Lab]) 
     assert lab.up == ["tm1"]
     seen = lab.runtime.observe().snapshot
     assert [manager.id for manager in seen.task_managers] == ["tm1"]
-    assert node_states(seen) == {"tm2": NodeState.STANDBY}
-    (spare,) = spares(seen)
+    assert seen.node_states == {"tm2": NodeState.STANDBY}
+    (spare,) = seen.spares
     assert (spare.kind, spare.count, spare.cores, spare.start_s) == (LOCAL, 1, 0.9, 0.0)
     lab.apply(AddNode(LOCAL, "tm1 is full"))
     assert lab.up == ["tm1", "tm2"]
     (up,) = lab.events("task-manager-up")
     assert (up["task_manager"], up["why"]) == ("tm2", "tm1 is full")
     assert up["took_s"] >= 0
-    assert spares(lab.runtime.observe().snapshot) == (), "the budget is used up"
+    assert lab.runtime.observe().snapshot.spares == (), "the budget is used up"
 
 
 def test_without_a_standby_it_is_started_and_told(make: Callable[..., Lab]) -> None:
     lab = make(2, standby=False)
     lab.apply(AddNode(LOCAL, "tm1 is full"))
-    assert node_states(lab.runtime.observe().snapshot) == {"tm2": NodeState.STARTING}
-    assert spares(lab.runtime.observe().snapshot) == ()
+    assert lab.runtime.observe().snapshot.node_states == {"tm2": NodeState.STARTING}
+    assert lab.runtime.observe().snapshot.spares == ()
     lab.maker.gate.set()
     lab.soon(lambda: lab.up == ["tm1", "tm2"])
     assert lab.events("task-manager-up")[-1]["why"] == "tm1 is full"
@@ -264,7 +264,7 @@ def test_a_start_that_fails_is_an_event_and_is_not_repeated_at_once(make: Callab
     (failed,) = lab.events("task-manager-failed")
     assert (failed["task_manager"], failed["why"], failed["retry_in_s"]) == ("tm2", "no Java", 10.0)
     assert lab.maker.asked == ["tm2"]
-    assert spares(lab.runtime.observe().snapshot) == ()
+    assert lab.runtime.observe().snapshot.spares == ()
     assert "no Java" in lab.nodes.text()
 
 
@@ -373,7 +373,7 @@ def test_a_spare_server_that_was_lost_is_spare_again(
     lab.maker.gate.set()
 
     def offered() -> list[str]:
-        return [spare.kind for spare in spares(lab.runtime.observe().snapshot)]
+        return [spare.kind for spare in lab.runtime.observe().snapshot.spares]
 
     assert offered() == [LOCAL, CONNECT]
     lab.apply(AddNode(CONNECT))
@@ -390,7 +390,7 @@ def test_a_spare_server_that_was_lost_is_spare_again(
     lab.soon(lambda: offered() == [LOCAL, CONNECT])
     for _ in range(3):
         lab.nodes.tend()
-    assert spares(lab.runtime.observe().snapshot)[1].count == 1
+    assert lab.runtime.observe().snapshot.spares[1].count == 1
 
 
 @pytest.mark.parametrize("joined", [False, True])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +13,7 @@ from qod_magics.application.application import Application
 from qod_magics.application.tasks.task import TaskSpec, tasks
 from qod_magics.controller import Controller, ManualClock, Recording
 from qod_magics.controller.cycle import Cycle
+from qod_magics.core.copying import replace
 from qod_magics.core.plan import Action, Plan
 from qod_magics.core.runtime import Dials, Measured, Observation
 from qod_magics.core.snapshot import Instance as Observed
@@ -82,7 +83,7 @@ class Cluster:
             tuple(
                 Task(
                     *(s.id, s.upstream, 1000.0 if s.is_source else None, s.priority, s.min_accuracy),
-                    self.latencies.get(s.id, {}),
+                    **self.latencies.get(s.id, {}),
                 )
                 for s in self.specs.values()
             ),

@@ -7,13 +7,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from qod_magics.application.tasks.task import tasks
+from qod_magics.core.copying import replace
 from qod_magics.core.plan import Move, Plan
 from qod_magics.core.runtime import Dials
 from qod_magics.errors import KafkaError, TaskManagerError

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
 from qod_magics.core.columns import column
+from qod_magics.core.copying import replace
 from qod_magics.core.dag import Dag
 from qod_magics.core.load import load_of
-from qod_magics.core.nodes import spares
-from qod_magics.core.optional import (
-    BYTES,
-    FIXED_CPU,
-    INSTANCE_MEMORY,
-    LATENCY_P50,
-    LATENCY_P95,
-    MAX_LATENCY,
-    MEMORY,
-    PRICE,
-    Field,
-)
 from qod_magics.core.runtime import takes_instances
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.policies.d_storm.packing import share
@@ -44,8 +33,7 @@ _Row = TypeVar("_Row", TaskManager, Task, Stream, Instance)
 
 def is_measured(instance: Instance) -> bool:
     """Return whether its metrics count: it is not warming up, and none of them is missing."""
-    missing = instance.extra.get("missing", ())
-    return not instance.warming_up and "cpu" not in missing and "in_rate" not in missing
+    return not instance.warming_up and "cpu" not in instance.missing and "in_rate" not in instance.missing
 
 
 def mean(snapshots: Sequence[Snapshot]) -> Snapshot:
@@ -57,10 +45,14 @@ def mean(snapshots: Sequence[Snapshot]) -> Snapshot:
     return replace(
         newest,
         task_managers=_means([s.task_managers for s in snapshots], lambda row: row.id, ("cpu",)),
-        tasks=_means([s.tasks for s in snapshots], lambda row: row.id, ("external_rate",), (LATENCY_P50, LATENCY_P95)),
-        streams=_means([s.streams for s in snapshots], lambda row: (row.source, row.target), ("out_rate",), (BYTES,)),
+        tasks=_means(
+            [s.tasks for s in snapshots], lambda row: row.id, ("external_rate", "latency_p50_s", "latency_p95_s")
+        ),
+        streams=_means(
+            [s.streams for s in snapshots], lambda row: (row.source, row.target), ("out_rate", "bytes_per_s")
+        ),
         instances=_means(
-            *([s.instances for s in snapshots], lambda row: row.id, ("in_rate", "cpu"), (INSTANCE_MEMORY,)),
+            *([s.instances for s in snapshots], lambda row: row.id, ("in_rate", "cpu", "memory_mb")),
             counts=is_measured,
         ),
     )
@@ -70,7 +62,6 @@ def _means(
     tables: Sequence[Sequence[_Row]],
     key: Callable[[_Row], Hashable],
     names: Sequence[str],
-    optional: Sequence[Field] = (),
     counts: Callable[[_Row], bool] = lambda _: True,
 ) -> tuple[_Row, ...]:
     """Return the rows of the last table, with means of these fields."""
@@ -81,18 +72,12 @@ def _means(
                 for name in names:
                     if (value := getattr(row, name)) is not None:
                         values[key(row), name].append(value)
-                for field in optional:
-                    if (value := field.of(row)) is not None:
-                        values[key(row), field.name].append(value)
     found = []
     for row in tables[-1]:
         changed: dict[str, Any] = {}
         for name in names:
             if there := values.get((key(row), name)):
                 changed[name] = sum(there) / len(there)
-        more = {field.name: values[key(row), field.name] for field in optional if (key(row), field.name) in values}
-        if more:
-            changed["extra"] = {**row.extra, **{name: sum(there) / len(there) for name, there in more.items()}}
         found.append(replace(row, **changed))
     return tuple(found)
 
@@ -248,9 +233,9 @@ def window_of(snapshot: Snapshot, parameters: Parameters = DEFAULTS) -> Window:
     worst = min(shares, key=shares.__getitem__, default=None)
     latency_s, limit_s = None, None
     for task in snapshot.tasks:
-        target = MAX_LATENCY.of(task)
-        figures = (LATENCY_P50, LATENCY_P95) if target is None else (LATENCY_P95, LATENCY_P50)
-        seen = next((value for field in figures if (value := field.of(task)) is not None), None)
+        target = task.max_latency_s
+        p50, p95 = task.latency_p50_s, task.latency_p95_s
+        seen = next((s for s in ((p50, p95) if target is None else (p95, p50)) if s is not None), None)
         if seen is not None:
             limit = parameters.max_latency_s if target is None else target
             if latency_s is None or limit_s is None or seen * limit_s > latency_s * limit:
@@ -288,7 +273,7 @@ def _factors(snapshot: Snapshot, parameters: Parameters) -> dict[str, float]:
 def _demands(
     snapshot: Snapshot, factors: Mapping[str, float], parameters: Parameters, known: Mapping[str, Requirement]
 ) -> tuple[tuple[Demand, ...], dict[str, Requirement]]:
-    fixed = {task.id: FIXED_CPU.of(task) or 0.0 for task in snapshot.tasks}
+    fixed = {task.id: task.fixed_cpu or 0.0 for task in snapshot.tasks}
     _, arriving = _rates(snapshot)
     width = Counter(instance.task for instance in snapshot.instances)
     demands, requirements = [], {}
@@ -296,7 +281,7 @@ def _demands(
         task = instance.task
         rate = instance.in_rate or arriving[task] / width[task]
         of_cpu = requirement(instance.cpu, instance.in_rate, fixed[task], known.get(instance.id))
-        held = INSTANCE_MEMORY.of(instance) or 0.0
+        held = instance.memory_mb or 0.0
         of_memory = requirement(held, instance.in_rate, parameters.fixed_memory_mb)
         rate *= factors[task]
         demands.append(Demand(instance.id, of_cpu.at(rate), of_memory.at(rate)))
@@ -305,7 +290,7 @@ def _demands(
 
 
 def _channels(snapshot: Snapshot, factors: Mapping[str, float]) -> tuple[tuple[Channel, ...], str]:
-    sizes = [BYTES.of(stream) for stream in snapshot.streams]
+    sizes = [stream.bytes_per_s for stream in snapshot.streams]
     in_bytes = bool(sizes) and None not in sizes  # never both in one round
     streams = [
         Channel(stream.source, stream.target, size if in_bytes and size is not None else stream.out_rate)
@@ -324,7 +309,7 @@ def _channels(snapshot: Snapshot, factors: Mapping[str, float]) -> tuple[tuple[C
 
 def _nominal(manager: TaskManager) -> tuple[float, float | None, float]:
     """Return memory, price and cores of a task manager."""
-    return _memory(MEMORY.of(manager)), PRICE.of(manager), manager.cores
+    return _memory(manager.memory_mb), manager.price, manager.cores
 
 
 def _memory(known: float | None) -> float:
@@ -332,7 +317,7 @@ def _memory(known: float | None) -> float:
 
 
 def _spare_nodes(snapshot: Snapshot) -> tuple[Node, ...]:
-    kinds = sorted(spares(snapshot), key=lambda spare: -spare.cores)
+    kinds = sorted(snapshot.spares, key=lambda spare: -spare.cores)
     return tuple(
         Node(f"new {each.kind} {n}", 100.0 * each.cores, _memory(each.memory_mb), each.price, each.cores, each.kind)
         for each in kinds

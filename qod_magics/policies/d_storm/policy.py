@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+from qod_magics.core.copying import replace
 from qod_magics.core.fusion import CORE, neighbours, separable_streams, within_a_core
-from qod_magics.core.nodes import spares
-from qod_magics.core.optional import PAUSED
 from qod_magics.core.plan import Action, AddNode, Fuse, Move, Plan, ReleaseNode, Unfuse, keeping_all
 from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Unplaced, takes_instances
@@ -165,7 +164,7 @@ class DStorm:
     ) -> tuple[tuple[Action, ...], Memory]:
         kinds = [node.kind for node in solved.to_start if node.kind is not None]
         why = f"{because}; its instances do not pack on the task managers that are up"
-        start_s = max((each.start_s for each in spares(snapshot) if each.kind in kinds), default=0.0)
+        start_s = max((each.start_s for each in snapshot.spares if each.kind in kinds), default=0.0)
         ordered = _Ordered(
             frozenset(manager.id for manager in snapshot.task_managers if takes_instances(manager)),
             len(kinds),
@@ -190,7 +189,7 @@ class DStorm:
 
 def _asked(actions: tuple[Fusing, ...], memory: Memory, snapshot: Snapshot) -> tuple[tuple[Action, ...], Memory]:
     """Ask for these actions, which are not asked for again unless they are only recommended now."""
-    if snapshot.extra.get(PAUSED):
+    if snapshot.paused:
         return actions, memory
     return actions, replace(memory, asked=memory.asked.union(actions))
 

@@ -14,7 +14,7 @@ from statistics import median
 from typing import TypeAlias
 
 from qod_magics.core.dag import Dag, reachable
-from qod_magics.core.optional import BUSY, LATENCY_P95, MAX_LATENCY, MAX_PARALLELISM, OLDEST, UTILITY, is_moving
+from qod_magics.core.freshness import is_moving
 from qod_magics.core.runtime import Count, takes_instances
 from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager, nothing
 from qod_magics.policies.henge.machine import Job, Operator
@@ -171,7 +171,7 @@ def loads(snapshot: Snapshot) -> Mapping[str, tuple[float, float]]:
 def maximum_utility(query: Task) -> float:
     """Return U of a query: its `utility`, else its priority. One of priority 0, the default, or less must count, too:
     it has 1 / (2 - priority), which is below 1 and falls with the priority."""
-    given = UTILITY.of(query)
+    given = query.utility
     if given is not None:
         return given
     priority = float(max(-HIGHEST, min(query.priority or 0, HIGHEST)))
@@ -184,7 +184,7 @@ def _utility(
     """Return equation 2 for a query with a target of its latency, equation 1 for another, or the mean of both
     (`hybrid`)."""
     most = maximum_utility(query)
-    target_s = MAX_LATENCY.of(query)
+    target_s = query.max_latency_s
     enough = parameters.juice_target * (1.0 - parameters.juice_slack)
     full = juice is None or juice >= enough
     by_juice = most if full else throughput_utility(juice or 0.0, parameters.juice_target, most, parameters.curve)
@@ -198,14 +198,14 @@ def _operator(task: Task, instances: Sequence[Instance], cores: int) -> Operator
     """Return a task as an operator. Its queue is the topic that it reads, so a source is one like any other: the spout,
     which is left alone, is the outside world. Where nobody knows how many instances it can have, it gets no more than
     there are cores."""
-    most = MAX_PARALLELISM.of(task)
+    most = task.max_parallelism
     count = len(instances)
     busiest = max((_busy(each) for each in instances), default=0.0)
     return Operator(count, max(count, cores if most is None else int(most)), busiest)
 
 
 def _busy(instance: Instance) -> float:
-    busy = BUSY.of(instance)
+    busy = instance.busy
     return instance.cpu / 100.0 if busy is None else busy
 
 
@@ -255,7 +255,7 @@ class Readings:
             if task.id in resting:
                 latency[task.id] = self.latency_s.get(task.id, ())
             elif not snapshot.downstream[task.id]:
-                value = current_latency(LATENCY_P95.of(task), OLDEST.of(task))
+                value = current_latency(task.latency_p95_s, task.oldest_s)
                 latency[task.id] = (*self.latency_s.get(task.id, ()), value)[-kept:]
         return Readings(now_s, counts, juice, latency)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from qod_magics.core.optional import is_moving
+from qod_magics.core.copying import replace
+from qod_magics.core.freshness import is_moving
 from qod_magics.core.plan import Plan, Scale, keeping_all
 from qod_magics.core.policy import Reasons, SheddingNothing
 from qod_magics.core.runtime import Measured
@@ -35,8 +36,6 @@ from qod_magics.policies.henge.machine import (
 )
 from qod_magics.policies.henge.utility import Parameters, Utility, satisfaction
 
-#: The key of a snapshot under which Henge keeps what it knew before the decision.
-KEY = "henge"
 #: Seconds from one snapshot to the next where they have no time.
 CYCLE_S = 5.0
 #: Part of `observe_s` by which a reading may be early: cycles are not exactly a period apart.
@@ -57,7 +56,7 @@ class Henge:
     """The policy `henge`: reconfiguration, reduction and reversion as `Scale` actions.
 
     Juice comes from the row counts that `learn` gets. What was known before a decision is kept in the snapshot, under
-    `KEY`, so that a plan is a function of its snapshot alone. Without `learn`, `decide` does with the rates.
+    `henge`, so that a plan is a function of its snapshot alone. Without `learn`, `decide` does with the rates.
     """
 
     def __init__(self, parameters: Parameters | None = None, name: str = "henge") -> None:
@@ -73,7 +72,7 @@ class Henge:
 
         Raises SnapshotError, one line, if what Henge keeps in the snapshot can't be read.
         """
-        if KEY not in snapshot.extra:
+        if snapshot.henge is None:
             snapshot, state = self.learn(snapshot, Measured(), state)
         return keeping_all(snapshot, self.turn(snapshot).actions), state
 
@@ -95,7 +94,7 @@ class Henge:
         if readings.at_s is None or now_s - readings.at_s >= (1.0 - _EARLY) * p.observe_s:
             readings = readings.after(now_s, snapshot, measured.counts, jobs, p.readings)
         known = Known(now_s, due_s, *readings.averages(p.average), machine)
-        learned = replace(snapshot, extra={**snapshot.extra, KEY: known.to_json()})
+        learned = replace(snapshot, henge=known.to_json())
         done = self.turn(learned)
         if done.actions:
             readings = readings.without(done.changed)
@@ -109,7 +108,7 @@ class Henge:
             snapshot, _ = self.learn(snapshot, Measured(), None)
             return self.turn(snapshot)
         found = known
-        return snapshot.derived(f"{KEY} {self.parameters!r}", lambda: turn(snapshot, found, self.parameters))
+        return snapshot.derived(f"henge {self.parameters!r}", lambda: turn(snapshot, found, self.parameters))
 
     def explain(self, snapshot: Snapshot, plan: Plan) -> Reasons:
         """See `core.policy.ExplainingPolicy`."""
@@ -134,7 +133,7 @@ class Known:
     machine: Memory
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values, for `Snapshot.extra`."""
+        """Return JSON values, for `Snapshot.henge`."""
         return {
             "now_s": self.now_s,
             "due_s": self.due_s,
@@ -147,7 +146,7 @@ class Known:
     def of(cls, snapshot: Snapshot) -> Known | None:
         """Return what the snapshot says; None if it says nothing. Raises a one-line SnapshotError for what can't be
         read."""
-        row = snapshot.extra.get(KEY)
+        row = snapshot.henge
         if row is None:
             return None
         try:
@@ -161,7 +160,7 @@ class Known:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, SnapshotError):
                 raise
-            raise SnapshotError(f"{KEY}: {show(row)} is not what Henge keeps; remove the key to start anew") from None
+            raise SnapshotError(f"henge: {show(row)} is not what Henge keeps; remove the key to start anew") from None
 
 
 @dataclass(frozen=True, slots=True)

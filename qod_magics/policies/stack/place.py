@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from qod_magics.core.freshness import is_running
 from qod_magics.core.fusion import CORE, Pair, separable_streams, within_a_core
-from qod_magics.core.optional import PRICE, RESTS, is_running
 from qod_magics.core.plan import Fuse, Move, Unfuse
 from qod_magics.core.runtime import takes_instances
 from qod_magics.core.snapshot import Snapshot, TaskManager
@@ -69,7 +69,7 @@ def helpful_moves(snapshot: Snapshot, demand: Demand, least: float, margin: floa
     found = []
     for home in sorted(range(len(managers)), key=lambda m: (-demand.over(m), managers[m].id)):
         over = demand.over(home)
-        staying = [i for i in demand.hosted[home] if RESTS.of(instances[i]) is None and is_running(instances[i])]
+        staying = [i for i in demand.hosted[home] if instances[i].rests_s is None and is_running(instances[i])]
         while over > least and room:
             target = max(room, key=lambda m: (room[m], -m))
             fitting = [i for i in staying if margin * demand.instance[i] <= room[target]]
@@ -100,12 +100,12 @@ def emptying_moves(snapshot: Snapshot, demand: Demand, headroom: float, most: in
     up = [m for m, manager in enumerate(managers) if takes_instances(manager)]
     if len(up) < 2 or any(not demand.hosted[m] for m in up):
         return ()
-    restless = {i for i, each in enumerate(instances) if RESTS.of(each) is not None or not is_running(each)}
+    restless = {i for i, each in enumerate(instances) if each.rests_s is not None or not is_running(each)}
     free = {m: (1 - headroom) * demand.available[m] - demand.needed[m] for m in up}
     arrivals = {m: _starts_at_once(managers[m]) for m in up}
     moves: list[Move] = []
     used: set[int] = set()
-    for leaving in sorted(up, key=lambda m: (-(PRICE.of(managers[m]) or 0.0), demand.needed[m], -m)):
+    for leaving in sorted(up, key=lambda m: (-(managers[m].price or 0.0), demand.needed[m], -m)):
         mine = demand.hosted[leaving]
         if leaving in used or not restless.isdisjoint(mine):
             continue
@@ -188,7 +188,7 @@ def separating(snapshot: Snapshot, demand: Demand, least: float, margin: float =
         i
         for i, each in enumerate(snapshot.instances)
         if within[each.task]
-        and RESTS.of(each) is None
+        and each.rests_s is None
         and is_running(each)
         and (
             (demand.over(demand.home[i]) >= least and room >= max(margin * demand.instance[i] / 2, least))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from qod_magics.core.copying import replace
 from qod_magics.core.fusion import CORE
-from qod_magics.core.nodes import Spare, is_elastic, spares
-from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY, MAX_PARALLELISM, PRICE, STATEFUL
+from qod_magics.core.nodes import Spare
 from qod_magics.core.plan import AddNode, ReleaseNode, Scale
 from qod_magics.core.runtime import takes_instances
 from qod_magics.core.snapshot import Snapshot
@@ -58,7 +58,7 @@ class ScaleOutAndIn:
                     note=f"{lacking}: {demand.short:.0f} % of a core is short, too little to start more for"
                 )
             return Proposal(note=f"{lacking}: CPU is not short, so that no task manager would help")
-        kinds = spares(snapshot)
+        kinds = snapshot.spares
         started = enough(kinds, demand.beyond, self.least)
         if not started and not view.proposed and (one := cheapest(kinds, demand.short)) is not None:
             started = (one.kind,)  # there is room, but none of it in one place
@@ -72,8 +72,7 @@ class ScaleOutAndIn:
         late = [
             task.id
             for task in view.snapshot.tasks
-            if (target := MAX_LATENCY.of(task)) is not None
-            and (LATENCY_P95.of(task) or 0.0) > self.target_share * target
+            if (target := task.max_latency_s) is not None and (task.latency_p95_s or 0.0) > self.target_share * target
         ]
         if late:
             return Proposal(note=f"nothing is released: {', '.join(late)} is near its latency target")
@@ -81,7 +80,7 @@ class ScaleOutAndIn:
         narrower = narrower_task(view.snapshot, view.demand, self.headroom) if calm else None
         if narrower is not None:
             return Proposal((narrower,))
-        return Proposal(released(view.snapshot, view.demand, self.left) if is_elastic(view.snapshot) else ())
+        return Proposal(released(view.snapshot, view.demand, self.left) if view.snapshot.is_elastic else ())
 
 
 def wider_task(snapshot: Snapshot, demand: Demand, why: str) -> Scale | None:
@@ -93,7 +92,7 @@ def wider_task(snapshot: Snapshot, demand: Demand, why: str) -> Scale | None:
     needs: dict[str, float] = {}
     for i, instance in enumerate(snapshot.instances):
         task, need = tasks[instance.task], demand.instance[i]
-        if need > CORE and not STATEFUL.of(task) and width[task.id] < (MAX_PARALLELISM.of(task) or 1.0):
+        if need > CORE and not task.stateful and width[task.id] < (task.max_parallelism or 1.0):
             needs[task.id] = max(needs.get(task.id, 0.0), need)
     if not needs or not rooms:
         return None
@@ -115,7 +114,7 @@ def narrower_task(snapshot: Snapshot, demand: Demand, headroom: float) -> Scale 
         mine.setdefault(instance.task, []).append(i)
     for task in snapshot.tasks:
         k = width[task.id]
-        if k < 2 or STATEFUL.of(task) or MAX_PARALLELISM.of(task) is None:
+        if k < 2 or task.stateful or task.max_parallelism is None:
             continue
         total = sum(demand.instance[i] for i in mine[task.id])
         each = total / (k - 1)
@@ -138,7 +137,7 @@ def released(snapshot: Snapshot, demand: Demand, headroom: float) -> tuple[Relea
     empty = [m for m in up if not demand.hosted[m]]
     gone = {m for m, each in enumerate(managers) if not takes_instances(each)}
     found: list[ReleaseNode] = []
-    for m in sorted(empty, key=lambda m: (PRICE.of(managers[m]) or 0.0, managers[m].id), reverse=True):
+    for m in sorted(empty, key=lambda m: (managers[m].price or 0.0, managers[m].id), reverse=True):
         if len(found) + 1 < len(up) and demand.holds_without(gone | {m}, headroom):
             gone.add(m)
             found.append(ReleaseNode(managers[m].id, "nothing runs there, and the others hold everything"))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
+from qod_magics.core.copying import replace
 from qod_magics.core.fusion import Pair, neighbours
-from qod_magics.core.nodes import is_elastic
-from qod_magics.core.optional import PAUSED, STAGES, stage_notes
 from qod_magics.core.plan import Action, AddNode, Fuse, Move, Plan
 from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Measured, Unplaced
@@ -162,7 +161,7 @@ class Stack:
         eased = None if found else (now_s if known.eased_since_s is None else known.eased_since_s)
         demand = Demand.of(snapshot)
         roomy = now_s if known.roomy_since_s is None else known.roomy_since_s
-        roomy_since_s = roomy if is_elastic(snapshot) and demand.is_roomy(HEADROOM) else None
+        roomy_since_s = roomy if snapshot.is_elastic and demand.is_roomy(HEADROOM) else None
         together = {pair: known.together.get(pair, now_s) for pair in neighbours(snapshot)}
         skipped = [name for name, until in known.trial.guard.skip.items() if until > now_s]
         refused = {*map(" ".join, known.refused), *skipped}
@@ -181,7 +180,7 @@ class Stack:
         else:
             chosen = self._chosen(view, known, busy)
             plan = replace(plan, actions=chosen.actions)
-        recommended = bool(snapshot.extra.get(PAUSED))  # nothing of it is carried out
+        recommended = snapshot.paused  # nothing of it is carried out
         if chosen.actions and not recommended:
             under_way = UnderWay(chosen.stage, chosen.actions, now_s, in_use(snapshot), for_minimums)
             known = replace(known, under_way=under_way)
@@ -192,7 +191,7 @@ class Stack:
                     list(dict.fromkeys(map(_why, mine))), "; "
                 )
         if chosen.notes:
-            plan = replace(plan, extra={**plan.extra, STAGES.name: chosen.notes})
+            plan = replace(plan, stages=chosen.notes)
         return plan, known if recommended else replace(known, trial=chosen.trial)
 
     def _owner(self, action: type[Action]) -> str:
@@ -293,7 +292,7 @@ class _StackReasons:
 
     def __init__(self, shedding: Reasons, plan: Plan) -> None:
         self._shedding = shedding
-        self._notes = stage_notes(plan)
+        self._notes = plan.stages
 
     def __repr__(self) -> str:
         return f"{self._shedding!r}, with {len(self._notes)} notes of stages"

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from qod_magics.core.columns import column
 from qod_magics.core.dag import Dag
+from qod_magics.core.freshness import has_failed
 from qod_magics.core.fusion import CORE, Pair
 from qod_magics.core.load import load_of
-from qod_magics.core.optional import LATENCY_P95, MAX_LATENCY, OLDEST, TRUST, has_failed
 from qod_magics.core.plan import Action, AddNode, Fuse, Move, Plan, ReleaseNode, Scale, SetBatch, Stop, Unfuse
 from qod_magics.core.runtime import takes_instances
 from qod_magics.core.snapshot import Snapshot, Task
@@ -60,7 +60,7 @@ class Demand:
         load, required = load_of(snapshot, topology), known_requirements(snapshot, topology)
         by_task = [base + cost for base, cost in zip(required.base, required.costs(), strict=True)]
         instance = [by_task[t] for t in load.task_of]
-        trust = [TRUST.of(manager) or 1.0 for manager in snapshot.task_managers]
+        trust = [manager.trust or 1.0 for manager in snapshot.task_managers]
         for i, home in enumerate(load.manager_of):
             if instance[i] > CORE:
                 trust[home] = max(trust[home], 1.0)
@@ -146,14 +146,14 @@ def pressures(snapshot: Snapshot, plan: Plan, now_s: float, before: Mapping[str,
 
 def exceeding_latency(task: Task) -> float | None:
     """Return the latency of a query beyond its target, seconds. None: within the target, or without one."""
-    target = MAX_LATENCY.of(task)
+    target = task.max_latency_s
     return latency(task) if target is not None and latency(task) > target else None
 
 
 def latency(task: Task) -> float:
     """Return the latency of a query, seconds: the 95th percentile, or the age of its oldest row where that is greater;
     0 where neither is measured."""
-    return max(LATENCY_P95.of(task) or 0.0, OLDEST.of(task) or 0.0)
+    return max(task.latency_p95_s or 0.0, task.oldest_s or 0.0)
 
 
 @dataclass(frozen=True, slots=True)

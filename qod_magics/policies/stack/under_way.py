@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from qod_magics.core.copying import replace
+from qod_magics.core.freshness import is_moving
 from qod_magics.core.fusion import fused_into
-from qod_magics.core.optional import MAX_LATENCY, is_moving
 from qod_magics.core.plan import Action, AddNode, Fuse, Move, ReleaseNode, Scale, Stop, Unfuse
 from qod_magics.core.runtime import takes_instances
 from qod_magics.core.snapshot import Snapshot
@@ -86,7 +87,7 @@ def _may_have_begun(action: Action, snapshot: Snapshot) -> bool:
     if not isinstance(action, Fuse | Unfuse):
         return True
     stops = action.edge[0] if isinstance(action, Fuse) else fused_into(snapshot).get(action.edge)
-    return any(each.extra.get("state") != "running" for each in snapshot.instances if each.task == stops)
+    return any(each.state != "running" for each in snapshot.instances if each.task == stops)
 
 
 def in_use(snapshot: Snapshot) -> frozenset[str]:
@@ -170,7 +171,7 @@ def utilities(view: View) -> Mapping[str, Utility]:
             continue
         most = maximum_utility(task)
         current = most * view.plan.desired[task.id]
-        target = MAX_LATENCY.of(task)
+        target = task.max_latency_s
         found[task.id] = Utility(latency_utility(latency(task), target, current) if target else current, most)
     return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from graphlib import TopologicalSorter
@@ -17,7 +17,7 @@ from statistics import fmean
 from sys import float_info
 from typing import Literal, TypeAlias, TypeVar
 
-from qod_magics.core.optional import BUSY, MAX_PARALLELISM, STATEFUL
+from qod_magics.core.copying import replace
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.wording import show
 from qod_magics.errors import UsageProblem
@@ -189,7 +189,7 @@ class Sample:
         for instance in snapshot.instances:
             t = position[instance.task]
             processed[t] += instance.in_rate
-            at_work[t].append(BUSY.of(instance))
+            at_work[t].append(instance.busy)
         return cls(
             tuple(min(rate, float_info.max) for rate in processed),
             tuple(stream.out_rate for stream in snapshot.streams),
@@ -226,8 +226,8 @@ class Samples:
         instances = Counter(instance.task for instance in snapshot.instances)
         most = {}
         for task in snapshot.tasks:
-            limit = MAX_PARALLELISM.of(task)
-            if STATEFUL.of(task):
+            limit = task.max_parallelism
+            if task.stateful:
                 most[task.id] = instances[task.id]
             elif limit is not None:
                 most[task.id] = int(limit)

@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from qod_magics.core.copying import replace
 from qod_magics.core.plan import Action, Plan, ReleaseNode, keeping_all
 from qod_magics.core.policy import Reasons, SheddingNothing
 from qod_magics.core.runtime import takes_instances
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.wording import show
-from qod_magics.errors import SnapshotError
 from qod_magics.policies.stela.etp import congested, etps
 from qod_magics.policies.stela.job import DEFAULT, NO_SAMPLES, Job, Options, Rate, Samples, job_of
 from qod_magics.policies.stela.scaling import score
@@ -129,14 +128,7 @@ def leaving(snapshot: Snapshot) -> tuple[str, ...] | int:
 
     An id that is not there has left already.
     """
-    found = snapshot.extra.get(LEAVING, 0)
-    if isinstance(found, list | tuple) and all(isinstance(name, str) for name in found):
-        return tuple(found)
-    if isinstance(found, int) and not isinstance(found, bool) and found >= 0:
-        return found
-    raise SnapshotError(
-        f"{LEAVING}: {show(found)} is neither a list of task managers nor a number of them; give one or the other"
-    )
+    return snapshot.leaving
 
 
 def machines(snapshot: Snapshot) -> tuple[str, ...]:

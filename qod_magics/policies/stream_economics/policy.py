@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from qod_magics.core.columns import Keyed, Keys, column
+from qod_magics.core.copying import replace
 from qod_magics.core.dag import Declared, Topology, declared
 from qod_magics.core.load import Hosting, load_of
 from qod_magics.core.plan import Action, Move, Plan, Stop
@@ -127,7 +128,7 @@ class StreamEconomics:
             non_drop=kept_shares(by_task, application.edges),
             actions=_actions(ensured, snapshot),
             starved=tuple(snapshot.task_managers[manager].id for manager in ensured.starved),
-            extra=evidence.extras(snapshot),
+            **evidence.requests(snapshot),
         )
         return plan, application
 

@@ -14,7 +14,6 @@ from math import inf
 from qod_magics.core.columns import column, in_order
 from qod_magics.core.dag import Dag, above, queries_of, restrictions
 from qod_magics.core.load import load_of, warming_up
-from qod_magics.core.optional import OPEN, TRUST
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.core.wording import counted, listed
@@ -64,7 +63,7 @@ def needs(snapshot: Snapshot) -> Mapping[str, Need]:
 
 
 def _trust(manager: TaskManager) -> float:
-    return inf if OPEN.of(manager) is not None else TRUST.of(manager) or 1.0
+    return inf if manager.open_s is not None else manager.trust or 1.0
 
 
 def shortage(name: str, need: Need) -> str:
@@ -166,9 +165,9 @@ class StreamEconomicsReasons:
 
     def _trust(self, id: str) -> list[str]:
         manager = self._managers[id]
-        if (limit_s := OPEN.of(manager)) is not None:
+        if (limit_s := manager.open_s) is not None:
             return [f"it runs open: nothing is shed for its CPU until its backlog exceeds {limit_s:g} s of input"]
-        trust = TRUST.of(manager)
+        trust = manager.trust
         if trust is None or round(trust, 2) == 1.0:
             return []
         fewer = "more" if trust > 1.0 else "less"

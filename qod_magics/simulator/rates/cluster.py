@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from qod_magics.controller.clock import ManualClock
-from qod_magics.core.nodes import spares_to_json
 from qod_magics.core.plan import Action, AddNode, Edge, Fuse, Move, Plan, Refusal, ReleaseNode, Scale, Unfuse
 from qod_magics.core.runtime import Dials, Observation, Placer, fewest_first, refused
 from qod_magics.errors import QodError, TaskManagerError
@@ -71,7 +70,7 @@ class SimulatedCluster:
         if not self.engine.up.any():
             raise TaskManagerError("No task manager is up.")
         instances = self._instances
-        spares = spares_to_json(self.nodes.spares()) if self.simulation.is_elastic else {}
+        spares = tuple(each for each in self.nodes.spares() if each.count > 0) if self.simulation.is_elastic else None
         return self._observer.observe(instances.active, instances.there, self._events.take(), spares)
 
     def apply(self, plan: Plan, dials: Dials) -> None:

@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from qod_magics.core.columns import Keyed, Keys, Table
-from qod_magics.core.fusion import FUSED
-from qod_magics.core.optional import FUSABLE, MAX_LATENCY, MAX_PARALLELISM, MEMORY, PRICE, STATEFUL, UTILITY, Field
+from qod_magics.core.columns import Keyed, Keys
+from qod_magics.core.nodes import Spare
 from qod_magics.core.runtime import Count, Event, Measured, Observation
 from qod_magics.core.snapshot import NOTHING, Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.simulator.rates.engine import Engine
@@ -20,7 +19,7 @@ from qod_magics.simulator.rates.reports import Reports, Timed, Timing
 from qod_magics.simulator.rates.simulation import SimulatedTask, Simulation
 from qod_magics.simulator.rates.wiring import Array, Wiring
 
-MISSING = {"missing": ["in_rate", "cpu"]}
+MISSING = {"missing": ("in_rate", "cpu")}
 #: A report whose window had less than this share of the present input rate is not representative of it.
 TELLING = 0.1
 _Value = TypeVar("_Value")
@@ -50,11 +49,10 @@ class _Layout:
     edges: Array
     edge_keys: Keys[str]
     streams: Array  #: edges between tasks
-    stream_ends: tuple[tuple[str | None, ...], tuple[str, ...]]
+    stream_ends: tuple[tuple[str, ...], tuple[str, ...]]
     instances: Array
     instance_keys: Keys[str]
     instance_tasks: tuple[str, ...]
-    cold: tuple[bool, ...]  #: `warming_up` of each instance, which the controller sets
 
     @classmethod
     def of(cls, wiring: Wiring, active: Array, listed: Array) -> _Layout:
@@ -78,11 +76,10 @@ class _Layout:
             edges=edges,
             edge_keys=Keys(wiring.edge_names[e] for e in edges.tolist()),
             streams=streams,
-            stream_ends=(tuple(source for source, _ in ends), tuple(target for _, target in ends)),
+            stream_ends=(tuple(source or "" for source, _ in ends), tuple(target for _, target in ends)),
             instances=instances,
             instance_keys=Keys(wiring.instances[i] for i in instances.tolist()),
             instance_tasks=tuple(wiring.tasks[t].id for t in wiring.instance_task[instances].tolist()),
-            cold=(False,) * len(instances),
         )
 
 
@@ -122,16 +119,15 @@ class _Quality:
     unread: Array  #: instances that reported, but not on the present input
 
     def of(self, instances: Array) -> list[Any]:
-        """Return the `extra` of these instances' rows."""
-        windows = zip(self.since.tolist(), self.until.tolist(), strict=True)
-        extra: list[Any] = [{"window": [a, b]} for a, b in windows]
+        """Return the fields of these instances' rows that say so."""
+        found: list[Any] = [{"window": each} for each in zip(self.since.tolist(), self.until.tolist(), strict=True)]
         for i in np.flatnonzero(~self.fresh).tolist():
-            extra[i] = {"stale": True, "age_s": round(float(self.age[i]), 1)} if self.ever[i] else MISSING
+            found[i] = {"stale": True, "age_s": round(float(self.age[i]), 1)} if self.ever[i] else MISSING
         for i in self.lost.tolist():
-            extra[i] = {**extra[i], "missing": ["cpu"]}
+            found[i] = {**found[i], "missing": ("cpu",)}
         for i in self.unread.tolist():
-            extra[i] = {**extra[i], "missing": ["in_rate", *extra[i].get("missing", ())]}
-        return [extra[i] for i in instances.tolist()]
+            found[i] = {**found[i], "missing": ("in_rate", *found[i].get("missing", ()))}
+        return [found[i] for i in instances.tolist()]
 
 
 class Observer:
@@ -149,16 +145,14 @@ class Observer:
         self._names: tuple[str, ...] = ()
         self._rates = np.zeros(len(engine.wiring.edges))
         self._number = {task.id: t for t, task in enumerate(simulation.tasks)}
-        self._machine_extra = [_given({MEMORY: m.memory_mb, PRICE: m.price}) for m in simulation.machines]
         self._tasks: tuple[SimulatedTask, ...] = ()
-        self._task_extra: list[Mapping[str, Any]] = []
+        self._task_fields: list[Mapping[str, Any]] = []
         self._timing = Timing(engine) if engine.cohorts is not None else None
 
     def observe(
-        self, active: Array, listed: Array, events: Sequence[Event], extra: Mapping[str, Any] = NOTHING
+        self, active: Array, listed: Array, events: Sequence[Event], spare_nodes: tuple[Spare, ...] | None = None
     ) -> Observation:
-        """Return the observation of the `active` tasks and the instances `listed`; `extra`: further keys of the
-        snapshot."""
+        """Return the observation of the `active` tasks and the instances `listed`; `spare_nodes` as in a snapshot."""
         engine, wiring = self._engine, self._engine.wiring
         elapsed = engine.now - self._last.at
         if elapsed > 0:
@@ -171,7 +165,7 @@ class Observer:
         manager_cpu = self._manager_cpu(cpu, elapsed > 0)
         if wiring.tasks is not self._tasks:  # some were fused or unfused
             self._tasks, self._layout = wiring.tasks, None
-            self._task_extra = [_task_extra(wiring, t) for t in range(len(wiring.tasks))]
+            self._task_fields = [_task_fields(wiring, t) for t in range(len(wiring.tasks))]
         layout = self._layout
         if layout is None or not (np.array_equal(layout.active, active) and np.array_equal(layout.there, listed)):
             layout = self._layout = _Layout.of(wiring, active, listed)
@@ -181,30 +175,27 @@ class Observer:
         task_out = np.bincount(wiring.instance_task, out_rate, len(wiring.tasks))
         snapshot = Snapshot(
             task_managers=tuple(
-                TaskManager(machine.id, machine.planned, used, more)
-                for machine, used, up, more in zip(
-                    engine.machines, manager_cpu.tolist(), engine.up, self._machine_extra, strict=True
-                )
+                TaskManager(machine.id, machine.planned, used, memory_mb=machine.memory_mb, price=machine.price)
+                for machine, used, up in zip(engine.machines, manager_cpu.tolist(), engine.up, strict=True)
                 if up
             ),
             tasks=self._snapshot_tasks(layout, timed),
-            streams=Table(
-                Stream,
-                *layout.stream_ends,
-                tuple(task_out[wiring.edge_source[layout.streams]].tolist()),
-                lambda: (NOTHING,) * len(layout.streams),
+            streams=tuple(map(Stream, *layout.stream_ends, task_out[wiring.edge_source[layout.streams]].tolist())),
+            instances=tuple(
+                [
+                    Instance(id, task, manager, rate, used, False, **fields)
+                    for id, task, manager, rate, used, fields in zip(
+                        layout.instance_keys.all,
+                        layout.instance_tasks,
+                        self._managers(where),
+                        in_rate[there].tolist(),
+                        cpu[there].tolist(),
+                        _merged(quality(there), None if timed is None else timed.instances(cpu), there),
+                        strict=True,
+                    )
+                ]
             ),
-            instances=Table(
-                Instance,
-                layout.instance_keys.all,
-                layout.instance_tasks,
-                self._managers(where),
-                tuple(in_rate[there].tolist()),
-                tuple(cpu[there].tolist()),
-                layout.cold,
-                lambda: _merged(quality(there), None if timed is None else timed.instances(cpu), there),
-            ),
-            extra=extra,
+            spare_nodes=spare_nodes,
         )
         return Observation(
             snapshot,
@@ -220,26 +211,26 @@ class Observer:
             self._where, self._names = where, tuple([machines[w].id for w in where.tolist()])
         return self._names
 
-    def _snapshot_tasks(self, layout: _Layout, timed: Timed | None) -> Table[Task]:
-        rates = np.full(len(layout.task_keys.all), None)
+    def _snapshot_tasks(self, layout: _Layout, timed: Timed | None) -> tuple[Task, ...]:
+        rates: Array = np.full(len(layout.task_keys.all), None)
         if self._last.at > 0:  # a rate takes two observations
             rates[layout.external] = self._rates[layout.external_edges]
-        return Table(
-            Task,
-            layout.task_keys.all,
-            layout.upstream,
-            tuple(rates.tolist()),
-            layout.priorities,
-            layout.minimums,
-            lambda: self._extra_of_tasks(layout, timed),
-        )
-
-    def _extra_of_tasks(self, layout: _Layout, timed: Timed | None) -> tuple[Mapping[str, Any], ...]:
+        found = {} if timed is None else timed.tasks()
         there = np.flatnonzero(layout.active).tolist()
-        if timed is None:
-            return tuple([self._task_extra[t] for t in there])
-        found = timed.tasks()
-        return tuple([{**self._task_extra[t], **found[t]} if t in found else self._task_extra[t] for t in there])
+        return tuple(
+            [
+                Task(id, upstream, rate, priority, minimum, **self._task_fields[t], **found.get(t, NOTHING))
+                for id, upstream, rate, priority, minimum, t in zip(
+                    layout.task_keys.all,
+                    layout.upstream,
+                    rates.tolist(),
+                    layout.priorities,
+                    layout.minimums,
+                    there,
+                    strict=True,
+                )
+            ]
+        )
 
     def _manager_cpu(self, cpu: Array, looked: bool) -> Array:
         """Return the CPU of each task manager, % of one core: what its tasks report, and the mean of the rest, as
@@ -255,7 +246,7 @@ class Observer:
         return found
 
     def _readings(self, listed: Array) -> tuple[Array, Array, Array, Callable[[Array], list[Any]], Array]:
-        """Return by instance: in and out rate, rows/s; CPU, % of one core; a function for its `extra`; whether it is
+        """Return by instance: in and out rate, rows/s; CPU, % of one core; a function for further fields; whether it is
         fresh."""
         engine, wiring, reports = self._engine, self._engine.wiring, self._reports
         metrics = self._simulation.metrics
@@ -376,27 +367,20 @@ class Observer:
 
 
 def _merged(rows: list[Any], more: list[dict[str, Any]] | None, there: Array) -> list[Any]:
-    """Return the `extra` of instances, with what is known of those `there` besides."""
+    """Return the fields of instances, with what is known of those `there` besides."""
     return rows if more is None else [{**row, **more[i]} for row, i in zip(rows, there.tolist(), strict=True)]
 
 
-def _given(fields: Mapping[Field, float | None]) -> Mapping[str, Any]:
-    """Return the `extra` of a row: the fields that have a value."""
-    found = {field.name: value for field, value in fields.items() if value is not None}
-    return found or NOTHING
-
-
-def _task_extra(wiring: Wiring, number: int) -> Mapping[str, Any]:
+def _task_fields(wiring: Wiring, number: int) -> Mapping[str, Any]:
+    """Return the optional fields of a task that do not change."""
     task, within = wiring.tasks[number], wiring.within.get(number)
     sole = len(task.upstream) == 1 and sum(task.upstream[0] == source for source, _ in wiring.edges) == 1
     most, told = task.max_parallelism, task.stateful or task.max_parallelism is not None
-    found = _given(
-        {
-            MAX_PARALLELISM: most,
-            STATEFUL: int(task.stateful) if told else None,
-            MAX_LATENCY: task.max_latency_s,
-            UTILITY: task.utility,
-            FUSABLE: int(sole) if task.fusable else None,
-        }
-    )
-    return {**found, FUSED: list(within)} if within else found
+    return {
+        "max_parallelism": most,
+        "stateful": int(task.stateful) if told else None,
+        "max_latency_s": task.max_latency_s,
+        "utility": task.utility,
+        "fusable": int(sole) if task.fusable else None,
+        "fused": tuple(within) if within else (),
+    }

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from qod_magics.core.optional import BUSY, LATENCY_P50, LATENCY_P95, OLDEST, WAITING
 from qod_magics.simulator.rates.engine import Engine
 from qod_magics.simulator.rates.simulation import Metrics
 from qod_magics.simulator.rates.wiring import Array, Parts, Totals, Wiring
@@ -163,12 +162,12 @@ class Timed:
 
     def tasks(self) -> Mapping[int, Mapping[str, Any]]:
         """Return the fields of each query's row, by task."""
-        names = LATENCY_P50.name, LATENCY_P95.name, OLDEST.name
+        names = "latency_p50_s", "latency_p95_s", "oldest_s"
         columns = (np.round(each, 3).tolist() for each in (self.p50, self.p95, self.oldest))
         rows = zip(self.queries.tolist(), zip(*columns, strict=True), strict=True)
         found = {task: dict(zip(names, row, strict=True)) for task, row in rows}
         for task in self.queries[np.isnan(self.p95)].tolist():
-            found[task] = {OLDEST.name: found[task][OLDEST.name]}
+            found[task] = {"oldest_s": found[task]["oldest_s"]}
         return found
 
     def instances(self, cpu: Array) -> list[dict[str, Any]]:
@@ -176,9 +175,8 @@ class Timed:
         busy = np.minimum(cpu / 100.0, 1.0)
         micro = self.wiring.micro
         busy[micro] = np.minimum(self.batching[micro], 1.0)
-        waiting_name, busy_name = WAITING.name, BUSY.name
         rows = zip(self.waiting.astype(int).tolist(), np.round(busy, 4).tolist(), strict=True)
-        return [{waiting_name: waiting, busy_name: share} for waiting, share in rows]
+        return [{"waiting": waiting, "busy": share} for waiting, share in rows]
 
     def latency_s(self, active: Array) -> dict[str, float]:
         """Return the 95th percentile by query, of the `active` tasks, where there is one."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
 
-from qod_magics.core.nodes import NodeState, Spare, node_states_to_json, spares_to_json
+from qod_magics.core.copying import replace
+from qod_magics.core.nodes import NodeState, Spare
 from qod_magics.core.plan import Action, AddNode, Refusal, ReleaseNode
 from qod_magics.core.runtime import Observation, refused
 from qod_magics.errors import QodError
@@ -67,6 +67,6 @@ class NodeActions:
 
 
 def with_nodes(seen: Observation, nodes: Nodes) -> Observation:
-    """The observation with what can be added, joins, stands by or leaves (`core.nodes`, `core.nodes`)."""
-    known = {**spares_to_json(nodes.spares()), **node_states_to_json(nodes.states())}
-    return replace(seen, snapshot=replace(seen.snapshot, extra={**seen.snapshot.extra, **known}))
+    """The observation with what can be added, joins, stands by or leaves."""
+    spare_nodes = tuple(spare for spare in nodes.spares() if spare.count > 0)
+    return replace(seen, snapshot=replace(seen.snapshot, spare_nodes=spare_nodes, node_states=nodes.states()))

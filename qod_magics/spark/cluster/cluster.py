@@ -6,11 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from qod_magics.core import snapshot as core
-from qod_magics.core.optional import BATCH_RATE, EVICTION, LIMIT, NEIGHBOURS, TRIGGER
+from qod_magics.core.copying import replace
 from qod_magics.core.runtime import Event, Placer, Unplaced
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.spark.cluster.deployment import Deployment
@@ -243,13 +243,11 @@ class Cluster:
                 m.id,
                 m.cores * m.share,
                 self.cpu.get(m.id, 0.0),
-                {
-                    "kind": m.kind,
-                    "dials": m.reading.value,
-                    "others_periods": OTHERS_PERIODS,
-                    **({NEIGHBOURS.name: round(self.neighbours[m.id], 2)} if m.id in self.neighbours else {}),
-                    **({LIMIT.name: m.share} if m.share < 1.0 else {}),
-                },
+                kind=m.kind,
+                dials=m.reading.value,
+                others_periods=OTHERS_PERIODS,
+                neighbours_cpu=round(self.neighbours[m.id], 2) if m.id in self.neighbours else None,
+                cpu_limit=m.share if m.share < 1.0 else None,
             )
             for m in self.task_managers.values()
         ]
@@ -265,19 +263,17 @@ class Cluster:
             manager = instance.task_manager.id if instance.task_manager else None
             if manager is None or manager not in self.task_managers:
                 manager = next(iter(self.task_managers), "")
-            extra: dict[str, Any] = {"state": instance.state.value}
-            if instance.mode:
-                extra["mode"] = instance.mode
+            fields: dict[str, Any] = {"state": instance.state.value, "mode": instance.mode or None}
             if instance.mode == "micro-batch" and reading is not None:
-                extra[BATCH_RATE.name] = round(reading.batch_rate, 4)
+                fields["batches_per_s"] = round(reading.batch_rate, 4)
                 if reading.eviction > 0.0:
-                    extra[EVICTION.name] = round(reading.eviction, 2)
+                    fields["eviction_cpu"] = round(reading.eviction, 2)
                 if instance.job.trigger_s is not None:
-                    extra[TRIGGER.name] = instance.job.trigger_s
+                    fields["trigger_s"] = instance.job.trigger_s
             if reading is not None and instance.state in (State.BACKING_OFF, State.GAVE_UP):
                 reading = replace(reading, cpu=0.0)  # the last one measured a query that has ended
             elif instance.python_cpu and reading is not None and reading.cpu is not None:
-                extra["python_cpu"] = round(instance.python_cpu, 2)
+                fields["python_cpu"] = round(instance.python_cpu, 2)
                 reading = replace(reading, cpu=reading.cpu + instance.python_cpu)
             views.append(
                 InstanceView(
@@ -287,7 +283,7 @@ class Cluster:
                     reading,
                     current,
                     now - reading.at if reading else 0.0,
-                    extra,
+                    fields,
                 )
             )
         return views

@@ -1,8 +1,8 @@
 """Builds the snapshot for the policy from readings. Pure.
 
 A value that is not known now is never read as 0 and never guessed silently: the last known one is held and the
-instance's `extra` says so ("stale", with its age); if there never was one, the instance is assumed to read its share of
-its task's input and to use no CPU, and "missing" names both.
+instance says so (`stale`, with its age); if there never was one, the instance is assumed to read its share of
+its task's input and to use no CPU, and `missing` names both.
 
 Batches report when they end: in real-time mode every five seconds, even without rows. So the last reading may predate
 the present input. The rate of such a reading says nothing about that input: it counts as missing, and its CPU as
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qod_magics.core.optional import LATENCY_P95, Freshness
+from qod_magics.core.freshness import Freshness
 from qod_magics.core.runtime import Count, Event, Measured, Observation
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.spark.queries.meter import MeterReading
@@ -34,7 +34,7 @@ class InstanceView:
     reading: MeterReading | None  #: of the present run, or the last one held
     current: bool  #: whether the reading is of the present run
     age_s: float  #: of the reading
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)  #: optional fields of its row
     came: float | None = None  #: input rate of its task over the reading's window, rows/s; None: unknown
 
 
@@ -50,7 +50,7 @@ class TaskView:
     outlets: tuple[str, ...]  #: outgoing streams "from>to", in the order of `Reading.sent`
     external_rate: float | None  #: rows/s, sources with a topic
     comes: float = 0.0  #: present input rate of its feeds, rows/s, as far as known
-    extra: Mapping[str, float] = field(default_factory=dict)  #: optional fields of its row
+    fields: Mapping[str, Any] = field(default_factory=dict)  #: optional fields of its row
 
 
 def observation(
@@ -98,7 +98,7 @@ def observation(
     snapshot = Snapshot(
         task_managers=tuple(task_managers),
         tasks=tuple(
-            Task(t.id, t.upstream, t.external_rate if not t.upstream else None, t.priority, t.min_accuracy, t.extra)
+            Task(t.id, t.upstream, t.external_rate if not t.upstream else None, t.priority, t.min_accuracy, **t.fields)
             for t in tasks
         ),
         streams=tuple(Stream(u, t.id, out_rate[u]) for t in tasks for u in t.upstream),
@@ -111,7 +111,7 @@ def observation(
         accuracy=measured_accuracy(tasks, by_task),
         dropped=dropped,
         counts=counts,
-        latency_s={t.id: t.extra[LATENCY_P95.name] for t in tasks if LATENCY_P95.name in t.extra},
+        latency_s={t.id: t.fields["latency_p95_s"] for t in tasks if "latency_p95_s" in t.fields},
         late=late or {},
     )
     return Observation(snapshot, measured, events, fresh)
@@ -170,17 +170,17 @@ def _represents(view: InstanceView, comes: float, width: int, above: bool) -> bo
 
 
 def _instance(view: InstanceView, representative: bool, share: float, fresh_for_s: float) -> Instance:
-    extra = dict(view.extra)
+    fields = dict(view.fields)
     reading = view.reading
     if reading is None:
-        extra["missing"] = ["in_rate", "cpu"]
-        return Instance(view.id, view.task, view.task_manager, share, 0.0, False, extra)
-    extra["window"] = [round(reading.since, 3), round(reading.at, 3)]
+        return Instance(view.id, view.task, view.task_manager, share, 0.0, False, **fields, missing=("in_rate", "cpu"))
+    fields["window"] = (round(reading.since, 3), round(reading.at, 3))
     if not representative or not view.current or reading.cpu_held or view.age_s > fresh_for_s:
-        extra["stale"] = True
-        extra["age_s"] = round(view.age_s, 1)
-    missing = [name for name, known in (("in_rate", representative), ("cpu", reading.cpu is not None)) if not known]
-    if missing:
-        extra["missing"] = missing
+        fields |= {"stale": True, "age_s": round(view.age_s, 1)}
+    missing = tuple(
+        name for name, known in (("in_rate", representative), ("cpu", reading.cpu is not None)) if not known
+    )
     in_rate = reading.in_rate if representative else share
-    return Instance(view.id, view.task, view.task_manager, in_rate, reading.cpu or 0.0, False, extra)
+    return Instance(
+        view.id, view.task, view.task_manager, in_rate, reading.cpu or 0.0, False, **fields, missing=missing
+    )

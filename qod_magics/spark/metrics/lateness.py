@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from qod_magics.application import graph
-from qod_magics.core.optional import LATENCY_P50, LATENCY_P95, MAX_LATENCY, OLDEST, UTILITY
 from qod_magics.kafka.history import Arrivals
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.metrics.latency import Latencies, Step
@@ -52,16 +51,16 @@ class Lateness:
             if not spec.is_query:
                 continue
             fields = found[spec.id] = {
-                field.name: value
-                for field, value in ((MAX_LATENCY, spec.max_latency_s), (UTILITY, spec.utility))
+                name: value
+                for name, value in (("max_latency_s", spec.max_latency_s), ("utility", spec.utility))
                 if value is not None
             }
             latency = latencies.of(spec.id, now)
             if latency is not None:
-                fields |= {LATENCY_P50.name: round(latency.p50, 4), LATENCY_P95.name: round(latency.p95, 4)}
+                fields |= {"latency_p50_s": round(latency.p50, 4), "latency_p95_s": round(latency.p95, 4)}
             ages = [age for id in graph.ancestors(upstreams, (spec.id,)) for age in waiting[id]]
             if ages:
-                fields[OLDEST.name] = round(max(0.0, *ages), 3)
+                fields["oldest_s"] = round(max(0.0, *ages), 3)
         return found
 
     def _steps(self) -> dict[str, Step]:

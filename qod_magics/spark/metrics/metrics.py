@@ -11,16 +11,6 @@ from typing import Any
 
 from qod_magics.application.tasks.fusing import fused_edges, why_not_fused, why_not_parted
 from qod_magics.application.tasks.task import TaskSpec
-from qod_magics.core.fusion import FUSED, INSEPARABLE
-from qod_magics.core.optional import (
-    BATCH_RATE,
-    CONCURRENCY,
-    DECLARED,
-    EVICTION,
-    FUSABLE,
-    MAX_PARALLELISM,
-    STATEFUL,
-)
 from qod_magics.core.runtime import Count, Observation
 from qod_magics.kafka.history import OffsetHistory
 from qod_magics.kafka.offsets import known_end_offsets
@@ -180,16 +170,16 @@ class Metrics:
         once and one."""
         instances = self.cluster.instances_of(spec.id)
         read = max((sum(len(feed.partitions) for feed in each.job.feeds) for each in instances), default=1)
-        found = {DECLARED.name: self.cluster.deployment.declarations.get(spec.id, 1), CONCURRENCY.name: read}
+        found = {"declared": self.cluster.deployment.declarations.get(spec.id, 1), "concurrency": read}
         return {name: count for name, count in found.items() if count > 1}
 
     def _scalability(self, spec: TaskSpec) -> dict[str, Any]:
         """How many instances a task may have, with what it can be fused, and whether it keeps state, once its plan
         tells."""
         told = [each.facts for each in self.cluster.instances_of(spec.id) if each.facts is not None]
-        most = {MAX_PARALLELISM.name: self.cluster.deployment.max_parallelism(spec)}
+        most = {"max_parallelism": self.cluster.deployment.max_parallelism(spec)}
         keeps_state = bool(told) and told[0].keeps_state
-        return most | self._fusion(spec, keeps_state) | ({STATEFUL.name: int(keeps_state)} if told else {})
+        return most | self._fusion(spec, keeps_state) | ({"stateful": int(keeps_state)} if told else {})
 
     def _fusion(self, spec: TaskSpec, keeps_state: bool) -> dict[str, Any]:
         """The streams within a task, those of them at which it can't be parted, and whether it and the task that it
@@ -198,12 +188,12 @@ class Metrics:
         within = fused_edges(spec)
         whole = [e for e in within if why_not_parted(spec, e, specs.values(), instances, keeps_state)]
         found: dict[str, Any] = {
-            key: [f"{source}>{target}" for source, target in edges]
-            for key, edges in ((FUSED, within), (INSEPARABLE, whole))
+            key: tuple(f"{source}>{target}" for source, target in edges)
+            for key, edges in (("fused", within), ("inseparable", whole))
             if edges
         }
         if len(spec.upstream) == 1:
-            found[FUSABLE.name] = int(not why_not_fused(specs[spec.upstream[0]], spec, specs.values()))
+            found["fusable"] = int(not why_not_fused(specs[spec.upstream[0]], spec, specs.values()))
         return found
 
     def rows_waiting(self, instance: Instance) -> int:
@@ -235,7 +225,7 @@ class Metrics:
         found: dict[str, float] = {}
         others: set[str] = set()
         for view in views:
-            real_time = view.extra.get("mode") == "real-time" and view.extra.get("state") == "running"
+            real_time = view.fields.get("mode") == "real-time" and view.fields.get("state") == "running"
             if view.reading is None or not view.current or not real_time or self._is_overdue(view):
                 others.add(view.task)
             else:
@@ -248,19 +238,19 @@ class Metrics:
         instance, reading = self.cluster.instances.get(view.id), view.reading
         if instance is None or reading is None or not view.current or not instance.job.feeds:
             return view
-        runs = view.extra.get("mode") == "micro-batch" and view.extra.get("state") == "running"
+        runs = view.fields.get("mode") == "micro-batch" and view.fields.get("state") == "running"
         if not runs or not self._is_overdue(view) or self.rows_waiting(instance):
             return view
-        extra = {key: value for key, value in view.extra.items() if key not in (EVICTION.name, "python_cpu")}
+        kept = {key: value for key, value in view.fields.items() if key not in ("eviction_cpu", "python_cpu")}
         now = reading.without_rows(time.time(), self.cluster.period_s)
-        return replace(view, reading=now, age_s=0.0, extra={**extra, BATCH_RATE.name: 0.0}, came=0.0)
+        return replace(view, reading=now, age_s=0.0, fields={**kept, "batches_per_s": 0.0}, came=0.0)
 
     def _is_overdue(self, view: InstanceView) -> bool:
         return view.age_s >= 2 * self._report_due_s(view)
 
     def _report_due_s(self, view: InstanceView) -> float:
         """Seconds between two of its reports by its mode and trigger, and a period of the controller at least."""
-        shortest_s = REALTIME_BATCH_S if view.extra.get("mode") == "real-time" else 0.0
+        shortest_s = REALTIME_BATCH_S if view.fields.get("mode") == "real-time" else 0.0
         trigger_s = self.cluster.deployment.specs[view.task].trigger_s or 0.0
         return max(self.cluster.period_s, shortest_s, trigger_s)
 

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from qod_magics.core.freshness import Freshness
 from qod_magics.errors import TaskManagerError
 from qod_magics.session.session import Session
 from qod_magics.spark.queries.instance import State
@@ -72,7 +73,7 @@ def seen(session: Session, instance: str) -> Any:
 def fresh(session: Session, instance: str) -> bool:
     """Whether the last snapshot has measured values of it."""
     found = seen(session, instance)
-    return found is not None and not {"stale", "missing"} & found.extra.keys()
+    return found is not None and Freshness.of(found).is_fresh
 
 
 def processed(session: Session, feed: str) -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from qod_magics.core.nodes import Spare, spares_to_json
+from qod_magics.core.copying import replace
+from qod_magics.core.nodes import Spare
 from qod_magics.core.plan import AddNode, Move, Plan, ReleaseNode
 from qod_magics.core.policy import Policy
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
@@ -47,14 +48,14 @@ class Cluster:
         for task in tasks:
             flow[task] = sum(flow[source] for source in above[task]) if above[task] else self.rate * self.read
         found = Snapshot(
-            tuple(TaskManager(m, c, used[m], self.of_manager.get(m, {})) for m, c in self.cores.items()),
+            tuple(TaskManager(m, c, used[m], **self.of_manager.get(m, {})) for m, c in self.cores.items()),
             tuple(
                 Task(
                     task,
                     above[task],
                     None if above[task] else self.rate,
                     *((None, None) if task in feeding else (1, 0.1)),
-                    self.of_task.get(task, {}),
+                    **self.of_task.get(task, {}),
                 )
                 for task in tasks
             ),
@@ -67,12 +68,12 @@ class Cluster:
                     flow[task] / width[task],
                     cpu,
                     name in self.warming,
-                    self.of_instance.get(name, {}),
+                    **self.of_instance.get(name, {}),
                 )
                 for name, cpu in self.cpu.items()
             ),
-            spares_to_json([self.spare] if self.spare is not None else []),
-            self.now_s,
+            at_s=self.now_s,
+            spare_nodes=(self.spare,) if self.spare is not None else (),
         )
         check_snapshot(found)
         return found

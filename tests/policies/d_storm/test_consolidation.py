@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.optional import BYTES, STANDBY
+from qod_magics.core.copying import replace
 from qod_magics.core.plan import Move
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.d_storm.observation import observed
@@ -53,7 +51,7 @@ def test_an_idle_task_manager_is_releasable_without_a_move_and_one_that_stands_b
     assert found is not None
     assert found.moves == ()
     assert found.releasable == ("tm2", "tm3")
-    standing = replace(here, of_manager={"tm2": {STANDBY.name: 1.0}, "tm3": {STANDBY.name: 1.0}})
+    standing = replace(here, of_manager={"tm2": {"standby": 1.0}, "tm3": {"standby": 1.0}})
     assert consolidation(standing.snapshot, headroom=0.1) is None
 
 
@@ -95,7 +93,7 @@ def test_a_consolidation_fits_and_empties(snapshot: Snapshot, headroom: float) -
 
 def test_traffic_is_in_bytes_where_all_streams_tell_theirs() -> None:
     given = APART.snapshot
-    sized = replace(given, streams=tuple(replace(s, extra={BYTES.name: 5000.0}) for s in given.streams))
+    sized = replace(given, streams=tuple(replace(s, bytes_per_s=5000.0) for s in given.streams))
     mixed = replace(given, streams=(sized.streams[0], given.streams[1]))
     assert [found.unit for each in (sized, mixed) if (found := consolidation(each)) is not None] == [
         "bytes/s",

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from qod_magics.controller import Cycle
-from qod_magics.core.fusion import FUSED
-from qod_magics.core.optional import PAUSED
+from qod_magics.core.copying import replace
 from qod_magics.core.plan import Fuse, Unfuse
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.d_storm.policy import DStorm, possible, to_fuse, to_separate
@@ -29,8 +27,11 @@ AB, BC = Fuse(("a", "b")), Fuse(("b", "c"))
 
 def fused(snapshot: Snapshot) -> Snapshot:
     """With a within b, and b within c."""
-    within = {"b": {FUSED: ["a>b"]}, "c": {FUSED: ["b>c", "b2>c"]}}
-    return replace(snapshot, tasks=tuple(replace(task, extra=within.get(task.id, {})) for task in snapshot.tasks))
+    within = {"b": ("a>b",), "c": ("b>c", "b2>c")}
+    return replace(
+        snapshot,
+        tasks=tuple(replace(task, fused=within.get(task.id, ()), fusable=None) for task in snapshot.tasks),
+    )
 
 
 def decided(cluster: Cluster, times: Sequence[float]) -> list[tuple[float, Any]]:
@@ -80,8 +81,7 @@ def test_what_was_only_recommended_is_asked_for_once_plans_are_applied() -> None
     found, state, policy = [], None, DStorm(parameters=Parameters(interval_s=1e6))
     for n in range(60):
         snapshot = replace(TOGETHER, now_s=5.0 * n).snapshot
-        paused = {**snapshot.extra, PAUSED: True} if n < 30 else snapshot.extra
-        plan, state = policy.decide(replace(snapshot, extra=paused), state)
+        plan, state = policy.decide(replace(snapshot, paused=n < 30), state)
         found += [(5.0 * n, action) for action in plan.actions]
     assert found == [(60.0, AB), (120.0, AB), (180.0, AB), (240.0, BC)]
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.optional import STANDBY
+from qod_magics.core.copying import replace
 from qod_magics.core.plan import Move
 from qod_magics.core.policy import PlacingPolicy
 from qod_magics.core.runtime import Unplaced
@@ -50,7 +49,7 @@ def test_an_instance_that_never_ran_is_estimated_by_another_of_its_task() -> Non
 
 
 def test_what_stands_by_is_left_alone_and_what_is_forbidden_too() -> None:
-    managers = (*TWO, TaskManager("tm3", 8.0, 0.0, {STANDBY.name: 1}))
+    managers = (*TWO, TaskManager("tm3", 8.0, 0.0, standby=1))
     for name in ("d-storm", "storm-ras", "storm-round-robin"):
         placed = placing(name).place(new("a.1", "b.1", forbidden=frozenset({"tm1"})), managers, ())
         assert placed == {"a.1": "tm2", "b.1": "tm2"}

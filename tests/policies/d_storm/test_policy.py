@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 
 from qod_magics.controller.plan_check import check_plan, refusals
+from qod_magics.core.copying import replace
 from qod_magics.core.nodes import Spare
-from qod_magics.core.optional import INSTANCE_MEMORY, LATENCY_P50, MAX_LATENCY, MEMORY, PRICE, STANDBY
 from qod_magics.core.plan import AddNode, Move, Plan, ReleaseNode, keeping_all
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies import policy
@@ -77,7 +75,7 @@ def test_windows_average() -> None:
     for high, acts in ((0.55, False), (0.7, True)):
         run = Run(DStorm(), replace(IDLE, cpu={"a.1": 50.0, "b.1": 50.0}))
         for k in range(300):
-            run.cluster = replace(run.cluster, of_task={"b": {LATENCY_P50.name: 0.4 if k % 2 else high}})
+            run.cluster = replace(run.cluster, of_task={"b": {"latency_p50_s": 0.4 if k % 2 else high}})
             run.step()
         assert bool(run.log) is acts
 
@@ -94,40 +92,40 @@ def test_a_warm_up_delays_the_window() -> None:
 
 
 def test_what_was_never_measured_delays_the_window() -> None:
-    run = Run(DStorm(), replace(IDLE, of_instance={"a.1": {"missing": ["cpu", "in_rate"]}}))  # type: ignore[dict-item]
+    run = Run(DStorm(), replace(IDLE, of_instance={"a.1": {"missing": ("cpu", "in_rate")}}))  # type: ignore[dict-item]
     run.until(1300.0)
     assert run.log == []
 
 
 def test_consolidation_needs_a_cheaper_plan() -> None:
     """Packed, both need the large task manager, which costs more than the two small ones."""
-    prices = {"tm1": {PRICE.name: 1.0}, "tm2": {PRICE.name: 1.0}, "big": {PRICE.name: 3.0}}
-    small = {"tm1": {MEMORY.name: 100.0}, "tm2": {MEMORY.name: 100.0}, "big": {MEMORY.name: 400.0}}
+    prices = {"tm1": {"price": 1.0}, "tm2": {"price": 1.0}, "big": {"price": 3.0}}
+    small = {"tm1": {"memory_mb": 100.0}, "tm2": {"memory_mb": 100.0}, "big": {"memory_mb": 400.0}}
     cluster = replace(
         IDLE,
         cores={"tm1": 1.0, "tm2": 1.0, "big": 4.0},
         of_manager={name: {**prices[name], **small[name]} for name in prices},
-        of_instance={name: {INSTANCE_MEMORY.name: 40.0} for name in PAIR},
+        of_instance={name: {"memory_mb": 40.0} for name in PAIR},
     )
     run = Run(DStorm(), cluster)
     run.until(700.0)
     assert [plan.actions for _, plan in run.log] == [(ReleaseNode("big"),)]  # idle, and no part of the placement
-    cheap = replace(cluster, of_manager={**cluster.of_manager, "big": {PRICE.name: 1.5, MEMORY.name: 400.0}})
+    cheap = replace(cluster, of_manager={**cluster.of_manager, "big": {"price": 1.5, "memory_mb": 400.0}})
     run = Run(DStorm(), cheap)
     run.until(700.0)
     assert run.log[0][1].actions == (Move("a.1", "big"), Move("b.1", "big"))
 
 
 def test_memory_is_a_limit_where_it_is_known() -> None:
-    held = {name: {INSTANCE_MEMORY.name: 60.0} for name in PAIR}
-    cluster = replace(IDLE, of_manager={name: {MEMORY.name: 140.0} for name in IDLE.cores}, of_instance=held)
+    held = {name: {"memory_mb": 60.0} for name in PAIR}
+    cluster = replace(IDLE, of_manager={name: {"memory_mb": 140.0} for name in IDLE.cores}, of_instance=held)
     run = Run(DStorm(), cluster)
     run.until(601.0)
     assert [kinds(plan) for _, plan in run.log] == [[Move]]
-    run = Run(DStorm(), replace(cluster, of_manager={name: {MEMORY.name: 121.0} for name in IDLE.cores}))
+    run = Run(DStorm(), replace(cluster, of_manager={name: {"memory_mb": 121.0} for name in IDLE.cores}))
     run.until(601.0)
     assert run.log != []
-    run = Run(DStorm(), replace(cluster, of_manager={name: {MEMORY.name: 119.0} for name in IDLE.cores}))
+    run = Run(DStorm(), replace(cluster, of_manager={name: {"memory_mb": 119.0} for name in IDLE.cores}))
     run.until(1300.0)
     assert run.log == []
 
@@ -210,19 +208,19 @@ def test_the_plan_is_for_the_workload_not_for_what_is_read() -> None:
 def test_latency_beyond_the_limit_starts_a_round() -> None:
     apart = {"a.1": "tm1", "b.1": "tm2", "c.1": "tm1", "d.1": "tm2"}
     cluster = Cluster({"tm1": 1.0, "tm2": 1.0}, dict.fromkeys(apart, 45.0), apart, {"b": ["a"], "d": ["c"]})
-    late = {"b": {LATENCY_P50.name: 0.6}}
+    late = {"b": {"latency_p50_s": 0.6}}
     run = Run(DStorm(), replace(cluster, of_task=late))
     run.until(601.0)
     assert len(run.log[0][1].moves) == 2
     assert "latency is 0.6 s, its limit 0.5 s; 0% of the traffic" in run.log[0][1].moves[0].why
-    tolerant = {"b": {LATENCY_P50.name: 0.6, MAX_LATENCY.name: 2.0}}
+    tolerant = {"b": {"latency_p50_s": 0.6, "max_latency_s": 2.0}}
     run = Run(DStorm(), replace(cluster, of_task=tolerant))
     run.until(1300.0)
     assert run.log == []
 
 
 def test_what_stands_by_takes_no_instances() -> None:
-    cluster = replace(IDLE, cores={**IDLE.cores, "big": 8.0}, of_manager={"big": {STANDBY.name: 1.0}})
+    cluster = replace(IDLE, cores={**IDLE.cores, "big": 8.0}, of_manager={"big": {"standby": 1.0}})
     run = Run(DStorm(), cluster)
     run.until(700.0)
     assert [plan.actions for _, plan in run.log] == [(Move("b.1", "tm1"),), (ReleaseNode("tm2"),)]

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from hypothesis import given
 
 from qod_magics.controller.plan_check import check_plan
-from qod_magics.core.optional import (
-    BUSY,
-    LATENCY_P95,
-    MAX_LATENCY,
-    MAX_PARALLELISM,
-    OLDEST,
-    STANDBY,
-    UTILITY,
-)
+from qod_magics.core.copying import replace
 from qod_magics.core.plan import Plan, Scale, keeping_all
 from qod_magics.core.policy import ExplainingPolicy, LearningPolicy
 from qod_magics.core.runtime import Count, Measured
@@ -29,7 +21,6 @@ from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
 from qod_magics.policies.henge import TUNED, Henge, Parameters
 from qod_magics.policies.henge.jobs import Tally, jobs_of, juice_of, maximum_utility, rate_tallies, tallies
-from qod_magics.policies.henge.policy import KEY
 from tests.policies.snapshots import snapshots
 
 QUICK = Parameters(warm_up_s=0.0)
@@ -51,20 +42,22 @@ class Jobs:
     counts: dict[str, Count] = field(default_factory=dict)
 
     def snapshot(self) -> Snapshot:
-        target = {} if self.target_s is None else {MAX_LATENCY.name: self.target_s}
+        target = {} if self.target_s is None else {"max_latency_s": self.target_s}
         tasks, streams, instances = [], [], []
         for job, latency in self.latency_s.items():
-            most = {MAX_PARALLELISM.name: 8}
-            mine = {**most, **target, LATENCY_P95.name: latency, UTILITY.name: 35}
-            tasks += [Task(f"{job}.src", (), 100.0, None, None, most), Task(job, (f"{job}.src",), None, 1, 0.0, mine)]
+            most = {"max_parallelism": 8}
+            mine = {**most, **target, "latency_p95_s": latency, "utility": 35}
+            tasks += [
+                Task(f"{job}.src", (), 100.0, None, None, **most),
+                Task(job, (f"{job}.src",), None, 1, 0.0, **mine),
+            ]
             streams.append(Stream(f"{job}.src", job, 100.0))
             for task, busy in ((f"{job}.src", 0.1), (job, self.busy[job])):
                 count = self.width.get(task, 1)
                 instances += [
-                    Instance(f"{task}.{i}", task, "tm1", 100.0 / count, 5.0, False, {BUSY.name: busy})
-                    for i in range(count)
+                    Instance(f"{task}.{i}", task, "tm1", 100.0 / count, 5.0, False, busy=busy) for i in range(count)
                 ]
-        return Snapshot(self.managers, tuple(tasks), tuple(streams), tuple(instances), {}, self.now_s)
+        return Snapshot(self.managers, tuple(tasks), tuple(streams), tuple(instances), at_s=self.now_s)
 
     def measured(self) -> Measured:
         for job in self.latency_s:
@@ -174,7 +167,7 @@ def test_a_congested_cluster_takes_from_jobs_that_meet_their_target() -> None:
 def test_no_round_is_due_until_a_warm_up_is_over_after_any_change_of_the_cluster() -> None:
     jobs, henge = Jobs({"x": 2.0}, {"x": 0.45}), Henge()
     joined = (*jobs.managers, TaskManager("tm3", 1.0, 0.0))
-    spare = TaskManager("spare", 1.0, 0.0, {STANDBY.name: 1})
+    spare = TaskManager("spare", 1.0, 0.0, standby=1)
 
     def changes(cycle: int) -> None:
         if cycle == 40:
@@ -226,16 +219,16 @@ def test_a_job_is_not_judged_while_an_instance_of_it_starts() -> None:
 def test_the_utility_of_a_query_is_as_given_or_by_its_priority(
     priority: int, utility: float | None, expected: float
 ) -> None:
-    extra = {} if utility is None else {UTILITY.name: utility}
-    assert maximum_utility(Task("q", (), 1.0, priority, 0.0, extra)) == pytest.approx(expected)
+    extra = {} if utility is None else {"utility": utility}
+    assert maximum_utility(Task("q", (), 1.0, priority, 0.0, **extra)) == pytest.approx(expected)
 
 
 def alone(busy: float, **extra: float) -> Snapshot:
     """A job of one task, which misses its target."""
-    mine = {MAX_LATENCY.name: 1.0, LATENCY_P95.name: 2.0, **extra}
+    mine = {"max_latency_s": 1.0, "latency_p95_s": 2.0, **extra}
     return Snapshot(
-        (TaskManager("tm1", 2.0, 10.0), TaskManager("tm2", 1.0, 10.0), TaskManager("tm3", 9.0, 0.0, {STANDBY.name: 1})),
-        (Task("q", (), 100.0, 1, 0.0, mine),),
+        (TaskManager("tm1", 2.0, 10.0), TaskManager("tm2", 1.0, 10.0), TaskManager("tm3", 9.0, 0.0, standby=1)),
+        (Task("q", (), 100.0, 1, 0.0, **mine),),
         (),
         (Instance("q.1", "q", "tm1", 50.0, 100.0 * busy, False),),
     )
@@ -341,7 +334,7 @@ def test_counts_that_begin_anew_are_no_reading() -> None:
 def test_a_query_that_finishes_nothing_has_the_age_of_its_oldest_row() -> None:
     stuck = Jobs({"x": 0.1}, {"x": 0.45})
     snapshot = stuck.snapshot()
-    query = replace(snapshot.tasks[1], extra={**snapshot.tasks[1].extra, OLDEST.name: 10.0})
+    query = replace(snapshot.tasks[1], oldest_s=10.0)
     plan, _ = Henge(QUICK).decide(replace(snapshot, tasks=(snapshot.tasks[0], query)))
     assert plan.actions == (Scale("x", 6),)
     assert Henge(QUICK).decide(snapshot)[0].actions == ()
@@ -450,7 +443,7 @@ def test_without_learning_the_state_carries_the_memory() -> None:
     "wrong", [3, {"now_s": 1}, {"now_s": 0, "due_s": 0, "juice": {}, "latency_s": {}, "machine": 1}]
 )
 def test_what_is_kept_in_a_snapshot_must_be_what_it_keeps(wrong: Any) -> None:
-    snapshot = replace(Jobs({"x": 2.0}, {"x": 0.45}).snapshot(), extra={KEY: wrong})
+    snapshot = replace(Jobs({"x": 2.0}, {"x": 0.45}).snapshot(), henge=wrong)
     with pytest.raises(SnapshotError, match=r"^henge.*remove the key"):
         Henge().decide(snapshot)
 

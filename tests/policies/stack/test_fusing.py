@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.fusion import FUSED, INSEPARABLE, fused_streams, neighbours, within_a_core
+from qod_magics.core.copying import replace
+from qod_magics.core.fusion import fused_streams, neighbours, within_a_core
 from qod_magics.core.plan import Fuse, Move, Unfuse, keeping_all
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.errors import SnapshotError
@@ -25,12 +24,12 @@ def chain(homes=("tm1", "tm1", "tm1"), cpu=(20.0, 20.0, 20.0), managers=2, secon
     names = ("Src", "Mid", "End")
     extra = [{}, {"fusable": 1, **(second or {})}, {"fusable": 1, **(third or {})}]
     tasks = (
-        Task("Src", (), 1000.0, None, None, extra[0]),
-        Task("Mid", ("Src",), None, None, None, extra[1]),
-        Task("End", ("Mid",), None, 1, 0.2, extra[2]),
+        Task("Src", (), 1000.0, None, None, **extra[0]),
+        Task("Mid", ("Src",), None, None, None, **extra[1]),
+        Task("End", ("Mid",), None, 1, 0.2, **extra[2]),
     )
     instances = tuple(
-        Instance(f"{name}.1", name, home, 1000.0, used, False, dict(instance))
+        Instance(f"{name}.1", name, home, 1000.0, used, False, **dict(instance))
         for name, home, used in zip(names, homes, cpu, strict=True)
     )
     load = [sum(i.cpu for i in instances if i.task_manager == f"tm{m + 1}") for m in range(managers)]
@@ -45,7 +44,7 @@ def chain(homes=("tm1", "tm1", "tm1"), cpu=(20.0, 20.0, 20.0), managers=2, secon
 def fused(cpu, managers=2, spare_s=0.0):
     """Src, and End with Mid within it."""
     given = chain(cpu=(20.0, 0.0, cpu), managers=managers)
-    end = Task("End", ("Src",), None, 1, 0.2, {FUSED: ["Mid>End"]})
+    end = Task("End", ("Src",), None, 1, 0.2, fused=["Mid>End"])
     return replace(
         given,
         tasks=(given.tasks[0], end),
@@ -71,7 +70,7 @@ def test_neighbours_run_side_by_side_and_keep_one_state_at_most():
     assert neighbours(chain(second={"stateful": 1}, third={"stateful": 1})) == (("Src", "Mid"),)
     assert neighbours(chain(rests_s=3.0)) == neighbours(chain(state="backing off")) == ()
     given = chain()
-    modes = [replace(i, extra={"mode": mode}) for i, mode in zip(given.instances, ("a", "a", "b"), strict=True)]
+    modes = [replace(i, mode=mode) for i, mode in zip(given.instances, ("a", "a", "b"), strict=True)]
     assert neighbours(replace(given, instances=tuple(modes))) == (("Src", "Mid"),)
     warming = tuple(replace(i, warming_up=i.task == "End") for i in given.instances)
     assert neighbours(replace(given, instances=warming)) == (("Src", "Mid"),)
@@ -119,10 +118,10 @@ def test_a_fused_task_parts_where_it_is_too_large_to_move():
     assert "tm1 lacks" in found.why
     assert separating(fused(95.0, managers=1), Demand.of(fused(95.0, managers=1)), 5.0) == ()  # nowhere to go
     assert separating(fused(30.0), Demand.of(fused(30.0)), 5.0) == ()
-    end = replace(tight.tasks[1], extra={FUSED: ["Src>Mid", "Mid>End"], INSEPARABLE: ["Mid>End"]})
+    end = replace(tight.tasks[1], fused=["Src>Mid", "Mid>End"], inseparable=["Mid>End"])
     whole = replace(tight, tasks=(tight.tasks[0], end))
     assert separating(whole, needs, 5.0) == (Unfuse(("Src", "Mid")),)
-    whole = replace(tight, tasks=(tight.tasks[0], replace(end, extra={**end.extra, FUSED: ["Mid>End"]})))
+    whole = replace(tight, tasks=(tight.tasks[0], replace(end, fused=["Mid>End"])))
     assert separating(whole, needs, 5.0) == ()
     assert (
         separating(chain(cpu=(60.0, 60.0, 60.0)), Demand.of(chain(cpu=(60.0, 60.0, 60.0))), 5.0) == ()
@@ -155,7 +154,7 @@ def test_a_fused_task_parts_only_where_one_of_its_parts_fits_elsewhere():
 @pytest.mark.parametrize("row", [{"rests_s": 30.0}, {"state": "moving"}, {"state": "given up"}])
 def test_what_is_to_stay_for_now_is_not_parted_but_moves_as_a_whole_later(row):
     given = fused(90.0)
-    staying = (replace(given.instances[0], extra={"rests_s": 30.0}), replace(given.instances[1], extra=row))
+    staying = (replace(given.instances[0], rests_s=30.0), replace(given.instances[1], **row))
     assert Place().propose(view(replace(given, instances=staying), pressed_s=20.0)).actions == ()
     (found,) = Place().propose(view(given, pressed_s=20.0)).actions
     assert isinstance(found, Move)
@@ -194,7 +193,7 @@ def test_fusing_that_is_refused_does_not_wait_for_its_time_out():
     def running(given, stopped=""):
         states = ("stopped" if i.task == stopped else "running" for i in given.instances)
         return replace(
-            given, instances=tuple(replace(i, extra={"state": s}) for i, s in zip(given.instances, states, strict=True))
+            given, instances=tuple(replace(i, state=s) for i, s in zip(given.instances, states, strict=True))
         )
 
     for asked, seen, stops in ((fuse, chain(), "Src"), (part, fused(50.0), "End")):
@@ -218,8 +217,8 @@ def test_a_pair_that_could_not_be_fused_lets_others_go_first():
 
 
 def test_streams_within_a_task_are_names_of_streams():
-    with pytest.raises(SnapshotError, match=r"tasks.fused: .* is no list of streams"):
-        fused_streams(Task("a", (), None, None, None, {FUSED: ["a"]}))
+    with pytest.raises(SnapshotError, match=r"tasks.fused: .* is no stream"):
+        fused_streams(Task("a", (), None, None, None, fused=["a"]))
 
 
 @settings(max_examples=40, deadline=None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
+from qod_magics.core.copying import replace
 from qod_magics.core.plan import AddNode, Move, Scale, keeping_all
 from qod_magics.policies.henge.guard import Allowed, Reverted, Waits
 from qod_magics.policies.stack import Stack
@@ -70,7 +71,7 @@ def test_what_can_not_be_taken_back_is_not_judged(gone):
     first, second = after.snapshot.task_managers
     changed = {
         "task manager": {"task_managers": (replace(second, cpu=50.0),)},
-        "standing by": {"task_managers": (replace(first, extra={"standby": 1}), second)},
+        "standing by": {"task_managers": (replace(first, standby=1), second)},
         "instance": {"instances": tuple(replace(i, id=f"{i.task}.2") for i in after.snapshot.instances)},
     }[gone]
     given = replace(after.snapshot, **changed)
@@ -138,5 +139,5 @@ def test_a_stack_takes_back_what_its_stage_did_and_waits_before_it_does_so_again
         for action in plan.actions:
             now = after if action.to == "tm2" else before
         if plan.actions and plan.actions[0].to == "tm1":
-            assert "judge" in plan.extra["stages"]
+            assert "judge" in plan.stages
     assert [to for _, to in done] == ["tm2", "tm1"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.controller import read
+from qod_magics.core.copying import replace
 from qod_magics.core.plan import AddNode, Move, ReleaseNode, Scale
 from qod_magics.core.plan_json import plan_from_json
 from qod_magics.core.snapshot_json import snapshot_from_json
@@ -129,7 +130,7 @@ def test_the_effect_ends_an_action_and_the_next_waits_until_it_settles():
     more = replace(first, instances=(*first.instances, replace(first.instances[0], id="Q.2")))
     plan, state = one.decide(replace(more, at_s=5.0), state)
     assert not plan.actions
-    assert "settles" in plan.extra["stages"]["one"]
+    assert "settles" in plan.stages["one"]
     for at_s in (10.0, 15.0, 20.0):
         plan, state = one.decide(replace(more, at_s=at_s), state)
         assert not plan.actions
@@ -152,7 +153,7 @@ def test_nothing_disruptive_begins_while_an_instance_warms_up():
     warm = replace(first, instances=tuple(replace(i, warming_up=True) for i in first.instances), at_s=0.0)
     plan, _ = one.decide(warm, None)
     assert not plan.actions
-    assert "warms up" in plan.extra["stages"]["one"]
+    assert "warms up" in plan.stages["one"]
 
 
 def test_the_first_stage_has_precedence():
@@ -195,7 +196,7 @@ def test_task_managers_asked_for_together_are_counted_and_only_the_missing_ones_
     asked = UnderWay("one", (AddNode("a"), AddNode("b")), 0.0, frozenset({"tm1"}))
     one = replace(first, task_managers=(*first.task_managers, replace(first.task_managers[0], id="n1")))
     two = replace(one, task_managers=(*one.task_managers, replace(first.task_managers[0], id="n2")))
-    waiting = replace(two.task_managers[2], extra={"standby": 1.0})
+    waiting = replace(two.task_managers[2], standby=1.0)
     assert asked.not_done(first) == (AddNode("a"), AddNode("b"))
     assert asked.not_done(one) == (AddNode("b"),)
     assert asked.not_done(replace(two, task_managers=(*one.task_managers, waiting))) == (AddNode("b"),)
@@ -207,7 +208,7 @@ def test_a_later_stage_starts_task_managers_beside_moves_and_does_nothing_else()
     nodes = Asks("two", frozenset({Lever.NODES}), (AddNode("a"), ReleaseNode("tm2")))
     plan, state = stack(moves, nodes).decide(replace(calm(), at_s=0.0), None)
     assert plan.actions == (Move("Q.1", "tm2"), AddNode("a"))
-    assert set(plan.extra["stages"]) == {"one", "two"}
+    assert set(plan.stages) == {"one", "two"}
     plan, _ = stack(moves, nodes).decide(replace(calm(), at_s=5.0), state)
     assert not plan.actions
 
@@ -264,7 +265,7 @@ def test_a_recording_read_in_order_gives_its_plans_again(tmp_path):
         recorded = plan_from_json(line["plan"])
         assert plan.desired == recorded.desired
         assert plan.actions == recorded.actions
-        assert plan.extra.get("stages") == recorded.extra.get("stages")
+        assert plan.stages == recorded.stages
 
 
 def calm():

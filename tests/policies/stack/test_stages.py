@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.nodes import Spare, spares_to_json
+from qod_magics.core.copying import replace
+from qod_magics.core.nodes import Spare
 from qod_magics.core.plan import AddNode, Move, ReleaseNode, Scale, keeping_all
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.policies import policy
@@ -22,7 +21,7 @@ def snapshot(homes, cpu, managers=2, spare=(), **task):
     names = ["Src", *(f"Q{n}" for n in range(1, len(homes)))]
     tasks = (
         Task("Src", (), 1000.0, None, None),
-        *(Task(name, ("Src",), None, 1, 0.2, task) for name in names[1:]),
+        *(Task(name, ("Src",), None, 1, 0.2, **task) for name in names[1:]),
     )
     instances = tuple(
         Instance(f"{name}.1", name, f"tm{home}", 1000.0, needs, False)
@@ -34,7 +33,7 @@ def snapshot(homes, cpu, managers=2, spare=(), **task):
         tasks,
         tuple(Stream("Src", name, 1000.0) for name in names[1:]),
         instances,
-        spares_to_json(spare),
+        spare_nodes=tuple(each for each in spare if each.count),
     )
 
 
@@ -62,10 +61,10 @@ def test_demand_is_that_of_full_accuracy():
 def test_a_backlog_of_an_instance_beyond_a_core_says_nothing_of_the_other_cores(need, available):
     """Else a task manager with cores to spare seems short of CPU, and the task is neither widened nor parted."""
     given = snapshot([1, 1], [0.0, need], managers=1, max_parallelism=4)
-    host = replace(given.task_managers[0], cores=2.0, extra={"trust": 0.6})
+    host = replace(given.task_managers[0], cores=2.0, trust=0.6)
     found = Demand.of(replace(given, task_managers=(host,)))
     assert found.available == pytest.approx([available])
-    more = Demand.of(replace(given, task_managers=(replace(host, extra={"trust": 1.2}),)))
+    more = Demand.of(replace(given, task_managers=(replace(host, trust=1.2),)))
     assert more.available == pytest.approx([240.0])
 
 
@@ -105,11 +104,11 @@ def test_moves_take_load_off_and_overload_nobody(drawn, factor):
 
 def test_what_does_not_run_stays_where_it_is():
     given = snapshot([1, 1, 2], [5.0, 110.0, 30.0])
-    down = tuple(replace(i, extra={"state": "given up"}) for i in given.instances)
+    down = tuple(replace(i, state="given up") for i in given.instances)
     assert helpful_moves(given, Demand.of(given), 4.0, 1.0)
     assert helpful_moves(replace(given, instances=down), Demand.of(given), 4.0, 1.0) == ()
     calm = snapshot([1, 1, 2], [5.0, 20.0, 10.0])
-    down = tuple(replace(i, extra={"state": "backing off"}) for i in calm.instances)
+    down = tuple(replace(i, state="backing off") for i in calm.instances)
     assert emptying_moves(calm, Demand.of(calm), 0.2, 8)
     assert emptying_moves(replace(calm, instances=down), Demand.of(calm), 0.2, 8) == ()
 
@@ -168,7 +167,7 @@ def test_beside_moves_only_what_no_move_gains_is_started():
 
 def test_the_cpu_of_a_task_manager_that_stands_by_is_no_room():
     given = snapshot([1, 1, 1], [50.0, 90.0, 90.0], managers=2, spare=(replace(SMALL, count=5),))
-    by = replace(given.task_managers[1], extra={"standby": 1})
+    by = replace(given.task_managers[1], standby=1)
     given = replace(given, task_managers=(given.task_managers[0], by))
     assert Demand.of(given).beyond == Demand.of(given).short == 130.0
     assert ScaleOutAndIn().propose(view(given, pressed_s=25.0)).actions == (AddNode("small"), AddNode("small"))
@@ -251,7 +250,7 @@ def test_the_least_loaded_is_emptied_where_the_others_hold_its_instances():
 
 def test_the_dearest_is_emptied_first():
     given = snapshot([1, 1, 2], [10.0, 20.0, 25.0])
-    dear = replace(given.task_managers[0], extra={"price": 2.0})
+    dear = replace(given.task_managers[0], price=2.0)
     priced = replace(given, task_managers=(dear, given.task_managers[1]))
     assert {move.to for move in emptying_moves(priced, Demand.of(priced), 0.2, 8)} == {"tm2"}
 
@@ -324,7 +323,7 @@ def test_there_is_room_where_the_largest_can_be_missed():
 
 def test_a_query_is_late_beyond_its_target_only():
     def query(**extra):
-        return Task("Q", (), 1.0, 1, 0.1, extra)
+        return Task("Q", (), 1.0, 1, 0.1, **extra)
 
     assert exceeding_latency(query(latency_p95_s=9.0)) is None
     assert exceeding_latency(query(latency_p95_s=1.0, max_latency_s=2.0)) is None
@@ -339,5 +338,5 @@ def test_pressure_keeps_its_beginning_until_it_is_over():
     assert first["Q1"].since_s == 10.0
     assert pressures(given, shed, 20.0, first)["Q1"].since_s == 10.0
     assert pressures(given, keeping_all(given), 30.0, first) == {}
-    failed = tuple(replace(i, extra={"state": "given up"}) if i.task == "Q1" else i for i in given.instances)
+    failed = tuple(replace(i, state="given up") if i.task == "Q1" else i for i in given.instances)
     assert "Q1" not in pressures(replace(given, instances=failed), shed, 30.0, first)  # CPU would not help it

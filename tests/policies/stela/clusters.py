@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from qod_magics.core.optional import BUSY, MAX_PARALLELISM
+from qod_magics.core.copying import replace
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from tests.policies.stela.oracles import model_of
 
 
 def machine(id: str, **extra: Any) -> TaskManager:
-    return TaskManager(id, 1.0, 50.0, extra)
+    return TaskManager(id, 1.0, 50.0, **extra)
 
 
 def snapshot_of(
@@ -39,7 +39,7 @@ def snapshot_of(
             float(job.processed[op] / counts[op]),
             10.0,
             warming,
-            {BUSY.name: float(job.processed[op] / job.capacity[op])} if busy else {},
+            **({"busy": float(job.processed[op] / job.capacity[op])} if busy else {}),
         )
         for op in case["ops"]
         for k in range(counts[op])
@@ -54,14 +54,11 @@ def snapshot_of(
                 None if job.graph.parents[op] else float(case["offered"][op]),
                 1 if op in sinks else None,
                 0.5 if op in sinks else None,
-                {MAX_PARALLELISM.name: case["tasks"]},
+                max_parallelism=case["tasks"],
             )
             for op in case["ops"]
         ),
         tuple(Stream(a, b, float(rate)) for (a, b), rate in job.emitted.items()),
-        tuple(
-            Instance(row.id, row.task, homes[i % len(homes)], row.in_rate, row.cpu, row.warming_up, row.extra)
-            for i, row in enumerate(rows)
-        ),
-        extra,
+        tuple(replace(row, task_manager=homes[i % len(homes)]) for i, row in enumerate(rows)),
+        **extra,
     )

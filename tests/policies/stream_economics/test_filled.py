@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from qod_magics.core.copying import replace
 from qod_magics.core.dag import Topology
 from qod_magics.core.load import Load, load_of
 from qod_magics.core.plan import Plan
@@ -36,7 +36,7 @@ def taught(draw: st.DrawFn, wild: bool = False) -> Snapshot:
         extra = {"selectivity": draw(ratio), **(known if draw(st.booleans()) else {})}
         if draw(st.booleans()):
             extra["concurrency"] = draw(st.integers(1, 4))
-        tasks.append(replace(task, external_rate=rate, extra=extra))
+        tasks.append(replace(task, external_rate=rate, **extra))
     return replace(given, tasks=tuple(tasks))
 
 
@@ -144,9 +144,9 @@ def two_queries(*managers: TaskManager, priority: int = 1) -> Snapshot:
     return Snapshot(
         managers,
         (
-            Task("src", (), 1000.0, None, None, {**costs, "work_us": 200.0}),
-            Task("cheap", ("src",), None, 1, 0.1, {**costs, "work_us": 400.0}),
-            Task("dear", ("src",), None, priority, 0.1, {**costs, "work_us": 800.0}),
+            Task("src", (), 1000.0, None, None, **{**costs, "work_us": 200.0}),
+            Task("cheap", ("src",), None, 1, 0.1, **{**costs, "work_us": 400.0}),
+            Task("dear", ("src",), None, priority, 0.1, **{**costs, "work_us": 800.0}),
         ),
         (Stream("src", "cheap", 500.0), Stream("src", "dear", 500.0)),
         tuple(
@@ -190,15 +190,15 @@ def short_by_eleven(*, big: dict[str, Any] | None = None, **second: Any) -> Snap
     """On tm1 two queries need 10 and 53 % of a core at their minimums, and 52 % are theirs; tm2 is half a core."""
     costs = {"fixed_cpu": 0.0, "read_us": 0.0}
     return Snapshot(
-        (TaskManager("tm1", 0.52, 50.0), TaskManager("tm2", 0.5, 0.0, second)),
+        (TaskManager("tm1", 0.52, 50.0), TaskManager("tm2", 0.5, 0.0, **second)),
         (
-            Task("small", (), 1000.0, 1, 0.2, {**costs, "work_us": 500.0}),
-            Task("big", (), 1000.0, 2, 0.4, {**costs, "work_us": 1325.0}),
+            Task("small", (), 1000.0, 1, 0.2, **{**costs, "work_us": 500.0}),
+            Task("big", (), 1000.0, 2, 0.4, **{**costs, "work_us": 1325.0}),
         ),
         (),
         (
             Instance("small.1", "small", "tm1", 200.0, 10.0, False),
-            Instance("big.1", "big", "tm1", 300.0, 40.0, bool(big), big or {}),
+            Instance("big.1", "big", "tm1", 300.0, 40.0, bool(big), **big or {}),
         ),
     )
 
@@ -215,7 +215,7 @@ def test_where_the_one_that_would_suffice_fits_nowhere_another_goes() -> None:
 
 def test_one_whose_departure_frees_nothing_stays() -> None:
     given = short_by_eleven()
-    free = Task("free", (), 1000.0, 0, 0.0, {"fixed_cpu": 0.0, "read_us": 0.0, "work_us": 100.0})
+    free = Task("free", (), 1000.0, 0, 0.0, fixed_cpu=0.0, read_us=0.0, work_us=100.0)
     there = Instance("free.1", "free", "tm1", 100.0, 1.0, False)
     plan = decide(replace(given, tasks=(*given.tasks, free), instances=(*given.instances, there)))
     assert moved(plan) == {"small.1": "tm2"}
@@ -235,7 +235,7 @@ def test_of_one_where_nothing_is_scarce_other_processes_hold_half_at_most(cpu: f
     first, second = given.task_managers
     plan = reactive(replace(given, task_managers=(first, replace(second, cpu=cpu))))
     assert moved(plan) == {"small.1": "tm2"}
-    busy = decide(replace(given, task_managers=(first, replace(second, cpu=cpu, extra={}))))
+    busy = decide(replace(given, task_managers=(first, TaskManager(second.id, second.cores, cpu))))
     assert (moved(busy) == {"small.1": "tm2"}) is (cpu < 38.0)
 
 
@@ -254,7 +254,7 @@ def test_where_not_even_the_minimums_fit_accuracy_is_not_raised_however_cheap_it
     other = {"fixed_cpu": 40.0, "read_us": 0.0, "work_us": 200.0}
     given = Snapshot(
         (TaskManager("tm1", 0.9, 100.0),),
-        (Task("cheap", (), rows, 2, minimum, costs), Task("other", (), rows, 0, 0.1, other)),
+        (Task("cheap", (), rows, 2, minimum, **costs), Task("other", (), rows, 0, 0.1, **other)),
         (),
         (
             Instance("cheap.1", "cheap", "tm1", rows, 70.0, False),
@@ -271,7 +271,7 @@ def test_nothing_moves_to_where_a_task_manager_stands_by(name: str) -> None:
     tasks = tuple(Task(q, (), 1000.0, 1, 1.0) for q in ("a", "b"))
     instances = tuple(Instance(f"{q}.1", q, "tm1", 1000.0, 80.0, False) for q in ("a", "b"))
     given = Snapshot((TaskManager("tm1", 1.0, 160.0), TaskManager("tm2", 1.0, 0.0)), tasks, (), instances)
-    by = replace(given.task_managers[1], extra={"standby": 1})
+    by = replace(given.task_managers[1], standby=1)
     assert [move.to for move in policy(name).decide(given, None)[0].moves] == ["tm2"]
     plan, _ = policy(name).decide(replace(given, task_managers=(given.task_managers[0], by)), None)
     assert (plan.actions, plan.starved) == ((), ("tm1",))
@@ -282,13 +282,13 @@ def test_nothing_moves_to_where_a_task_manager_stands_by(name: str) -> None:
 def test_what_does_not_run_is_not_moved(name: str, state: str) -> None:
     """The cluster refuses it, so that the same move was asked for in each cycle, and nothing else."""
     tasks = tuple(Task(q, (), 1000.0, 1, 1.0) for q in ("a", "b"))
-    instances = tuple(Instance(f"{q}.1", q, "tm1", 1000.0, 80.0, False, {"state": "running"}) for q in ("a", "b"))
+    instances = tuple(Instance(f"{q}.1", q, "tm1", 1000.0, 80.0, False, state="running") for q in ("a", "b"))
     given = Snapshot((TaskManager("tm1", 1.0, 160.0), TaskManager("tm2", 1.0, 0.0)), tasks, (), instances)
     (chosen,) = policy(name).decide(given, None)[0].moves
-    down = tuple(replace(i, extra={"state": state}) if i.id == chosen.instance else i for i in instances)
+    down = tuple(replace(i, state=state) if i.id == chosen.instance else i for i in instances)
     (other,) = policy(name).decide(replace(given, instances=down), None)[0].moves
     assert other.instance != chosen.instance
-    neither = tuple(replace(i, extra={"state": state}) for i in instances)
+    neither = tuple(replace(i, state=state) for i in instances)
     assert policy(name).decide(replace(given, instances=neither), None)[0].actions == ()
 
 
@@ -296,7 +296,7 @@ def test_what_does_not_run_is_not_moved(name: str, state: str) -> None:
 def test_an_instance_can_use_a_core_for_each_partition_that_it_reads(partitions: int | None, desired: float) -> None:
     """It needs two and a half cores of four. On one, it would be shed by more than half, for ever."""
     extra = {"fixed_cpu": 0.0, "read_us": 0.0, "work_us": 250.0}
-    task = Task("q", (), 10_000.0, 1, 0.1, extra if partitions is None else {**extra, "concurrency": partitions})
+    task = Task("q", (), 10_000.0, 1, 0.1, **(extra if partitions is None else {**extra, "concurrency": partitions}))
     snapshot = Snapshot(
         (TaskManager("tm1", 3.6, 250.0),), (task,), (), (Instance("q.1", "q", "tm1", 10_000.0, 250.0, False),)
     )

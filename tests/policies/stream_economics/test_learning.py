@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from qod_magics.controller.recording import read
-from qod_magics.core.optional import BATCH_TIME, DECLARED, FIXED_CPU, NODE_COST, READ_COST, SELECTIVITY, WORK_COST
+from qod_magics.core.copying import replace
 from qod_magics.core.plan_json import plan_from_json, plan_to_json
 from qod_magics.core.policy import LearningPolicy
 from qod_magics.core.runtime import Count, Measured
@@ -30,15 +29,15 @@ LEARNING = [name for name in SHEDDING if name != "auto" and isinstance(policy(na
 
 def seen(window: int = 0, kept: float = 500.0, cpu: float = 30.0, **marks: Any) -> Snapshot:
     """A source of which half is dropped, and a query that gets two rows for each that is kept."""
-    extra = {"window": [window, window + 5], **{k: v for k, v in marks.items() if k != "warming_up"}}
+    extra = {"window": (window, window + 5), **{k: v for k, v in marks.items() if k != "warming_up"}}
     warming = bool(marks.get("warming_up"))
     return Snapshot(
         (TaskManager("tm1", 1.0, 50.0),),
         (Task("src", (), 1000.0, None, None), Task("q", ("src",), None, 1, 0.1)),
         (Stream("src", "q", 2 * kept),),
         (
-            Instance("src.1", "src", "tm1", kept, cpu, warming, extra),
-            Instance("q.1", "q", "tm1", 2 * kept, 10.0, False, {"window": [window, window + 5]}),
+            Instance("src.1", "src", "tm1", kept, cpu, warming, **extra),
+            Instance("q.1", "q", "tm1", 2 * kept, 10.0, False, window=[window, window + 5]),
         ),
     )
 
@@ -50,11 +49,11 @@ def books(cycle: int) -> Measured:
 
 def costs(snapshot: Snapshot, task: str = "src") -> tuple[float | None, float | None, float | None]:
     row = next(each for each in snapshot.tasks if each.id == task)
-    return FIXED_CPU.of(row), READ_COST.of(row), WORK_COST.of(row)
+    return row.fixed_cpu, row.read_us, row.work_us
 
 
 def test_nothing_is_known_without_a_reading_of_a_running_instance() -> None:
-    for marks in ({"stale": True}, {"missing": ["cpu"]}, {"warming_up": True}):
+    for marks in ({"stale": True}, {"missing": ("cpu",)}, {"warming_up": True}):
         found, _ = learn(seen(**marks), books(1), None)
         assert costs(found) == (None, None, None)
         assert costs(found, "q") != (None, None, None)
@@ -102,14 +101,14 @@ def test_a_cold_start_while_load_is_shed_does_not_make_all_cost_one_of_reading()
     processed = dropped = 0
     for number, (read_rate, kept, cpu) in enumerate([*saturated, (0.0, 0.0, 0.0), *cold, *warm]):
         marks: dict[str, Any] = (
-            {"missing": ["in_rate", "cpu"]} if not kept else {"window": [5 * number, 5 * number + 5]}
+            {"missing": ("in_rate", "cpu")} if not kept else {"window": (5 * number, 5 * number + 5)}
         )
         processed, dropped = processed + round(5000 * kept), dropped + round(5000 * (read_rate - kept))
         snapshot = Snapshot(
             (TaskManager("tm1", 1.0, cpu),),
             (Task("q", (), 1000 * read_rate, 1, 0.05),),
             (),
-            (Instance("q.1", "q", "tm1", 1000 * kept, cpu, False, marks),),
+            (Instance("q.1", "q", "tm1", 1000 * kept, cpu, False, **marks),),
         )
         count = Count(processed + dropped, processed, dropped, 0)
         found, memory = learn(snapshot, Measured(counts={"q": count}), memory)
@@ -122,9 +121,9 @@ def test_a_cold_start_while_load_is_shed_does_not_make_all_cost_one_of_reading()
 
 def test_rows_out_for_each_row_kept_are_known_when_all_instances_are_measured() -> None:
     found, memory = learn(seen(), books(1), None)
-    assert [SELECTIVITY.of(task) for task in found.tasks] == [pytest.approx(2.0), None]
+    assert [task.selectivity for task in found.tasks] == [pytest.approx(2.0), None]
     unseen, _ = learn(seen(2, kept=1.0, stale=True), books(2), memory)
-    assert SELECTIVITY.of(unseen.tasks[0]) == pytest.approx(2.0)
+    assert unseen.tasks[0].selectivity == pytest.approx(2.0)
 
 
 def test_a_task_manager_where_all_costs_more_is_told_apart() -> None:
@@ -139,7 +138,7 @@ def test_a_task_manager_where_all_costs_more_is_told_apart() -> None:
             one, task_managers=(*one.task_managers, TaskManager("tm2", 1.0, 80.0)), instances=(*one.instances, *twice)
         )
         found, memory = learn(both, books(cycle), memory)
-    cheap, dear = (NODE_COST.of(manager) for manager in found.task_managers)
+    cheap, dear = (manager.cost for manager in found.task_managers)
     assert cheap is not None
     assert dear is not None
     assert dear / cheap == pytest.approx(2.0, rel=0.1)
@@ -150,12 +149,12 @@ def batching(cycle: int, eviction_s: float, rows_s: float = 10_000.0) -> Snapsho
     batches = 2.0
     eviction = 100.0 * eviction_s * batches
     cpu = 1e-3 * rows_s + 10.0 * batches + eviction
-    extra = {"window": [cycle, cycle + 5], "batches_per_s": batches, "eviction_cpu": eviction}
+    extra = {"window": (cycle, cycle + 5), "batches_per_s": batches, "eviction_cpu": eviction}
     return Snapshot(
         (TaskManager("tm1", 1.0, min(cpu, 100.0)),),
         (Task("q", (), rows_s, 1, 0.1),),
         (),
-        (Instance("q.1", "q", "tm1", rows_s, cpu, False, extra),),
+        (Instance("q.1", "q", "tm1", rows_s, cpu, False, **extra),),
     )
 
 
@@ -167,7 +166,7 @@ def test_plans_assume_batches_long_enough_for_the_eviction_of_state(eviction_s: 
     memory: Lessons | None = None
     for cycle in range(1, 9):
         found, memory = learn(batching(cycle, eviction_s), Measured(), memory)
-    assert BATCH_TIME.of(found.task_managers[0]) == pytest.approx(interval_s, abs=0.2)
+    assert found.task_managers[0].batch_s == pytest.approx(interval_s, abs=0.2)
     fixed, read_us, work_us = costs(found, "q")
     assert fixed is not None
     assert read_us is not None
@@ -195,9 +194,9 @@ def test_a_query_with_a_long_trigger_lengthens_no_others_batches() -> None:
     memory: Lessons | None = None
     for cycle in range(1, 9):
         one = batching(cycle, eviction_s=4.0)
-        instance = replace(one.instances[0], extra={**one.instances[0].extra, "trigger_s": 60.0})
+        instance = replace(one.instances[0], trigger_s=60.0)
         found, memory = learn(replace(one, instances=(instance,)), Measured(), memory)
-    assert BATCH_TIME.of(found.task_managers[0]) == 2.0
+    assert found.task_managers[0].batch_s == 2.0
 
 
 def test_what_is_gone_is_forgotten() -> None:
@@ -211,7 +210,7 @@ def test_what_is_gone_is_forgotten() -> None:
 def test_the_same_input_teaches_the_same() -> None:
     _, memory = learn(seen(), books(1), None)
     one, other = learn(seen(2), books(2), memory), learn(seen(2), books(2), memory)
-    assert [task.extra for task in one[0].tasks] == [task.extra for task in other[0].tasks]
+    assert one[0].tasks == other[0].tasks
     assert one[1] == other[1]
 
 
@@ -250,7 +249,7 @@ def test_a_task_that_is_declared_anew_has_costs_of_its_own() -> None:
     """The last recipe's say nothing of them: its cheaper successor was shed by them until they were unlearned."""
     _, memory = learn(seen(cpu=90.0), books(1), None)
     again = seen(5, cpu=9.0)
-    anew = replace(again, tasks=(replace(again.tasks[0], extra={DECLARED.name: 2}), again.tasks[1]))
+    anew = replace(again, tasks=(replace(again.tasks[0], declared=2), again.tasks[1]))
     same, _ = learn(again, books(2), memory)
     cheap, later = learn(anew, books(2), memory)
     expected, _ = learn(again, books(2), None)

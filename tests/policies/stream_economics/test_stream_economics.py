@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import isfinite
 from random import Random
 from unittest import mock
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.columns import Table, column
+from qod_magics.core.copying import replace
 from qod_magics.core.load import current_accuracy
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
@@ -24,23 +23,6 @@ from tests.policies.stream_economics.shapes import LOADS, SHAPES, snapshot
 
 def decide(given: Snapshot) -> Plan:
     return StreamEconomics().decide(given)[0]
-
-
-def tabled(given: Snapshot) -> Snapshot:
-    """The same snapshot, its tables held as columns."""
-    tables = {name: getattr(given, name) for name in ("task_managers", "tasks", "streams", "instances")}
-    columns = {
-        name: Table(type(rows[0]), *(tuple(column(rows, field)) for field in type(rows[0]).__slots__))
-        for name, rows in tables.items()
-        if rows
-    }
-    return replace(given, **columns)
-
-
-@given(snapshots())
-def test_plans_are_the_same_for_rows_and_for_columns(given: Snapshot) -> None:
-    assert tabled(given) == given
-    assert decide(tabled(given)) == decide(given)
 
 
 def same(plan: Plan, expected: dict[str, object]) -> None:

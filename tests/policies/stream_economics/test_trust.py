@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -10,22 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.optional import (
-    BACKLOG,
-    BATCH_RATE,
-    BATCH_TIME,
-    DECLARED,
-    FIXED_CPU,
-    NODE_COST,
-    OPEN,
-    PACE,
-    PACED,
-    READ_COST,
-    RESTS,
-    TRIGGER,
-    TRUST,
-    WORK_COST,
-)
+from qod_magics.core.copying import replace
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager
 from qod_magics.policies import policy
@@ -60,13 +44,13 @@ def after(before: Trust, waiting_s: float, **seen: Any) -> Trust:
 
 def seen(cycle: int, rate: float = 1000.0, work_us: float = 500.0, warming: bool = False) -> Snapshot:
     """One query of a topic on one core, with known costs: at 1,000 rows/s it needs half of the core."""
-    costs = {FIXED_CPU.name: 1.0, READ_COST.name: 1.0, WORK_COST.name: work_us}
+    costs = {"fixed_cpu": 1.0, "read_us": 1.0, "work_us": work_us}
     begin = 5.0 * cycle
     return Snapshot(
         (TaskManager("tm1", 0.9, 60.0),),
-        (Task("q", (), rate, 1, 0.1, costs),),
+        (Task("q", (), rate, 1, 0.1, **costs),),
         (),
-        (Instance("q.1", "q", "tm1", rate, 50.0, warming, {"window": [begin, begin + 5.0]}),),
+        (Instance("q.1", "q", "tm1", rate, 50.0, warming, window=[begin, begin + 5.0]),),
     )
 
 
@@ -75,7 +59,7 @@ def waits(seconds: float, rate: float = 1000.0) -> Measured:
 
 
 def opened_for(snapshot: Snapshot) -> float | None:
-    return OPEN.of(snapshot.task_managers[0])
+    return snapshot.task_managers[0].open_s
 
 
 @pytest.mark.parametrize(
@@ -110,8 +94,8 @@ def test_a_new_query_runs_open_however_dear_its_rows_look() -> None:
 def test_a_warm_up_holds_no_query_at_its_minimum_while_its_task_manager_runs_open() -> None:
     found, _ = trusted(seen(0, warming=True), waits(0), None)
     assert policy("stream-economics-reactive").decide(found, None)[0].desired["q"] == 1.0
-    resting = replace(found.instances[0], extra={**found.instances[0].extra, RESTS.name: 10.0})
-    held = replace(found, task_managers=(TaskManager("tm1", 0.9, 60.0, {TRUST.name: 1.0}),), instances=(resting,))
+    resting = replace(found.instances[0], rests_s=10.0)
+    held = replace(found, task_managers=(TaskManager("tm1", 0.9, 60.0, trust=1.0),), instances=(resting,))
     assert policy("stream-economics-reactive").decide(held, None)[0].desired["q"] == pytest.approx(0.1)
 
 
@@ -155,11 +139,11 @@ def test_the_backlog_of_a_move_says_nothing_of_the_cpu_where_the_query_is_new() 
     waiting = waits(WAITING_S + 1.0)
     _, known = trusted(seen(20), waits(0), WARM)
     found, new = trusted(moved(21), waiting, known)
-    assert OPEN.of(found.task_managers[1]) == WAITING_COLD_S
+    assert found.task_managers[1].open_s == WAITING_COLD_S
     _, late = trusted(moved(21), waits(WAITING_COLD_S + 1.0), known)
     assert (late.managers["tm2"].is_open, late.managers["tm2"].factor) == (False, 1.0)  # plans follow the known costs
     old, _ = trusted(moved(21 + int(COLD_S / 5)), waiting, new)
-    assert OPEN.of(old.task_managers[1]) is None
+    assert old.task_managers[1].open_s is None
     back, _ = trusted(seen(22), waiting, new)
     assert opened_for(back) is None
 
@@ -263,9 +247,9 @@ def test_a_ceiling_that_was_felt_while_code_was_being_compiled_is_none() -> None
 def test_costs_of_a_task_manager_within_the_noise_are_those_of_any_other() -> None:
     for cost, told in ((1.04, 1.0), (0.97, 1.0), (1.25, 1.2), (0.8, 0.85)):
         snapshot = seen(0)
-        dear = replace(snapshot, task_managers=(TaskManager("tm1", 0.9, 60.0, {NODE_COST.name: cost}),))
+        dear = replace(snapshot, task_managers=(TaskManager("tm1", 0.9, 60.0, cost=cost),))
         found, _ = trusted(dear, waits(0), None)
-        assert NODE_COST.of(found.task_managers[0]) == pytest.approx(told)
+        assert found.task_managers[0].cost == pytest.approx(told)
 
 
 def test_trust_does_not_rise_while_something_else_holds_the_queries_back() -> None:
@@ -329,12 +313,12 @@ def sharing(cycle: int, queries: int = 2) -> Snapshot:
     """Queries in micro-batches on one core."""
     one = seen(cycle, work_us=100.0)
     ids = [f"q{number}" for number in range(queries)]
-    batches = {BATCH_RATE.name: 2.0, "window": one.instances[0].extra["window"]}
+    batches = {"batches_per_s": 2.0, "window": one.instances[0].window}
     return replace(
         one,
-        task_managers=(TaskManager("tm1", 0.9, 60.0, {BATCH_TIME.name: 2.0}),),
+        task_managers=(TaskManager("tm1", 0.9, 60.0, batch_s=2.0),),
         tasks=tuple(replace(one.tasks[0], id=id) for id in ids),
-        instances=tuple(replace(one.instances[0], id=f"{id}.1", task=id, extra=batches) for id in ids),
+        instances=tuple(replace(one.instances[0], id=f"{id}.1", task=id, **batches) for id in ids),
     )
 
 
@@ -345,16 +329,16 @@ def behind(seconds: float) -> Measured:
 
 def test_batches_of_queries_that_share_a_task_manager_are_kept_apart_once_rows_are_shed() -> None:
     calm, memory = trusted(sharing(0), behind(WAITING_COLD_SHARED_S), None)
-    assert PACED.of(calm.task_managers[0]) is None
+    assert calm.task_managers[0].paced_s is None
     found, memory = trusted(sharing(1), behind(WAITING_COLD_SHARED_S + 1.0), memory)
-    assert PACED.of(found.task_managers[0]) == 2.0
+    assert found.task_managers[0].paced_s == 2.0
     assert opened_for(found) is None
     plan, _ = policy("stream-economics-reactive").decide(found, None)
-    assert plan.extra[PACE.name] == {"tm1": 2.0}
+    assert plan.pace_s == {"tm1": 2.0}
     for cycle in range(THRESHOLDS.calm_cycles + PACED_CYCLES):
         found, memory = trusted(sharing(2 + cycle), behind(0.0), memory)
-    assert PACED.of(found.task_managers[0]) is None
-    assert PACE.name not in policy("stream-economics-reactive").decide(found, None)[0].extra
+    assert found.task_managers[0].paced_s is None
+    assert not policy("stream-economics-reactive").decide(found, None)[0].pace_s
 
 
 def waiting_for_others(
@@ -362,11 +346,11 @@ def waiting_for_others(
 ) -> Snapshot:
     """One query in micro-batches of 6 s that use little CPU, since they wait for something else."""
     one = seen(cycle, work_us=50.0)
-    given = {BATCH_RATE.name: 1.0 / 6.0, **one.instances[0].extra, **extra}
+    given = {"batches_per_s": 1.0 / 6.0, **extra}
     return replace(
         one,
-        task_managers=(TaskManager("tm1", cores, busy, {BATCH_TIME.name: 2.0}),),
-        instances=(replace(one.instances[0], cpu=own, extra=given),),
+        task_managers=(TaskManager("tm1", cores, busy, batch_s=2.0),),
+        instances=(replace(one.instances[0], cpu=own, **given),),
     )
 
 
@@ -378,7 +362,7 @@ def test_batches_that_wait_for_something_other_than_cpu_are_no_backlog() -> None
     assert opened_for(found) == pytest.approx(6.0 * WAITING_ROUNDS)
     plan, _ = policy("stream-economics-reactive").decide(found, None)
     assert plan.desired["q"] == 1.0
-    assert plan.extra[BACKLOG.name][0] == pytest.approx(6.0 * REST_BATCHES)
+    assert plan.backlog_s[0] == pytest.approx(6.0 * REST_BATCHES)
     late, _ = trusted(waiting_for_others(20), waits(13.0), WARM)
     assert opened_for(late) is None
 
@@ -386,11 +370,11 @@ def test_batches_that_wait_for_something_other_than_cpu_are_no_backlog() -> None
 def test_batches_that_are_rare_because_rows_are_allow_no_backlog() -> None:
     found, _ = trusted(waiting_for_others(20), waits(1.0), WARM)
     assert opened_for(found) == WAITING_S
-    assert policy("stream-economics-reactive").decide(found, None)[0].extra[BACKLOG.name] == [REST_S, WAITING_S]
+    assert policy("stream-economics-reactive").decide(found, None)[0].backlog_s == (REST_S, WAITING_S)
 
 
 def test_an_interval_that_the_user_asked_for_is_no_backlog() -> None:
-    found, _ = trusted(waiting_for_others(20, **{TRIGGER.name: 300.0}), waits(300.0), WARM)
+    found, _ = trusted(waiting_for_others(20, trigger_s=300.0), waits(300.0), WARM)
     assert opened_for(found) == pytest.approx(600.0)
 
 
@@ -407,29 +391,29 @@ def test_batches_that_are_long_for_want_of_cpu_are_a_backlog(scarce: dict[str, f
         found, memory = trusted(waiting_for_others(20 + cycle, **scarce), waits(13.0 + cycle), memory)
     assert opened_for(found) is None
     plan, _ = policy("stream-economics-reactive").decide(found, None)
-    assert plan.extra[BACKLOG.name] == [REST_S, WAITING_S]
+    assert plan.backlog_s == (REST_S, WAITING_S)
 
 
 def test_batches_that_become_longer_and_longer_are_a_backlog_whatever_they_wait_for() -> None:
-    slow, _ = trusted(waiting_for_others(20, **{BATCH_RATE.name: 0.01}), waits(WAITING_ROUNDS * LONGEST_S + 1.0), WARM)
+    slow, _ = trusted(waiting_for_others(20, batches_per_s=0.01), waits(WAITING_ROUNDS * LONGEST_S + 1.0), WARM)
     assert opened_for(slow) is None
 
 
 def test_batches_are_kept_apart_by_the_time_that_their_cpu_takes() -> None:
     """Two queries, of which one waits for something else: pacing is for CPU."""
     given = sharing(20)
-    slow = replace(given.instances[0], cpu=5.0, extra={**given.instances[0].extra, BATCH_RATE.name: 1.0 / 6.0})
+    slow = replace(given.instances[0], cpu=5.0, batches_per_s=1.0 / 6.0)
     given = replace(given, instances=(slow, given.instances[1]))
     known = Trusts(since={("q0", "tm1"): 0.0, ("q1", "tm1"): 0.0})
-    assert PACED.of(trusted(given, behind(11.0), known)[0].task_managers[0]) is None
+    assert trusted(given, behind(11.0), known)[0].task_managers[0].paced_s is None
     for seconds in (13.0, 14.0):
         found, known = trusted(given, behind(seconds), known)
-    assert PACED.of(found.task_managers[0]) == 2.0
+    assert found.task_managers[0].paced_s == 2.0
 
 
 def test_a_query_by_itself_keeps_no_distance() -> None:
     found, _ = trusted(sharing(0, queries=1), behind(REST_S + 1.0), None)
-    assert PACED.of(found.task_managers[0]) is None
+    assert found.task_managers[0].paced_s is None
 
 
 def test_a_query_that_is_shed_to_nothing_is_shedding() -> None:
@@ -450,9 +434,7 @@ def test_trust_rises_by_half_of_the_cpu_that_paced_batches_leave_unused() -> Non
 def beside_a_failed_one(cycle: int, state: str) -> Snapshot:
     """The query of `seen`, and one of a higher priority, as dear, that has failed."""
     one = seen(cycle)
-    other = replace(
-        one.instances[0], id="dead.1", task="dead", cpu=0.0, extra={"state": state, "window": [0.0, 5.0], "stale": True}
-    )
+    other = replace(one.instances[0], id="dead.1", task="dead", cpu=0.0, state=state, window=[0.0, 5.0], stale=True)
     dead = replace(one.tasks[0], id="dead", priority=2)
     return replace(one, tasks=(*one.tasks, dead), instances=(*one.instances, other))
 
@@ -475,9 +457,17 @@ def test_a_query_that_was_given_up_gets_no_cpu() -> None:
     shares = {}
     for state in ("backing off", "given up"):
         known, _ = learn(beside_a_failed_one(20, state), Measured(), None)
-        host = replace(known.task_managers[0], cores=1.0, cpu=50.0, extra={TRUST.name: 1.0})
+        host = replace(known.task_managers[0], cores=1.0, cpu=50.0, trust=1.0)
+        costs = beside_a_failed_one(20, state).tasks[0]
         costly = tuple(
-            replace(task, extra={**beside_a_failed_one(20, state).tasks[0].extra, **task.extra}) for task in known.tasks
+            replace(
+                task,
+                **{
+                    name: getattr(costs if getattr(task, name) is None else task, name)
+                    for name in ("fixed_cpu", "read_us", "work_us", "selectivity")
+                },
+            )
+            for task in known.tasks
         )
         given = replace(known, task_managers=(host,), tasks=tuple(replace(t, external_rate=1800.0) for t in costly))
         shares[state] = policy("stream-economics-reactive").decide(given, None)[0].desired["q"]
@@ -500,7 +490,7 @@ def test_one_measurement_lowers_trust_once() -> None:
 
 def test_a_query_that_is_declared_anew_is_a_new_one() -> None:
     again = seen(20)
-    again = replace(again, tasks=(replace(again.tasks[0], extra={**again.tasks[0].extra, DECLARED.name: 2.0}),))
+    again = replace(again, tasks=(replace(again.tasks[0], declared=2.0),))
     _, known = trusted(seen(19), waits(0), WARM)
     assert opened_for(trusted(seen(20), waits(0), known)[0]) == WAITING_S
     found, _ = trusted(again, waits(0), known)
@@ -519,7 +509,7 @@ def test_a_query_stays_known_when_the_task_manager_goes_that_it_ran_on() -> None
 
 def test_a_query_without_rows_since_its_start_keeps_nothing_cold() -> None:
     one = seen(20)
-    bare = Instance("idle.1", "idle", "tm1", 0.0, 0.0, False, {"missing": ["in_rate", "cpu"]})
+    bare = Instance("idle.1", "idle", "tm1", 0.0, 0.0, False, missing=("in_rate", "cpu"))
     given = replace(one, tasks=(*one.tasks, Task("idle", (), 0.0, 1, 0.1)), instances=(*one.instances, bare))
     quiet = Measured({"q": 0, "idle": 0}, {"q": 1000.0, "idle": 0.0}, {"q": 1.0, "idle": None})
     assert opened_for(trusted(given, quiet, WARM)[0]) == WAITING_S
@@ -528,7 +518,7 @@ def test_a_query_without_rows_since_its_start_keeps_nothing_cold() -> None:
 
 
 def test_long_batches_on_one_task_manager_excuse_no_backlog_on_another() -> None:
-    slow, fast = waiting_for_others(20, **{TRIGGER.name: 60.0}), seen(20)
+    slow, fast = waiting_for_others(20, trigger_s=60.0), seen(20)
     there = replace(fast.instances[0], id="p.1", task="p", task_manager="tm2")
     given = replace(
         slow,
@@ -539,6 +529,6 @@ def test_long_batches_on_one_task_manager_excuse_no_backlog_on_another() -> None
     known = Trusts(since={("q", "tm1"): 0.0, ("p", "tm2"): 0.0})
     rows = Measured({"q": 60_000, "p": 0}, {"q": 1000.0, "p": 1000.0}, {"q": 1.0, "p": 1.0})
     found, _ = trusted(given, rows, known)
-    limits = policy("stream-economics-reactive").decide(found, None)[0].extra[BACKLOG.name]
-    assert limits["p"] == [REST_S, WAITING_S]
+    limits = policy("stream-economics-reactive").decide(found, None)[0].backlog_s
+    assert limits["p"] == (REST_S, WAITING_S)
     assert limits["q"][1] > 60.0

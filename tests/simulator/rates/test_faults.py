@@ -156,8 +156,8 @@ def test_slow_metrics_are_stale_and_held_not_0() -> None:
         assert seen.fresh[now.id] == (now.task_manager == "tm2")
         assert (now.in_rate, now.cpu) == pytest.approx((was.in_rate, was.cpu), rel=0.1)
         if now.task_manager == "tm1":
-            assert now.extra["stale"]
-            assert now.extra["age_s"] > 12.5
+            assert now.stale
+            assert now.age_s > 12.5
     lab.wait(10)
     assert lab.of("metrics-back") == [], "the longer fault goes on"
     seen = lab.wait(10)
@@ -174,7 +174,7 @@ def test_what_was_never_measured_is_missing_and_expected_to_read_what_comes() ->
     seen = lab.wait(5)
     assert not any(seen.fresh.values())
     for instance in seen.snapshot.instances:
-        assert instance.extra["missing"] == ["in_rate", "cpu"]
+        assert instance.missing == ("in_rate", "cpu")
         assert instance.in_rate == (200.0 if instance.task == "left" else 400.0)
     seen = lab.wait(5)
     assert all(seen.fresh.values())
@@ -189,8 +189,8 @@ def test_a_report_of_before_the_rows_came_is_no_rate_of_them() -> None:
         seen = lab.wait(0.25)
         for instance in seen.snapshot.instances:
             if not seen.fresh[instance.id]:
-                assert instance.extra["missing"] == ["in_rate"]
-                assert instance.extra["stale"]
+                assert instance.missing == ("in_rate",)
+                assert instance.stale
                 assert instance.in_rate > 0
     assert all(seen.fresh.values())
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qod_magics.core.fusion import fused_streams
-from qod_magics.core.optional import FUSABLE, STATEFUL
 from qod_magics.core.plan import Action, Fuse, Move, Plan, Scale, Unfuse
 from qod_magics.core.runtime import Count, Dials, Observation
 from qod_magics.simulator import SimulatedCluster
@@ -53,7 +52,7 @@ def test_a_chain_is_fused_and_parted_and_no_row_is_lost() -> None:
     lab = chain()
     seen = lab.wait(20)
     assert tasks(seen) == {"src": ((), ()), "mid": (("src",), ()), "end": (("mid",), ())}
-    assert [FUSABLE.of(task) for task in seen.snapshot.tasks] == [None, 1, 1]
+    assert [task.fusable for task in seen.snapshot.tasks] == [None, 1, 1]
     apart = used(lab, 10)
     act(lab.cluster, Fuse(("mid", "end"), "why not"))
     seen = lab.wait(10)
@@ -191,7 +190,7 @@ def test_one_change_at_a_time_and_what_is_so_already_is_no_change() -> None:
     assert len(lab.of("fuse")) == 1
     act(lab.cluster, Fuse(("mid", "end")))
     seen = lab.wait(10)
-    assert [STATEFUL.of(task) for task in seen.snapshot.tasks] == [1]
+    assert [task.stateful for task in seen.snapshot.tasks] == [1]
 
 
 def test_a_task_that_waits_to_be_fused_goes_on_if_the_other_is_stopped() -> None:

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.optional import BUSY, LATENCY_P50, LATENCY_P95, OLDEST, WAITING, Field
 from qod_magics.core.runtime import Observation
 from qod_magics.simulator import SimulatedCluster, Simulation, simulate
 from qod_magics.simulator.rates.cohorts import LEFT as MERGED
@@ -36,18 +35,19 @@ def one(**fields: Any) -> Lab:
     return Lab(**{**given, **fields})
 
 
-def of(seen: Observation, field: Field, row: str) -> float | None:
+def of(seen: Observation, field: str, row: str) -> float | None:
     """A field of a task or an instance."""
     rows = {each.id: each for each in (*seen.snapshot.tasks, *seen.snapshot.instances)}
-    return field.of(rows[row])
+    found: float | None = getattr(rows[row], field, None)
+    return found
 
 
 @pytest.mark.parametrize("rate", [100, 900, 1000])
 def test_what_is_carried_has_the_latency_of_its_step(rate: float) -> None:
     seen = one(topics=[{"topic": "rows", "rate": rate}]).wait(30)
-    assert of(seen, LATENCY_P50, "one") == of(seen, LATENCY_P95, "one") == STEP_S / 2
-    assert of(seen, OLDEST, "one") == of(seen, WAITING, "one.1") == 0
-    assert of(seen, BUSY, "one.1") == pytest.approx(rate / 1000, rel=0.02)
+    assert of(seen, "latency_p50_s", "one") == of(seen, "latency_p95_s", "one") == STEP_S / 2
+    assert of(seen, "oldest_s", "one") == of(seen, "waiting", "one.1") == 0
+    assert of(seen, "busy", "one.1") == pytest.approx(rate / 1000, rel=0.02)
     assert seen.measured.latency_s == {"one": STEP_S / 2}
 
 
@@ -60,11 +60,11 @@ def test_a_backlog_at_constant_service_has_an_age_of_backlog_by_rate(rate: float
         seen = lab.wait(50)
         now, backlog = lab.cluster.now, seen.measured.lag["one"]
         assert backlog == (rate - 1000) * now
-        assert of(seen, OLDEST, "one") == pytest.approx(backlog / rate, abs=STEP_S, rel=0.03)
+        assert of(seen, "oldest_s", "one") == pytest.approx(backlog / rate, abs=STEP_S, rel=0.03)
         growth = 1 - 1000 / rate  # of the age, per second
-        assert of(seen, LATENCY_P50, "one") == pytest.approx(growth * (now - 2.5), abs=STEP_S, rel=0.03)
-        assert of(seen, LATENCY_P95, "one") == pytest.approx(growth * (now - 0.25), abs=STEP_S, rel=0.03)
-        assert of(seen, WAITING, "one.1") == backlog
+        assert of(seen, "latency_p50_s", "one") == pytest.approx(growth * (now - 2.5), abs=STEP_S, rel=0.03)
+        assert of(seen, "latency_p95_s", "one") == pytest.approx(growth * (now - 0.25), abs=STEP_S, rel=0.03)
+        assert of(seen, "waiting", "one.1") == backlog
 
 
 def test_a_backlog_that_is_drained_is_forgotten() -> None:
@@ -72,11 +72,11 @@ def test_a_backlog_that_is_drained_is_forgotten() -> None:
     lab.wait(40)
     # 20,000 rows wait at second 20, and go by 500 rows/s; those read at second 40 arrived at second 20
     seen = lab.wait(STEP_S)
-    assert of(seen, OLDEST, "one") == pytest.approx(20, abs=0.6)
+    assert of(seen, "oldest_s", "one") == pytest.approx(20, abs=0.6)
     lab.wait(21)
     seen = lab.wait(6)
-    assert of(seen, LATENCY_P95, "one") == STEP_S / 2
-    assert of(seen, OLDEST, "one") == 0
+    assert of(seen, "latency_p95_s", "one") == STEP_S / 2
+    assert of(seen, "oldest_s", "one") == 0
 
 
 @pytest.mark.parametrize("trigger_s", [2, 4])
@@ -85,27 +85,27 @@ def test_micro_batches_add_their_trigger_and_their_time(trigger_s: float) -> Non
     batched = {**ONE, "mode": "micro-batch", "trigger_s": trigger_s, "work_us": 10}
     lab = one(tasks=[batched], period_s=4.0)
     seen = lab.wait(40)
-    assert of(seen, LATENCY_P50, "one") == pytest.approx(trigger_s / 2, abs=STEP_S)
-    assert of(seen, LATENCY_P95, "one") == pytest.approx(0.95 * trigger_s, abs=1.5 * STEP_S)
+    assert of(seen, "latency_p50_s", "one") == pytest.approx(trigger_s / 2, abs=STEP_S)
+    assert of(seen, "latency_p95_s", "one") == pytest.approx(0.95 * trigger_s, abs=1.5 * STEP_S)
     slow = lab.look()
     lab = one(tasks=[{**batched, "work_us": 1500, "trigger_s": trigger_s}], period_s=4.0)
     seen = lab.wait(40)  # 400 rows/s take 0.6 of the time: a batch lasts 0.6 of the trigger
-    most = of(seen, LATENCY_P95, "one")
+    most = of(seen, "latency_p95_s", "one")
     assert most is not None
     assert most == pytest.approx(1.6 * trigger_s, rel=0.12, abs=STEP_S)
-    assert of(seen, BUSY, "one.1") == pytest.approx(0.6, abs=0.16)
-    assert of(slow, BUSY, "one.1") == pytest.approx(0.004, abs=0.003)
+    assert of(seen, "busy", "one.1") == pytest.approx(0.6, abs=0.16)
+    assert of(slow, "busy", "one.1") == pytest.approx(0.004, abs=0.003)
 
 
 def test_each_stream_adds_a_step_and_what_its_readers_wait() -> None:
     lab = Lab(latency=True, moves=EXACT)
     seen = lab.wait(40)
-    assert of(seen, LATENCY_P95, "left") == STEP_S * 1.5
-    assert of(seen, OLDEST, "src") is None  # no query
+    assert of(seen, "latency_p95_s", "left") == STEP_S * 1.5
+    assert of(seen, "oldest_s", "src") is None  # no query
     assert seen.measured.latency_s.keys() == {"left", "right"}
     late = Lab(latency=True, moves=EXACT, tasks=[SOURCE, {**LEFT, "latency_s": 2.0}, RIGHT]).wait(40)
-    assert of(late, LATENCY_P50, "left") == pytest.approx(2 + STEP_S / 2, abs=STEP_S)
-    assert of(late, LATENCY_P50, "right") == STEP_S * 1.5
+    assert of(late, "latency_p50_s", "left") == pytest.approx(2 + STEP_S / 2, abs=STEP_S)
+    assert of(late, "latency_p50_s", "right") == STEP_S * 1.5
 
 
 def test_rows_that_wait_upstream_count_as_the_oldest() -> None:
@@ -114,7 +114,7 @@ def test_rows_that_wait_upstream_count_as_the_oldest() -> None:
     seen = lab.wait(40)
     assert seen.measured.lag["src"] > 7000
     for query in ("left", "right"):
-        oldest, p95 = of(seen, OLDEST, query), of(seen, LATENCY_P95, query)
+        oldest, p95 = of(seen, "oldest_s", query), of(seen, "latency_p95_s", query)
         assert oldest is not None
         assert p95 is not None
         assert oldest == pytest.approx(seen.measured.lag["src"] / 400, rel=0.05)
@@ -127,8 +127,8 @@ def test_a_query_that_stands_still_keeps_its_last_latencies_and_its_oldest_row_a
     lab.cluster.move("one.1", "tm1", "as it is")
     lab.cluster.engine.stop(0)
     seen = lab.wait(20)
-    assert of(seen, LATENCY_P95, "one") == STEP_S / 2
-    assert of(seen, OLDEST, "one") == pytest.approx(20, abs=STEP_S)
+    assert of(seen, "latency_p95_s", "one") == STEP_S / 2
+    assert of(seen, "oldest_s", "one") == pytest.approx(20, abs=STEP_S)
 
 
 def test_rows_read_again_after_a_failure_are_as_old_as_they_are() -> None:
@@ -139,7 +139,7 @@ def test_rows_read_again_after_a_failure_are_as_old_as_they_are() -> None:
     lab.cluster.fail("one.1")
     seen = lab.look()
     assert seen.measured.lag["one"] == 400 * age
-    assert of(seen, OLDEST, "one") == pytest.approx(age, rel=0.3, abs=STEP_S)
+    assert of(seen, "oldest_s", "one") == pytest.approx(age, rel=0.3, abs=STEP_S)
     assert unbalanced(lab.cluster.engine) == []
 
 
@@ -151,8 +151,8 @@ def test_the_number_of_cohorts_is_bounded_and_ages_stay_right() -> None:
     seen = lab.look()
     assert unbalanced(lab.cluster.engine) == []
     assert MERGED // 2 < cohorts.end - cohorts.first <= MOST
-    assert of(seen, OLDEST, "one") == pytest.approx(500, rel=0.03)
-    assert of(seen, LATENCY_P50, "one") == pytest.approx(500, rel=0.03)
+    assert of(seen, "oldest_s", "one") == pytest.approx(500, rel=0.03)
+    assert of(seen, "latency_p50_s", "one") == pytest.approx(500, rel=0.03)
     assert (np.diff(cohorts.at[cohorts.first : cohorts.end]) > 0).all()
 
 
@@ -175,7 +175,7 @@ def test_percentiles_are_ordered_and_no_row_is_older_than_the_run(
         seen = cluster.observe()
         waits = dict.fromkeys(seen.measured.lag, 0) | dict(seen.measured.lag)
         for task in seen.snapshot.tasks:
-            p50, p95, oldest = (each.of(task) for each in (LATENCY_P50, LATENCY_P95, OLDEST))
+            p50, p95, oldest = (task.latency_p50_s, task.latency_p95_s, task.oldest_s)
             assert (oldest is None) == (task.priority is None)
             if p95 is not None and p50 is not None:
                 assert 0 < p50 <= p95 <= cluster.now
@@ -185,10 +185,10 @@ def test_percentiles_are_ordered_and_no_row_is_older_than_the_run(
                 own = sum(waits[f"{source}>{task.id}"] for source in task.upstream) if task.upstream else waits[task.id]
                 assert oldest > 0 or own == 0
         for i in seen.snapshot.instances:
-            busy = BUSY.of(i)
+            busy = i.busy
             assert busy is not None
             assert 0 <= busy <= 1
-        assert sum(WAITING.of(i) or 0 for i in seen.snapshot.instances) <= sum(waits.values())
+        assert sum(i.waiting or 0 for i in seen.snapshot.instances) <= sum(waits.values())
 
 
 @settings(max_examples=10)
@@ -209,12 +209,12 @@ def test_latencies_of_a_queue_are_those_of_first_in_first_out(rates: list[int], 
     seen = lab.look()
     last = [age for at, age in ages if at > engine.now - 5 + 1e-6]
     if last:
-        for field, share in ((LATENCY_P50, 0.5), (LATENCY_P95, 0.95)):
+        for field, share in (("latency_p50_s", 0.5), ("latency_p95_s", 0.95)):
             assert of(seen, field, "one") == pytest.approx(
                 float(np.quantile(last, share, method="inverted_cdf")), abs=0.26, rel=0.03
             )
     waiting = came[int(engine.read[0]) :]
-    assert of(seen, OLDEST, "one") == pytest.approx(engine.now - waiting[0] if waiting else 0.0, abs=0.26, rel=0.03)
+    assert of(seen, "oldest_s", "one") == pytest.approx(engine.now - waiting[0] if waiting else 0.0, abs=0.26, rel=0.03)
 
 
 def test_measuring_changes_nothing_else(tmp_path: Path) -> None:
@@ -228,10 +228,11 @@ def test_measuring_changes_nothing_else(tmp_path: Path) -> None:
     assert measured[-1]["measured"]["latency_s"].keys() == {"left", "right"}
     for record in measured:
         record["measured"]["latency_s"] = {}
-        for table, fields in (("tasks", (LATENCY_P50, LATENCY_P95, OLDEST)), ("instances", (WAITING, BUSY))):
+        measured_only = {"tasks": ("latency_p50_s", "latency_p95_s", "oldest_s"), "instances": ("waiting", "busy")}
+        for table, fields in measured_only.items():
             for row in record["snapshot"][table]:
                 for field in fields:
-                    row.pop(field.name, None)
+                    row.pop(field, None)
     for record in (*plain, *measured):
         record.pop("policy_ms", None)
     assert measured == plain

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.nodes import Spare, spares
-from qod_magics.core.optional import MEMORY, PRICE
+from qod_magics.core.nodes import Spare
 from qod_magics.core.plan import AddNode, ReleaseNode
 from qod_magics.core.runtime import Count
 from qod_magics.errors import ScenarioError
@@ -26,13 +25,13 @@ def test_what_can_be_started_is_shown_and_joins_after_its_time() -> None:
     seen = lab.wait(5)
     assert [m.id for m in seen.snapshot.task_managers] == ["tm1", "tm2"]
     first, second = seen.snapshot.task_managers
-    assert (MEMORY.of(first), PRICE.of(first)) == (2000, 0.1)
-    assert MEMORY.of(second) is PRICE.of(second) is None
+    assert (first.memory_mb, first.price) == (2000, 0.1)
+    assert second.memory_mb is second.price is None
     big, warm = Spare("big", 2, 3.6, 12_000, 0.5, 10.0), Spare("warm", 1, 0.9, None, 0.2, 0.0)
-    assert spares(seen.snapshot) == (big, warm)
+    assert seen.snapshot.spares == (big, warm)
     act(lab.cluster, AddNode("big", "the load rises"))
     seen = lab.wait(9)
-    assert spares(seen.snapshot) == (Spare("big", 1, 3.6, 12_000, 0.5, 10.0), warm)
+    assert seen.snapshot.spares == (Spare("big", 1, 3.6, 12_000, 0.5, 10.0), warm)
     assert len(seen.snapshot.task_managers) == 2
     seen = lab.wait(1.25)
     up = {"task_manager": "big1", "cores": 3.6, "took_s": 10.0, "why": "the load rises"}
@@ -47,7 +46,7 @@ def test_what_can_be_started_is_shown_and_joins_after_its_time() -> None:
         "The cluster can't start a task manager of kind 'big': it can start none now.",
         "The cluster can't start a task manager of kind 'bog': it can start none now.",
     ]
-    assert spares(lab.look().snapshot) == ()
+    assert lab.look().snapshot.spares == ()
 
 
 def test_one_that_is_released_is_drained_first_and_can_be_started_again() -> None:
@@ -61,7 +60,7 @@ def test_one_that_is_released_is_drained_first_and_can_be_started_again() -> Non
         ("left.1", "tm1", "tm2", "it is idle"),
     }
     assert lab.of("task-manager-removed") == [{"task_manager": "tm1", "why": "it is idle"}]
-    assert spares(seen.snapshot)[0] == Spare("local", 1, 0.9, 2000, 0.1, 0.0)
+    assert seen.snapshot.spares[0] == Spare("local", 1, 0.9, 2000, 0.1, 0.0)
     act(lab.cluster, ReleaseNode("tm2"), ReleaseNode("tm1"), ReleaseNode("big1"))
     act(lab.cluster, AddNode("local", "again"))
     seen = lab.wait(60)
@@ -76,9 +75,9 @@ def test_one_that_is_released_is_drained_first_and_can_be_started_again() -> Non
 def test_no_more_are_started_than_the_user_allows() -> None:
     lab = Lab(task_managers=MANAGERS, max_task_managers=3)
     seen = lab.wait(5)
-    assert [spare.count for spare in spares(seen.snapshot)] == [1, 1]
+    assert [spare.count for spare in seen.snapshot.spares] == [1, 1]
     act(lab.cluster, AddNode("big"), AddNode("warm"))
-    assert spares(lab.look().snapshot) == ()
+    assert lab.look().snapshot.spares == ()
     lab.wait(20)
     (refused,) = lab.of("action-refused")
     assert refused["why"] == "3 task managers are up or starting: the maximum, max_task_managers, is 3."

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.optional import MAX_PARALLELISM, STATEFUL
 from qod_magics.core.plan import Action, AddNode, Move, Plan, ReleaseNode, Scale
 from qod_magics.core.runtime import Count, Dials
 from qod_magics.simulator import SimulatedCluster, Simulation
@@ -36,8 +35,8 @@ def test_a_task_is_scaled_out_and_in_and_no_row_is_lost() -> None:
     lab = Lab(tasks=[SOURCE, WIDE, RIGHT], moves=STILL)
     lab.wait(20)
     tasks = {task.id: task for task in lab.look().snapshot.tasks}
-    assert (MAX_PARALLELISM.of(tasks["left"]), STATEFUL.of(tasks["left"])) == (4, 1)
-    assert MAX_PARALLELISM.of(tasks["right"]) is STATEFUL.of(tasks["right"]) is None
+    assert (tasks["left"].max_parallelism, tasks["left"].stateful) == (4, 1)
+    assert tasks["right"].max_parallelism is tasks["right"].stateful is None
     act(lab.cluster, Scale("left", 3, ("tm2", "tm1"), "it sheds"))
     assert instances(lab, "left") == ["left.1", "left.2", "left.3"]
     assert lab.of("scale") == []

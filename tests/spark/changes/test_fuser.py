@@ -17,7 +17,6 @@ from pyspark.sql.types import LongType, StructField, StructType
 from qod_magics.application.streams.sink import Parquet
 from qod_magics.application.tasks.fusing import fused
 from qod_magics.application.tasks.task import tasks
-from qod_magics.core.fusion import FUSED, INSEPARABLE
 from qod_magics.core.plan import Fuse, Unfuse
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.changes import draining, hold
@@ -478,10 +477,10 @@ def test_what_can_t_be_parted_is_not_offered_to_policies(made: Made) -> None:
     made.fuser.fuse(("mid", "q")).result(10.0)
     spec, metrics = made.deployment.specs["q"], Metrics(made.cluster)
     told = metrics._fusion(spec, True)
-    assert (told[FUSED], INSEPARABLE in told) == (["mid>q"], False)
+    assert (told["fused"], "inseparable" in told) == (("mid>q",), False)
     made.deployment.deals["src>q"] = ((0,), (1,))
     told = metrics._fusion(spec, False)
-    assert (told[FUSED], told[INSEPARABLE]) == (["mid>q"], ["mid>q"])
+    assert (told["fused"], told["inseparable"]) == (("mid>q",), ("mid>q",))
     made.cluster.instances["q.2"] = replace(made["q.1"], job=replace(made["q.1"].job, instance="q.2", index=1))
     with pytest.raises(TaskManagerError, match=r"q can't be parted at mid>q: it has 2 instances, mid was decl"):
         made.fuser.unfuse(("mid", "q"))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qod_magics.core.copying import replace
+from qod_magics.core.freshness import Freshness
 from qod_magics.core.load import current_accuracy
 from qod_magics.core.runtime import Count, Observation
 from qod_magics.core.snapshot import TaskManager
@@ -70,7 +71,7 @@ def test_what_was_measured_is_what_is_said() -> None:
     assert seen.snapshot.tasks[0].external_rate == 100
     assert seen.snapshot.tasks[1].external_rate is None
     assert seen.fresh == {"S.1": True, "Q.1": True}
-    assert not {"stale", "missing"} & found(seen, "Q.1").extra.keys()
+    assert Freshness.of(found(seen, "Q.1")).is_fresh
 
 
 def test_the_reading_of_the_run_before_is_held_and_says_so() -> None:
@@ -78,8 +79,8 @@ def test_the_reading_of_the_run_before_is_held_and_says_so() -> None:
     seen = observed([source(), query()], [view("S", reading()), held])
     one = found(seen, "Q.1")
     assert (one.in_rate, one.cpu) == (45, 33)
-    assert one.extra["stale"] is True
-    assert one.extra["age_s"] == 3.1
+    assert one.stale is True
+    assert one.age_s == 3.1
     assert seen.fresh == {"S.1": True, "Q.1": False}
 
 
@@ -87,7 +88,7 @@ def test_the_reading_of_the_run_before_is_held_and_says_so() -> None:
 def test_a_silent_instance_grows_stale(age_s: float, stale: bool) -> None:
     seen = observed([source(), query()], [view("S", reading()), view("Q", reading(45), age_s=age_s)])
     assert found(seen, "Q.1").in_rate == 45
-    assert found(seen, "Q.1").extra.get("stale", False) is stale
+    assert found(seen, "Q.1").stale is stale
     assert seen.fresh["Q.1"] is not stale
 
 
@@ -96,7 +97,7 @@ def test_one_that_never_reported_reads_its_share_of_what_comes() -> None:
     seen = observed([source(), query()], views)
     for id in ("Q.1", "Q.2"):
         assert found(seen, id).in_rate == 40
-        assert found(seen, id).extra["missing"] == ["in_rate", "cpu"]
+        assert found(seen, id).missing == ("in_rate", "cpu")
         assert not seen.fresh[id]
 
 
@@ -107,7 +108,7 @@ def test_a_source_that_never_reported_reads_what_the_outside_brings() -> None:
 
 def test_unknown_cpu_is_named() -> None:
     seen = observed([source(), query()], [view("S", reading()), view("Q", reading(45, cpu=None))])
-    assert found(seen, "Q.1").extra["missing"] == ["cpu"]
+    assert found(seen, "Q.1").missing == ("cpu",)
     assert not seen.fresh["Q.1"]
 
 
@@ -119,8 +120,8 @@ def test_a_report_from_before_the_first_rows_is_no_rate_of_them() -> None:
     for id, cpu in (("S.1", 4), ("Q.1", 2)):
         one = found(seen, id)
         assert (one.in_rate, one.cpu) == (80, cpu)
-        assert one.extra["missing"] == ["in_rate"]
-        assert one.extra["stale"] is True
+        assert one.missing == ("in_rate",)
+        assert one.stale is True
         assert not seen.fresh[id]
     plan, _ = StreamEconomics().decide(seen.snapshot)
     assert plan.starved == ()
@@ -131,7 +132,7 @@ def test_a_consumer_that_reported_before_the_rows_got_to_it_is_not_starved_eithe
     behind = replace(view("Q", reading(0), age_s=4.0), came=0.0)
     seen = observed([source(), replace(query(), comes=50.0)], [view("S", reading(100)), behind])
     assert found(seen, "Q.1").in_rate == 100
-    assert found(seen, "Q.1").extra["missing"] == ["in_rate"]
+    assert found(seen, "Q.1").missing == ("in_rate",)
     assert seen.fresh == {"S.1": True, "Q.1": False}
 
 
@@ -140,7 +141,7 @@ def test_rows_that_came_and_were_not_read_are_a_measured_0() -> None:
     seen = observed([replace(source(), comes=100.0), query()], [stuck, view("Q", reading(0))])
     assert found(seen, "S.1").in_rate == 0
     assert seen.fresh["S.1"]
-    assert not {"stale", "missing"} & found(seen, "S.1").extra.keys()
+    assert Freshness.of(found(seen, "S.1")).is_fresh
 
 
 @pytest.mark.parametrize("external", [0.0, None])
@@ -218,14 +219,14 @@ def test_snapshots_are_valid_and_honest_whatever_was_measured(
     for given_view, one in zip(made, seen.snapshot.instances, strict=True):
         assert one.id == given_view.id
         if given_view.reading is None:
-            assert one.extra["missing"] == ["in_rate", "cpu"]
+            assert one.missing == ("in_rate", "cpu")
         else:
-            missing = one.extra.get("missing", [])
+            missing = one.missing
             assert "in_rate" in missing or one.in_rate == given_view.reading.in_rate
             assert ("cpu" in missing) == (given_view.reading.cpu is None)
             old = not given_view.current or given_view.age_s > FRESH_S or "in_rate" in missing
-            assert one.extra.get("stale", False) is old
-        assert seen.fresh[one.id] == (not {"stale", "missing"} & one.extra.keys())
+            assert one.stale is old
+        assert seen.fresh[one.id] == Freshness.of(one).is_fresh
     for accuracy in seen.measured.accuracy.values():
         assert accuracy is None or accuracy >= 0
 
@@ -233,5 +234,5 @@ def test_snapshots_are_valid_and_honest_whatever_was_measured(
 def test_a_cpu_of_an_older_time_is_used_and_not_fresh() -> None:
     seen = observed([source(), query()], [view("S", reading()), view("Q", reading(cpu=40.0, cpu_held=True))])
     instance = found(seen, "Q.1")
-    assert (instance.cpu, instance.extra["stale"]) == (40.0, True)
+    assert (instance.cpu, instance.stale) == (40.0, True)
     assert not seen.fresh["Q.1"]

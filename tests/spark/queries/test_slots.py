@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.core import snapshot as core
+from qod_magics.core.copying import replace
 from qod_magics.core.runtime import Unplaced, fewest_first
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.plans.pipeline import Feed, PlanFacts

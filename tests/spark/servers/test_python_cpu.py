@@ -81,6 +81,6 @@ def test_the_snapshot_says_how_much_of_the_cpu_it_is() -> None:
     watching.cluster.task_managers["tm1"] = tm
     watching._charge_python(tm)
     (view,) = watching.cluster.views()
-    assert view.extra["python_cpu"] == 50.0
+    assert view.fields["python_cpu"] == 50.0
     assert view.reading is not None
     assert view.reading.cpu == pytest.approx(10.0 + 50.0, rel=0.01)

@@ -6,13 +6,14 @@ With backlogs as evidence, nothing is shed without a backlog, and instances that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
 from typing import Any
 
 from qod_magics.core.columns import column
+from qod_magics.core.copying import replace
 from qod_magics.core.dag import Topology
+from qod_magics.core.freshness import is_moving, is_running
 from qod_magics.core.load import Load
-from qod_magics.core.optional import BACKLOG, OPEN, PACE, PACED, REACT, RESTS, TOLERATED, TRUST, is_moving, is_running
+from qod_magics.core.plan import Limits
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.stream_economics.evidence.limits import REST_S, WAITING_S, rest_s
@@ -66,8 +67,8 @@ class Evidence:
         """CPU to share by task manager, given the `available` above the minimum accuracies, % of one core."""
         return available
 
-    def extras(self, snapshot: Snapshot) -> Mapping[str, Any]:
-        """Further requests of the plan: keys of `core.optional.REQUESTS`."""
+    def requests(self, snapshot: Snapshot) -> Mapping[str, Any]:
+        """Further requests: fields of the plan."""
         return {}
 
 
@@ -92,8 +93,7 @@ class BacklogEvidence(Evidence):
         if True not in column(snapshot.instances, "warming_up"):
             return snapshot
         instances = [
-            replace(i, warming_up=i.warming_up and (RESTS.of(i) is not None or is_moving(i)))
-            for i in snapshot.instances
+            replace(i, warming_up=i.warming_up and (i.rests_s is not None or is_moving(i))) for i in snapshot.instances
         ]
         return replace(snapshot, instances=tuple(instances))
 
@@ -101,7 +101,7 @@ class BacklogEvidence(Evidence):
         """As learned; a task manager that runs open has no limit, and tasks on such ones only need nothing."""
         is_open = self.is_open(snapshot)
         # moves are decided by costs: a backlog of a cycle or two moves nothing
-        trust = [max(TRUST.of(manager) or 1.0, 1.0) for manager in snapshot.task_managers]
+        trust = [max(manager.trust or 1.0, 1.0) for manager in snapshot.task_managers]
         available = [PLENTY if o else cpu * t for o, cpu, t in zip(is_open, required.available, trust, strict=True)]
         if not any(is_open):
             return replace(required, available=available)
@@ -113,7 +113,7 @@ class BacklogEvidence(Evidence):
 
     def is_open(self, snapshot: Snapshot) -> Sequence[bool]:
         """By task manager: whether it sheds nothing without a backlog."""
-        return [OPEN.of(manager) is not None for manager in snapshot.task_managers]
+        return [manager.open_s is not None for manager in snapshot.task_managers]
 
     warm_ups_exclude_all = False
 
@@ -121,42 +121,41 @@ class BacklogEvidence(Evidence):
         """The instances that warm up on task managers that shed: they run at their minimums until they have proved
         themselves, and exclude nobody else."""
         instances = situation.snapshot.instances
-        sheds = [OPEN.of(manager) is None for manager in situation.snapshot.task_managers]
+        sheds = [manager.open_s is None for manager in situation.snapshot.task_managers]
         homes = situation.load.manager_of
         return {i for i, home in enumerate(homes) if instances[i].warming_up and sheds[home]}
 
     def movable(self, failed: Sequence[int], situation: Situation) -> Sequence[int]:
         """The instances that run and are not in their cool-down."""
         instances = situation.snapshot.instances
-        return [i for i in failed if RESTS.of(instances[i]) is None and is_running(instances[i])]
+        return [i for i in failed if instances[i].rests_s is None and is_running(instances[i])]
 
     def left(self, available: list[float], situation: Situation) -> list[float]:
         """Less the CPU that trust below 1 takes away."""
-        trust = [TRUST.of(manager) or 1.0 for manager in situation.snapshot.task_managers]
+        trust = [manager.trust or 1.0 for manager in situation.snapshot.task_managers]
         less = [max(1.0 - t, 0.0) * cpu for t, cpu in zip(trust, situation.required.available, strict=True)]
         return [max(cpu - gone, 0.0) for cpu, gone in zip(available, less, strict=True)]
 
-    def extras(self, snapshot: Snapshot) -> Mapping[str, Any]:
+    def requests(self, snapshot: Snapshot) -> Mapping[str, Any]:
         """The rate above which to replan, the backlogs that are tolerated, and where micro-batches are to be paced."""
-        extra: dict[str, Any] = {REACT.name: REACT_ABOVE, BACKLOG.name: _tolerated(snapshot)}
-        if pace := {m.id: pace_s for m in snapshot.task_managers if (pace_s := PACED.of(m)) is not None}:
-            extra[PACE.name] = pace
-        return extra
+        pace_s = {m.id: m.paced_s for m in snapshot.task_managers if m.paced_s is not None}
+        return {"react_above": REACT_ABOVE, "backlog_s": _tolerated(snapshot), "pace_s": pace_s}
 
 
-def _tolerated(snapshot: Snapshot) -> list[float] | Mapping[str, list[float]]:
+def _tolerated(snapshot: Snapshot) -> Limits | Mapping[str, Limits]:
     """The ordinary backlog, and the tolerated one, seconds of input: by task where task managers differ, since long
     batches on one of them excuse no backlog on another."""
     by_manager = {}
     for manager in snapshot.task_managers:
         rests = rest_s(manager)
-        limit_s = TOLERATED.of(manager) or OPEN.of(manager) or 0.0
-        by_manager[manager.id] = [rests, max(2 * rests, limit_s, WAITING_S)]
-    found = list(by_manager.values()) or [[REST_S, WAITING_S]]
+        limit_s = manager.tolerated_s or manager.open_s or 0.0
+        by_manager[manager.id] = (rests, max(2 * rests, limit_s, WAITING_S))
+    found = list(by_manager.values()) or [(REST_S, WAITING_S)]
     if all(limits == found[0] for limits in found):
         return found[0]
-    by_task: dict[str, list[float]] = {}
+    by_task: dict[str, Limits] = {}
     for instance in snapshot.instances:
         limits = by_manager[instance.task_manager]
-        by_task[instance.task] = list(map(max, limits, by_task.get(instance.task, limits)))
+        known = by_task.get(instance.task, limits)
+        by_task[instance.task] = max(limits[0], known[0]), max(limits[1], known[1])
     return by_task

@@ -5,16 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
-from qod_magics.core.optional import (
-    BATCH_RATE,
-    BATCH_TIME,
-    CONCURRENCY,
-    FIXED_CPU,
-    INTERVAL,
-    PACED,
-    ROUND,
-    TRIGGER,
-)
 from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.policies.stream_economics.model.requirements import FULL_CORE
 
@@ -107,28 +97,26 @@ def intervals_of(
     rounds, longest = _rounds_s(snapshot, waiting), _longest_s(snapshot, waiting, cold)
     found = {}
     for manager in snapshot.task_managers:
-        batch_s = BATCH_TIME.of(manager) or 0.0
+        batch_s = manager.batch_s or 0.0
         pace_s = min(batch_s, LONGEST_PACE_S) if manager.id in paced else 0.0
-        found[manager.id] = Intervals(
-            batch_s, longest[manager.id], ROUND.of(manager) or 0.0, rounds[manager.id], pace_s
-        )
+        found[manager.id] = Intervals(batch_s, longest[manager.id], manager.round_s or 0.0, rounds[manager.id], pace_s)
     return found
 
 
 def rest_s(manager: TaskManager) -> float:
     """Ordinary backlog between two batches on a task manager whose fields are filled, seconds of input."""
-    assumed_s = INTERVAL.of(manager) or BATCH_TIME.of(manager) or 0.0
-    return Intervals(assumed_s, pace_s=PACED.of(manager) or 0.0).rest_s
+    assumed_s = manager.interval_s or manager.batch_s or 0.0
+    return Intervals(assumed_s, pace_s=manager.paced_s or 0.0).rest_s
 
 
 def saved_by_rounds(snapshot: Snapshot, without: Set[int]) -> Mapping[str, float]:
     """By task manager, in % of one core: fixed costs that longer batches would save, which come before shedding; those
     of the instances (positions) in `without` are not counted."""
-    fixed = {task.id: FIXED_CPU.of(task) or 0.0 for task in snapshot.tasks}
-    share = {m.id: 1.0 - (BATCH_TIME.of(m) or 0.0) / s for m in snapshot.task_managers if (s := ROUND.of(m))}
+    fixed = {task.id: task.fixed_cpu or 0.0 for task in snapshot.tasks}
+    share = {m.id: 1.0 - (m.batch_s or 0.0) / s for m in snapshot.task_managers if (s := m.round_s)}
     found = dict.fromkeys((manager.id for manager in snapshot.task_managers), 0.0)
     for i, instance in enumerate(snapshot.instances):
-        if i not in without and BATCH_RATE.of(instance) is not None:
+        if i not in without and instance.batches_per_s is not None:
             found[instance.task_manager] += fixed[instance.task] * share.get(instance.task_manager, 0.0)
     return found
 
@@ -138,10 +126,10 @@ def _rounds_s(snapshot: Snapshot, waiting: Mapping[str, float]) -> Mapping[str, 
     0 without any."""
     found = dict.fromkeys((manager.id for manager in snapshot.task_managers), 0.0)
     for instance in snapshot.instances:
-        rate = BATCH_RATE.of(instance)
+        rate = instance.batches_per_s
         if rate and waiting[instance.task] > REST_S:
             found[instance.task_manager] = max(found[instance.task_manager], 1.0 / rate)
-    most = {m.id: max(LONGEST_S, PLAUSIBLE * (BATCH_TIME.of(m) or 0.0)) for m in snapshot.task_managers}
+    most = {m.id: max(LONGEST_S, PLAUSIBLE * (m.batch_s or 0.0)) for m in snapshot.task_managers}
     return {manager: min(seconds, most[manager]) for manager, seconds in found.items()}
 
 
@@ -150,12 +138,12 @@ def _longest_s(snapshot: Snapshot, waiting: Mapping[str, float], cold: Set[str])
     scarce, or is taken by compilers, as on `cold` ones; 0 without any."""
     found = dict.fromkeys((manager.id for manager in snapshot.task_managers), 0.0)
     idle = {manager.id for manager in snapshot.task_managers if manager.cpu < SCARCE * 100.0 * manager.cores}
-    usable = {task.id: FULL_CORE * (CONCURRENCY.of(task) or 1.0) for task in snapshot.tasks}
+    usable = {task.id: FULL_CORE * (task.concurrency or 1.0) for task in snapshot.tasks}
     for instance in snapshot.instances:
         has_cpu = instance.task_manager in idle and instance.cpu < SCARCE * usable[instance.task]
         waits = waiting[instance.task] > REST_S  # else it is the input that is rare
         if waits and (has_cpu or instance.task_manager in cold):
-            rate, asked_s = BATCH_RATE.of(instance), TRIGGER.of(instance) or 0.0
+            rate, asked_s = instance.batches_per_s, instance.trigger_s or 0.0
             measured_s = min(1.0 / rate, LONGEST_S if has_cpu else COLD_INTERVAL_S) if rate else 0.0
             found[instance.task_manager] = max(found[instance.task_manager], measured_s, asked_s)
     return found

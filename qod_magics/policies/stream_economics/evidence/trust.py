@@ -6,29 +6,17 @@ See `regimes` for what follows from it, and `limits` for the backlogs that it is
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 from qod_magics.core.columns import column
+from qod_magics.core.copying import replace
 from qod_magics.core.dag import Topology
-from qod_magics.core.load import load_of
-from qod_magics.core.optional import (
-    BATCH_RATE,
-    BATCH_TIME,
-    DECLARED,
-    ELASTIC_CPU,
-    INTERVAL,
-    LIMIT,
-    NEIGHBOURS,
-    NODE_COST,
-    OPEN,
-    PACED,
-    TOLERATED,
-    TRUST,
+from qod_magics.core.freshness import (
     has_failed,
-    window_of,
 )
+from qod_magics.core.load import load_of
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.policies.stream_economics.evidence.limits import (
@@ -77,7 +65,7 @@ class Trusts:
     since: Mapping[tuple[str, str], float] = field(default_factory=dict)  #: by (task, task manager)
     collected: Collected = field(default_factory=Collected)
     first: Mapping[str, float] = field(default_factory=dict)  #: by task: since when anywhere
-    declared: Mapping[str, float | None] = field(default_factory=dict)  #: by task: see `core.optional.DECLARED`
+    declared: Mapping[str, float | None] = field(default_factory=dict)  #: by task: see `Task.declared`
 
 
 def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tuple[Snapshot, Trusts]:
@@ -86,7 +74,7 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     Those that run open get `open_s` and, where a larger backlog is tolerated, `tolerated_s`; the others `trust`.
     """
     before = memory if memory is not None else Trusts()
-    declared = {task.id: DECLARED.of(task) for task in snapshot.tasks}
+    declared = {task.id: task.declared for task in snapshot.tasks}
     ages = _Ages.of(snapshot, before, declared)
     collected = before.collected.after(snapshot, measured, REST_S)
     cycle = _Cycle(snapshot, measured, before, ages, collected)
@@ -101,7 +89,7 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
             paced = max(trust.paced - 1, 0) if found.is_open else PACED_CYCLES
         managers[manager.id] = replace(found, round_s=steady_s, seen_at=cycle.newest[manager.id], paced=paced)
         fields = _fields(manager, found, seen, cycle.intervals[manager.id], bool(paced), cycle.most_s(manager))
-        hosts.append(replace(manager, extra={**manager.extra, **fields}))
+        hosts.append(replace(manager, **fields))
     known = Trusts(managers, ages.since, collected, ages.first, declared)
     return replace(snapshot, task_managers=tuple(hosts)), known
 
@@ -112,17 +100,17 @@ def _fields(
     """The fields of a task manager, of which no task waits for longer than `most_s` seconds of its input."""
     fields: dict[str, Any] = {}
     if found.is_open:
-        fields[OPEN.name] = seen.limit_s
+        fields["open_s"] = seen.limit_s
         if most_s > seen.limit_s:  # what waits there, if for another reason than CPU, is not thinned either
-            fields[TOLERATED.name] = 2.0 * most_s
+            fields["tolerated_s"] = 2.0 * most_s
     else:
-        fields[TRUST.name] = found.factor
+        fields["trust"] = found.factor
     if intervals.longest_s > intervals.batch_s:
-        fields[INTERVAL.name] = intervals.longest_s
+        fields["interval_s"] = intervals.longest_s
     if paced:
-        fields[PACED.name] = min(intervals.batch_s, LONGEST_PACE_S)
-    if (cost := NODE_COST.of(manager)) is not None:
-        fields[NODE_COST.name] = _beyond_noise(cost)
+        fields["paced_s"] = min(intervals.batch_s, LONGEST_PACE_S)
+    if (cost := manager.cost) is not None:
+        fields["cost"] = _beyond_noise(cost)
     return fields
 
 
@@ -146,7 +134,7 @@ class _Ages:
             first[task] = min(at, first.get(task, at))
         now = 0.0
         for instance in snapshot.instances:
-            window = window_of(instance)
+            window = instance.window
             if window is not None:
                 begin, end = window
                 now = max(now, end)
@@ -212,8 +200,8 @@ class _Cycle:
                 continue
             self.own[manager] += instance.cpu
             self.tasks[manager].add(instance.task)
-            self.batching[manager] += BATCH_RATE.of(instance) is not None
-            if (window := window_of(instance)) is not None:
+            self.batching[manager] += instance.batches_per_s is not None
+            if (window := instance.window) is not None:
                 self.newest[manager] = max(self.newest[manager], window[1])
         return failed
 
@@ -228,9 +216,9 @@ class _Cycle:
     def seen(self, manager: TaskManager, trust: Trust) -> Seen:
         """What was seen of a task manager that is in this state."""
         name, tasks, cores = manager.id, self.tasks[manager.id], max(100.0 * manager.cores, 1e-9)
-        own = replace(manager, cpu=max(manager.cpu - (NEIGHBOURS.of(manager) or 0.0), 0.0))
-        limited = LIMIT.of(manager) is not None
-        back_to_back = BATCH_TIME.of(manager) is not None and not limited  # which use up all idle CPU
+        own = replace(manager, cpu=max(manager.cpu - (manager.neighbours_cpu or 0.0), 0.0))
+        limited = manager.cpu_limit is not None
+        back_to_back = manager.batch_s is not None and not limited  # which use up all idle CPU
         is_cold = self._is_cold(name)
         moved_here = any(self.ages.was_moved_to(t, name) and self.ages.is_new_on(t, name) for t in tasks)
         intervals = self.intervals[name]
@@ -254,7 +242,7 @@ class _Cycle:
             idle=inf if back_to_back else _idle(own if limited else manager),
             unused=_idle(manager) if trust.paced else 0.0,
             overuse=0.0 if back_to_back else _overuse(own if limited else manager, self.own[name]),
-            spare=(ELASTIC_CPU.of(manager) or 0.0) / cores,
+            spare=(manager.elastic_cpu or 0.0) / cores,
             at_minimum=all((self.measured.accuracy.get(task) or 0.0) <= self.least[task] for task in tasks),
             shared=self.batching[name] > 1,
             futile=manager.cpu >= SCARCE * 100.0 * manager.cores and self.freed[name] < FUTILE * self.available[name],

@@ -8,31 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import isfinite
 
-from qod_magics.core.fusion import FUSED
-from qod_magics.core.optional import (
-    BATCH_RATE,
-    BATCH_TIME,
-    DECLARED,
-    ELASTIC_CPU,
-    EVICTION,
-    FIXED_CPU,
-    NEIGHBOURS,
-    NODE_COST,
-    READ_COST,
-    ROUND,
-    SELECTIVITY,
-    TRIGGER,
-    WORK_COST,
-    Freshness,
-    Window,
-    is_given_up,
-    window_of,
-)
+from qod_magics.core.copying import replace
+from qod_magics.core.freshness import Freshness, is_given_up
 from qod_magics.core.runtime import Count, Measured
-from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager
+from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager, Window
 from qod_magics.policies.stream_economics.learning.batch_overhead import BatchOverhead
 from qod_magics.policies.stream_economics.learning.cost_fit import CostFit
 
@@ -125,14 +107,14 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
     updated: set[str] = set()  # task managers with a new reading
     for task in snapshot.tasks:
         instances = hosted[task.id]
-        lesson, work = before.tasks.get(task.id, Lesson()), (DECLARED.of(task), tuple(task.extra.get(FUSED, ())))
+        lesson, work = before.tasks.get(task.id, Lesson()), (task.declared, task.fused)
         lesson = _with_passing(lesson if lesson.work == work else Lesson(work=work), task, counts)
         new = []
         for each in instances:
             window = before.windows.get(each.id)
             if is_new(each, window):
                 new.append(each)
-            windows[each.id] = window_of(each) or window  # of a warm-up, too: it must not count later
+            windows[each.id] = each.window or window  # of a warm-up, too: it must not count later
             starts = lesson.fit is not None and (each.warming_up or bool(Freshness.of(each).missing))
             cold[each.id] = COLD_READINGS if starts else before.cold.get(each.id, 0)
         for each in new:
@@ -155,9 +137,7 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
     if batch_s:
         elastic = _elastic(snapshot, tasks, overheads, batch_s)
         hosts = tuple(
-            replace(host, extra={**host.extra, **_times(host.id, elastic, batch_s, round_s)})
-            if host.id in batch_s
-            else host
+            replace(host, **_times(host.id, elastic, batch_s, round_s)) if host.id in batch_s else host
             for host in hosts
         )
     return replace(snapshot, task_managers=hosts, tasks=known), Lessons(tasks, windows, managers, overheads, cold)
@@ -171,13 +151,13 @@ def _overheads(
     used: dict[str, float] = {}
     for each in snapshot.instances:
         used[each.task_manager] = used.get(each.task_manager, 0.0) + each.cpu
-        if (rate := BATCH_RATE.of(each)) is not None:
+        if (rate := each.batches_per_s) is not None:
             batches[each.task_manager] = batches.get(each.task_manager, 0.0) + rate
     found = {}
     for manager in snapshot.task_managers:
         if manager.id in batches:
             overhead = before.get(manager.id, BatchOverhead())
-            beside = max(manager.cpu - (NEIGHBOURS.of(manager) or 0.0) - used[manager.id], 0.0)
+            beside = max(manager.cpu - (manager.neighbours_cpu or 0.0) - used[manager.id], 0.0)
             found[manager.id] = overhead.after(batches[manager.id], beside) if manager.id in updated else overhead
     return found
 
@@ -229,8 +209,8 @@ def _times(
     manager: str, elastic: Mapping[str, float], batch_s: Mapping[str, float], round_s: Mapping[str, float]
 ) -> Mapping[str, float]:
     """The fields of a task manager with micro-batches."""
-    found = {ELASTIC_CPU.name: elastic[manager], BATCH_TIME.name: batch_s[manager]}
-    return found | ({ROUND.name: round_s[manager]} if round_s[manager] > batch_s[manager] else {})
+    found = {"elastic_cpu": elastic[manager], "batch_s": batch_s[manager]}
+    return found | ({"round_s": round_s[manager]} if round_s[manager] > batch_s[manager] else {})
 
 
 def _elastic(
@@ -244,7 +224,7 @@ def _elastic(
     beside = {manager.id: manager.cpu for manager in snapshot.task_managers}
     for each in snapshot.instances:
         beside[each.task_manager] -= each.cpu
-        rate, trigger_s = BATCH_RATE.of(each), lessons[each.task].trigger_s
+        rate, trigger_s = each.batches_per_s, lessons[each.task].trigger_s
         if rate is not None and trigger_s is not None:
             spare[each.task_manager] += rate - 1.0 / max(batch_s[each.task_manager], trigger_s)
     return {
@@ -256,7 +236,7 @@ def _elastic(
 def _with_cost(manager: TaskManager, cost: Ratio) -> TaskManager:
     if cost.value is None:
         return manager
-    return replace(manager, extra={**manager.extra, NODE_COST.name: min(max(cost.value, 1 / MOST), MOST)})
+    return replace(manager, cost=min(max(cost.value, 1 / MOST), MOST))
 
 
 def is_new(instance: Instance, window: Window | None) -> bool:
@@ -270,9 +250,9 @@ def is_new(instance: Instance, window: Window | None) -> bool:
 def _completed(task: Task, lesson: Lesson, instances: Sequence[Instance], batch_s: Mapping[str, float]) -> Task:
     """The task with its estimates; `batch_s`: batch interval by task manager with micro-batches. One that was given up
     costs nothing."""
-    extra = dict(task.extra)
+    found: dict[str, float] = {}
     if instances and all(map(is_given_up, instances)):
-        extra |= dict.fromkeys((FIXED_CPU.name, READ_COST.name, WORK_COST.name), 0.0)
+        found = {"fixed_cpu": 0.0, "read_us": 0.0, "work_us": 0.0}
     elif lesson.fit is not None:
         fixed, read, work = lesson.fit.costs
         if lesson.trigger_s is not None:
@@ -280,12 +260,10 @@ def _completed(task: Task, lesson: Lesson, instances: Sequence[Instance], batch_
             interval_s = max(assumed_s, lesson.trigger_s)
             fixed /= interval_s
             work += 100.0 * (lesson.eviction.value or 0.0) / interval_s
-        extra[FIXED_CPU.name] = fixed
-        extra[READ_COST.name] = read * MICROSECONDS
-        extra[WORK_COST.name] = work * MICROSECONDS
+        found = {"fixed_cpu": fixed, "read_us": read * MICROSECONDS, "work_us": work * MICROSECONDS}
     if lesson.selectivity.value is not None:
-        extra[SELECTIVITY.name] = lesson.selectivity.value
-    return replace(task, extra=extra)
+        found["selectivity"] = lesson.selectivity.value
+    return replace(task, **found)
 
 
 def _with_passing(lesson: Lesson, task: Task, counts: Mapping[str, Count]) -> Lesson:
@@ -302,10 +280,10 @@ def _with_passing(lesson: Lesson, task: Task, counts: Mapping[str, Count]) -> Le
 def _fitted(lesson: Lesson, instance: Instance, *, cold: bool) -> Lesson:
     if instance.in_rate <= 0.0 or lesson.passing <= 0.0:  # idle, it costs less than the fit says
         return lesson
-    batches = BATCH_RATE.of(instance)
+    batches = instance.batches_per_s
     if batches == 0.0:
         return lesson
-    trigger_s = None if batches is None else TRIGGER.of(instance) or 0.0
+    trigger_s = None if batches is None else instance.trigger_s or 0.0
     known = lesson.fit if (trigger_s is None) == (lesson.trigger_s is None) else None  # its mode has changed
     read, kept, _ = _rates(lesson, instance)
     eviction = _eviction(instance)
@@ -318,14 +296,14 @@ def _fitted(lesson: Lesson, instance: Instance, *, cold: bool) -> Lesson:
 
 def _eviction(instance: Instance) -> float:
     """CPU of its search for expired rows beyond a short one in each batch, % of one core."""
-    batches = BATCH_RATE.of(instance)
+    batches = instance.batches_per_s
     if not batches:
         return 0.0
-    each_s = (EVICTION.of(instance) or 0.0) / 100.0 / batches - SHORT_SEARCH_S
+    each_s = (instance.eviction_cpu or 0.0) / 100.0 / batches - SHORT_SEARCH_S
     return 100.0 * batches * min(max(each_s, 0.0), LONGEST_SEARCH_S * instance.in_rate / 1000.0)
 
 
 def _rates(lesson: Lesson, instance: Instance) -> tuple[float, float, float | None]:
     """Thousands of rows/s that an instance read and kept, and its micro-batches/s (None: real-time mode)."""
     kept = instance.in_rate / 1000.0
-    return kept / max(lesson.passing, LEAST_PASSING), kept, BATCH_RATE.of(instance)
+    return kept / max(lesson.passing, LEAST_PASSING), kept, instance.batches_per_s

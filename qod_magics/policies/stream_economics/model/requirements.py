@@ -10,20 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qod_magics.core.columns import column
 from qod_magics.core.dag import Topology
 from qod_magics.core.load import Load, current_accuracies, load_of
-from qod_magics.core.optional import (
-    CONCURRENCY,
-    ELASTIC_CPU,
-    FIXED_CPU,
-    NEIGHBOURS,
-    NODE_COST,
-    READ_COST,
-    SELECTIVITY,
-    WORK_COST,
-)
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot import Snapshot, Task, TaskManager
 
 #: Share of the CPU of other programs that tasks get if they need it: the scheduler of the operating system divides a
 #: core among all that want it, and a backlog shows where it is less.
@@ -110,10 +99,10 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
     cpu = list(load.cpu)
     usable = [FULL_CORE] * len(at)
     for t, task in enumerate(snapshot.tasks):
-        if (partitions := CONCURRENCY.of(task)) is not None:
+        if (partitions := task.concurrency) is not None:
             usable[t] = FULL_CORE * max(partitions, 1.0)
         rate = full[t]
-        fixed, read, work = FIXED_CPU.of(task), READ_COST.of(task), WORK_COST.of(task)
+        fixed, read, work = task.fixed_cpu, task.read_us, task.work_us
         if rate is None:
             continue
         if fixed is None or read is None or work is None:
@@ -124,9 +113,9 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
         base[t] = min(fixed if task.upstream else fixed + read * each, usable[t])
         cpu[t] = (read + work if task.upstream else work) * each
         at[t] = 1.0
-    costs = [NODE_COST.of(manager) or 1.0 for manager in snapshot.task_managers]
-    elsewhere = [NEIGHBOURS.of(manager) or 0.0 for manager in snapshot.task_managers]
-    elastic = [ELASTIC_CPU.of(manager) or 0.0 for manager in snapshot.task_managers]
+    costs = [manager.cost or 1.0 for manager in snapshot.task_managers]
+    elsewhere = [manager.neighbours_cpu or 0.0 for manager in snapshot.task_managers]
+    elastic = [manager.elastic_cpu or 0.0 for manager in snapshot.task_managers]
     left = [cpu + YIELDED * other for cpu, other in zip(load.available, elsewhere, strict=True)]
     available = [(cpu + spare) / cost for cpu, spare, cost in zip(left, elastic, costs, strict=True)]
     return Requirements(base, cpu, at, available, usable)
@@ -142,7 +131,7 @@ def full_rates(snapshot: Snapshot, topology: Topology, load: Load) -> list[float
             continue
         total = 0.0
         for source in topology.upstream[t]:
-            rate, ratio = found[source], SELECTIVITY.of(snapshot.tasks[source])
+            rate, ratio = found[source], snapshot.tasks[source].selectivity
             if rate is None or ratio is None:
                 break
             total += rate * ratio
@@ -158,9 +147,17 @@ def paper_requirements(snapshot: Snapshot, topology: Topology) -> Requirements:
 
 def known_requirements(snapshot: Snapshot, topology: Topology) -> Requirements:
     """The same by learned costs where they are known; without any, the paper's."""
-    if not any(column(snapshot.tasks, "extra")) and not any(column(snapshot.task_managers, "extra")):
+    if not any(map(_is_learned_there, snapshot.task_managers)) and not any(map(_is_learned, snapshot.tasks)):
         return paper_requirements(snapshot, topology)
     return snapshot.derived("known", lambda: learned(snapshot, topology, load_of(snapshot, topology)))
+
+
+def _is_learned_there(manager: TaskManager) -> bool:
+    return any(value is not None for value in (manager.cost, manager.trust, manager.open_s, manager.neighbours_cpu))
+
+
+def _is_learned(task: Task) -> bool:
+    return any(value is not None for value in (task.fixed_cpu, task.selectivity, task.concurrency))
 
 
 def minimums(snapshot: Snapshot, topology: Topology, required: Requirements) -> list[float]:

@@ -7,9 +7,9 @@ the same instances would move to and fro. A load that changes by half ends it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from qod_magics.core.optional import RESTS, window_of
+from qod_magics.core.copying import replace
 from qod_magics.core.snapshot import Snapshot
 
 REST_S = 60.0
@@ -31,7 +31,7 @@ class Home:
 
 def with_rests(snapshot: Snapshot, before: Mapping[str, Home] | None) -> tuple[Snapshot, Mapping[str, Home]]:
     """`snapshot` with `rests_s` of the instances in their cool-down; and the homes of all."""
-    windows = [window[1] for i in snapshot.instances if (window := window_of(i)) is not None]
+    windows = [window[1] for i in snapshot.instances if (window := i.window) is not None]
     now = max(windows, default=None)
     rate = sum(task.external_rate or 0.0 for task in snapshot.tasks if not task.upstream)
     known = before if before is not None else {}
@@ -42,7 +42,7 @@ def with_rests(snapshot: Snapshot, before: Mapping[str, Home] | None) -> tuple[S
         home = known.get(instance.id)
         if home is None or home.task_manager != instance.task_manager:
             home = Home(instance.task_manager, START_S if home is None else REST_S, None, rate)
-        if home.since is None and window_of(instance) is not None:
+        if home.since is None and instance.window is not None:
             home = replace(home, since=now)
         homes[instance.id] = home
         passed_s = now - home.since if now is not None and home.since is not None else 0.0
@@ -51,7 +51,5 @@ def with_rests(snapshot: Snapshot, before: Mapping[str, Home] | None) -> tuple[S
             rests[instance.id] = left_s
     if not rests:
         return snapshot, homes
-    instances = tuple(
-        replace(i, extra={**i.extra, RESTS.name: rests[i.id]}) if i.id in rests else i for i in snapshot.instances
-    )
+    instances = tuple(replace(i, rests_s=rests[i.id]) if i.id in rests else i for i in snapshot.instances)
     return replace(snapshot, instances=instances), homes

@@ -7,11 +7,12 @@ and whether rows keep their weight. Rates and background CPU vary over time; cos
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
 
 from qod_magics.controller.record import Record, Records
+from qod_magics.core.copying import replace
 from qod_magics.core.snapshot import Task
 from qod_magics.data.spec import data_from_json
 from qod_magics.kafka.rates import PiecewiseLinear
@@ -149,7 +150,7 @@ class _Fitting:
         seen = [each for record in self.records for each in record.snapshot.instances if each.task == name]
         instances = sorted({each.id for each in seen}, key=_number)
         mine = [reading for reading in self.readings if reading.task == name]
-        modes = [str(mode) for each in seen if (mode := each.extra.get("mode"))]
+        modes = [each.mode for each in seen if each.mode]
         latency_s = self._latency_s(name)
         selectivity = self._selectivity(name)
         split = shares(mine, instances)
@@ -272,7 +273,7 @@ class _Fitting:
     @property
     def others_periods(self) -> int:
         """Number of periods over which the recording's runtime averaged the CPU of all but the tasks."""
-        told = (m.extra.get("others_periods") for record in self.records for m in record.snapshot.task_managers)
+        told = (m.others_periods for record in self.records for m in record.snapshot.task_managers)
         return next((int(periods) for periods in told if periods), _UNTOLD_PERIODS)
 
     def _backgrounds(self, beside: float) -> tuple[dict[str, list[tuple[float, float]]], float]:

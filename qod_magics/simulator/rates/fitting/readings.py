@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from qod_magics.controller.record import Record, Records
-from qod_magics.core.optional import Freshness, window_of
+from qod_magics.core.freshness import Freshness
 from qod_magics.core.snapshot import Instance
 
 RESTARTS = frozenset({"move", "query-restarted"})
@@ -191,7 +191,7 @@ def _seen(records: Records, readings: Sequence[RecordedReading]) -> Iterator[tup
                 if after is not None and at < later < after.seen_s
                 for each in other.snapshot.instances
                 if each.id == name and each.task_manager == target and _held(each)
-                if (window := window_of(each)) is not None
+                if (window := each.window) is not None
             ]
             if after is not None and ends and after.started_s >= ends[-1]:
                 yield after.started_s - ends[-1], ends[-1] - at

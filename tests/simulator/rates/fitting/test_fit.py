@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from qod_magics.__main__ import main as run
 from qod_magics.controller.record import Records
+from qod_magics.core.copying import replace
 from qod_magics.recordings.comparison import Comparison, compare
 from qod_magics.recordings.reading import load
 from qod_magics.simulator import Simulation, simulate
