@@ -19,8 +19,9 @@ from qod_magics.controller import SystemClock
 from qod_magics.errors import QodError
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.topics import grow_topics
+from qod_magics.lifecycle.events import State
 from qod_magics.session.session import Session
-from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.task_manager import TaskManager
 
 TOPIC, WINDOW_S = "trips", 10

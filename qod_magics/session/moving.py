@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.lifecycle.events import State
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.runtime import SparkRuntime
 
 

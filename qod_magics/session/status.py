@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from qod_magics.controller.status import TaskStatus, busy, duration, share, table, task_status
@@ -9,6 +11,7 @@ from qod_magics.core.copying import replace
 from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.core.plan import edge_name
 from qod_magics.errors import UsageProblem
+from qod_magics.lifecycle.story import told
 from qod_magics.spark.cluster.malformed import misfits
 from qod_magics.spark.plans.pipeline import feed_of
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from qod_magics.spark.queries.instance import Instance
 
 
+#: Latest steps of an instance's story that `%qod why` prints.
+STEPS_SHOWN = 8
 #: State of a stream that no query reads yet.
 DECLARED = (
     "is declared; it starts when a query reads it (--priority, --min-accuracy or --sink would make it a query itself)"
@@ -53,7 +58,21 @@ def why_text(session: SessionInterface, name: str) -> str:
     parts = [f"{name} runs within {spec.path}: {_why(session, spec.id)}" for spec in within]
     labels = deployment.checked.labels.get(name)
     dropped = [] if labels is None or labels.are_exact else [f"when rows are dropped: {labels}"]
-    return "\n".join([*(parts or [_why(session, name)]), *dropped, *session.runtime.incomplete.texts(name)])
+    lines = [*(parts or [_why(session, name)]), *dropped, *session.runtime.incomplete.texts(name)]
+    return "\n".join([*lines, *_stories(session, {name, *(spec.id for spec in within)})])
+
+
+def _stories(session: SessionInterface, names: set[str]) -> list[str]:
+    """What happened to these instances, or to those of these tasks, a line each, and why."""
+    since_epoch = time.time() - time.monotonic()
+    lines: list[str] = []
+    for instance in session.runtime.instances.values():
+        if names & {instance.id, instance.job.task}:
+            steps = told(list(instance.life.steps)[-STEPS_SHOWN:])
+            lines += [
+                f"{instance.id} at {datetime.fromtimestamp(at + since_epoch):%H:%M:%S}: {text}" for at, text in steps
+            ]
+    return lines
 
 
 def _why(session: SessionInterface, name: str) -> str:

@@ -14,6 +14,7 @@ from qod_magics.core.runtime import Dials, Observation, Placer, fewest_first, re
 from qod_magics.errors import KafkaError, TaskManagerError, nearest
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import delete_topics
+from qod_magics.lifecycle.events import MoveAsked, State, StopAsked
 from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.fuser import Fuser
 from qod_magics.spark.changes.lifecycle import Lifecycle
@@ -29,7 +30,7 @@ from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.metrics.peeks import Peeks
 from qod_magics.spark.plans.dial import MOST_S, DialBoard, DialReading
 from qod_magics.spark.plans.pipeline import Workshop
-from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.pace import gap_s, rest_s
 from qod_magics.spark.servers.reason import reason
 from qod_magics.spark.servers.task_manager import TaskManager
@@ -361,7 +362,7 @@ class SparkRuntime:
             if target in self.cluster.leaving:
                 raise TaskManagerError(f"{target} is being removed: name another task manager.")
             instance = self.instances[id]
-            if not instance.become(State.MOVING, of=set(State) - {State.MOVING}):
+            if not instance.handle(MoveAsked(why)):
                 if instance.state is State.MOVING:
                     raise TaskManagerError(f"{id} is being moved already: move it again once it is there.")
                 raise TaskManagerError(f"{id} was stopped: its task is being deployed anew or scaled.")
@@ -377,7 +378,7 @@ class SparkRuntime:
         with self.cluster.lock:  # nothing is started any more, whatever change is under way
             self.cluster.leaving |= self.cluster.task_managers.keys()
             for instance in self.cluster.all_instances:
-                instance.become(State.STOPPED)
+                instance.handle(StopAsked())
         with ExitStack() as then:  # each of these is done, also if the user interrupts one before it
             then.callback(self.cluster.instances.clear)
             then.callback(self.cluster.task_managers.clear)

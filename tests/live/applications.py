@@ -12,9 +12,10 @@ from qod_magics.core.runtime import Count, Dials, Observation
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import topic_partitions
+from qod_magics.lifecycle.events import State
 from qod_magics.session.handle import StreamHandle
 from qod_magics.session.session import Session
-from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.instance import Instance
 from tests.live.conftest import eventually, heard
 
 

@@ -18,11 +18,11 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Count, Dials
 from qod_magics.errors import QodError
 from qod_magics.kafka.topics import grow_topics
+from qod_magics.lifecycle.events import State
 from qod_magics.session.session import Session
 from qod_magics.session.status import DECLARED
 from qod_magics.spark.metrics import collector
 from qod_magics.spark.metrics.collector import Collector
-from qod_magics.spark.queries.instance import State
 from qod_magics.spark.queries.modes import STATE_IN_BATCHES
 from qod_magics.spark.servers.server import REPORTS_KEPT
 from tests.live.applications import all_read, cell, count, held, instances, observed, rows, turn, written

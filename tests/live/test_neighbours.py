@@ -13,8 +13,8 @@ import pytest
 from qod_magics.core.runtime import Count
 from qod_magics.errors import TaskManagerError, UsageProblem
 from qod_magics.kafka.topics import create_topics
+from qod_magics.lifecycle.events import State
 from qod_magics.session.session import Session
-from qod_magics.spark.queries.instance import State
 from tests.live.conftest import eventually
 
 TOPIC, SCHEMA = "shared", "id INT, ts TIMESTAMP, x DOUBLE"

@@ -13,8 +13,9 @@ from qod_magics.core.plan import Plan, Scale
 from qod_magics.core.runtime import Dials
 from qod_magics.errors import QodError
 from qod_magics.kafka.offsets import end_offsets
+from qod_magics.lifecycle.events import State
 from qod_magics.session.session import Session
-from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.instance import Instance
 from tests.live.applications import count, observed, rows, written
 from tests.live.conftest import eventually, kafka_of, new_topic, pause
 from tests.live.steady import SCHEMA, Steady

@@ -18,10 +18,10 @@ from pyspark.sql import functions as F
 
 from qod_magics.core.runtime import Count, Measured
 from qod_magics.kafka.topics import create_topics
+from qod_magics.lifecycle.events import State
 from qod_magics.session.session import Session
 from qod_magics.spark.plans import dial
 from qod_magics.spark.plans.dial import DialReading
-from qod_magics.spark.queries.instance import State
 from tests.live.applications import observed, turn
 from tests.live.conftest import PATIENCE_S, eventually, produce
 from tests.live.watching import Events, home, running

@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from qod_magics.core.runtime import Count, Event
+from qod_magics.lifecycle.events import State
 from qod_magics.session.session import Session
-from qod_magics.spark.queries.instance import State
 from tests.live.conftest import eventually
 from tests.live.steady import SCHEMA
 

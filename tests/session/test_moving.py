@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import TaskManagerError
+from qod_magics.lifecycle.events import State
 from qod_magics.session.session import Session
-from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.runtime import SparkRuntime
 from tests.session.test_nodes import Kafka, Manager
 from tests.spark.stand_ins import instance
@@ -25,7 +26,7 @@ class Moving:
         for id in ("tm1", "tm2"):
             self.runtime.add_task_manager(Manager(id))  # type: ignore[arg-type]
         self.one = instance(self.runtime.task_managers["tm1"])
-        self.one.become(State.RUNNING)
+        self.one.life.state = State.RUNNING
         self.runtime.cluster.instances["T.1"] = self.one
         self.session = object.__new__(Session)
         self.session.runtime = self.runtime
@@ -35,8 +36,8 @@ class Moving:
 
         def move(one: Instance, *_: Any) -> str:
             one.task_manager = None if where is None else self.runtime.task_managers[where]
-            one.failure = failure
-            one.become(state)
+            one.life.failure = failure
+            one.life.state = state
             return failed
 
         self.runtime.mover.move = move  # type: ignore[method-assign]

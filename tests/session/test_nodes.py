@@ -18,11 +18,11 @@ from qod_magics.core.nodes import NodeState
 from qod_magics.core.plan import AddNode, Fuse, Move, Plan, ReleaseNode, Scale, Unfuse
 from qod_magics.core.runtime import Dials
 from qod_magics.errors import TaskManagerError
+from qod_magics.lifecycle.events import State
 from qod_magics.session.budget import CONNECT, LOCAL, Budget
 from qod_magics.session.nodes import SessionNodes
 from qod_magics.session.pool import Node, Pool
 from qod_magics.spark.plans.dial import DialReading
-from qod_magics.spark.queries.instance import State
 from qod_magics.spark.runtime import SparkRuntime
 from tests.spark.stand_ins import instance
 
@@ -354,7 +354,7 @@ def test_one_joins_though_what_waits_for_it_can_not_be_placed(make: Callable[...
 
     lab.runtime.place_by(broken)
     waits = instance()
-    waits.state = State.WAITING
+    waits.life.state = State.WAITING
     lab.runtime.cluster.instances[waits.id] = waits
     lab.maker.gate.set()
     lab.apply(AddNode(LOCAL))

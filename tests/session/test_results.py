@@ -12,11 +12,11 @@ from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, Struc
 from qod_magics.application.streams.sink import KafkaTopic, Memory, Sink
 from qod_magics.application.tasks.task import tasks
 from qod_magics.kafka.reading import News, Record
+from qod_magics.lifecycle.events import State
 from qod_magics.session.results import QueryResults
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.incomplete import Incomplete
 from qod_magics.spark.plans.inspection import Checked
-from qod_magics.spark.queries.instance import State
 from tests.application.frames import application, stream
 
 COUNTS = StructType([StructField("zone", LongType()), StructField("trips", LongType())])

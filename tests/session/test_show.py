@@ -17,6 +17,7 @@ from qod_magics.application.streams.sink import Console, ForEachBatch, KafkaTopi
 from qod_magics.application.tasks.task import tasks
 from qod_magics.errors import ApplicationError, KafkaError, QodError, UsageProblem
 from qod_magics.kafka.reading import News, Record
+from qod_magics.lifecycle.events import State
 from qod_magics.results.layout import ANY, Wish
 from qod_magics.results.result import Result
 from qod_magics.session.handle import StreamHandle
@@ -26,7 +27,6 @@ from qod_magics.session.show import ShownResults, show_sample
 from qod_magics.session.views import LAST_S, Views
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.incomplete import Incomplete
-from qod_magics.spark.queries.instance import State
 from tests.application.frames import application, stream
 from tests.results.rows import PER_ZONE, per_zone, result
 

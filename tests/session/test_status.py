@@ -19,6 +19,8 @@ from qod_magics.core.runtime import Dials, Measured, Observation
 from qod_magics.core.snapshot import Instance as Observed
 from qod_magics.core.snapshot import Snapshot, Stream, Task, TaskManager
 from qod_magics.errors import UsageProblem
+from qod_magics.lifecycle.events import Failed, State
+from qod_magics.lifecycle.query import QueryLife
 from qod_magics.policies.stream_economics import StreamEconomics
 from qod_magics.session.handle import StreamHandle
 from qod_magics.session.session import Session
@@ -29,7 +31,7 @@ from qod_magics.spark.plans.expressions import Label
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.labels import Column, Labels
 from qod_magics.spark.plans.pipeline import Job
-from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.instance import Instance
 from tests.application.frames import application, stream
 
 
@@ -65,7 +67,11 @@ class Cluster:
                 name = f"{spec.id}.{index + 1}"
                 job = Job(spec.id, name, index, (), no_plan, (), (), spec.sink, None, None)
                 self.instances[name] = Instance(
-                    job, "/nowhere", state=State.RUNNING, task_manager=self.task_managers["tm1"], mode="real-time"
+                    job,
+                    "/nowhere",
+                    life=QueryLife(State.RUNNING),
+                    task_manager=self.task_managers["tm1"],
+                    mode="real-time",
                 )
 
     @property
@@ -297,7 +303,7 @@ def test_paused_is_said_while_it_lasts(made: Made) -> None:
 
 def test_the_last_decision_is_told(made: Made) -> None:
     assert "last decision" not in status_text(made)
-    made.runtime.instances["Snk.1"].failure = "cured"  # what runs again is not told
+    made.runtime.instances["Snk.1"].life.failure = "cured"  # what runs again is not told
     for number in range(2):
         made.controller.note("cycle-late", f"the cycle took {7 + number} s")
         made.controller.step()
@@ -310,7 +316,7 @@ def test_the_last_decision_is_told(made: Made) -> None:
 @pytest.mark.parametrize("state", [State.BACKING_OFF, State.GAVE_UP])
 def test_a_failure_is_told_with_its_reason(made: Made, state: State) -> None:
     instance = made.runtime.instances["Snk.2"]
-    instance.state, instance.failure, instance.task_manager = state, "no column 'fare'", None
+    instance.life.state, instance.life.failure, instance.task_manager = state, "no column 'fare'", None
     assert f"Snk.2 is {state.value}: no column 'fare'" in status_text(made).splitlines()
     assert row(status_text(made), "Snk")[1:3] == ["tm1", state.value.split()[0]]
     assert stream_text(made, "Snk") == f"Snk is {state.value} (no column 'fare')"
@@ -355,6 +361,16 @@ def test_of_what_no_cycle_has_seen_yet_it_says_when_one_will(made: Made) -> None
     assert why_text(made, "tm2").startswith("nothing was decided about tm2 yet: observe() failed: ")
 
 
+def test_why_tells_what_happened_to_a_query(made: Made) -> None:
+    one = [each for each in made.runtime.instances.values() if each.job.task == "Snk"][-1]
+    one.handle(Failed("connection refused"))
+    for name in ("Snk", one.id):
+        last = why_text(made, name).splitlines()[-1]
+        assert last.startswith(f"{one.id} at ")
+        assert last.endswith("running -> backing off for 1 s: it failed: connection refused")
+    assert "backing off" not in why_text(made, "Src")
+
+
 def test_of_what_waits_it_says_for_what(tmp_path: Any) -> None:
     made = Made(
         application(stream("Src", topic="trips"), stream("Snk", "Src", priority=1), stream("Mid", "Src")), tmp_path
@@ -397,7 +413,7 @@ def test_a_stream_that_waits_says_for_what(tmp_path: Any) -> None:
 def test_declared_again_it_says_what_goes_on_and_what_starts_again(made: Made) -> None:
     assert StreamHandle(made, "Snk", True, True).said == "Snk goes on unchanged on tm1 in real-time mode"
     second = made.runtime.instances["Snk.2"]
-    second.state, second.failure = State.BACKING_OFF, "no column 'fare'"
+    second.life.state, second.life.failure = State.BACKING_OFF, "no column 'fare'"
     again = StreamHandle(made, "Snk", True, True, restarted=("Snk.2",))
     assert again.said == "Snk starts again from its checkpoint: it was given up (no column 'fare')"
 
@@ -406,7 +422,7 @@ def test_declared_again_it_says_what_goes_on_and_what_starts_again(made: Made) -
     ("replaced", "unchanged", "done"), [(1, 1, "unchanged"), (1, 0, "replaced"), (0, 0, "declared")]
 )
 def test_what_does_not_run_tells_its_state(made: Made, replaced: bool, unchanged: bool, done: str) -> None:
-    made.runtime.instances["Snk.2"].state = State.WAITING
+    made.runtime.instances["Snk.2"].life.state = State.WAITING
     assert StreamHandle(made, "Snk", replaced, unchanged).said == f"Snk is {done}, but waiting"
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from qod_magics.lifecycle.events import StartAsked, Started
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.changes.mover import Mover
 from qod_magics.spark.changes.recovery import Recovery
@@ -15,7 +16,7 @@ from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.metrics.collector import Collector
 from qod_magics.spark.plans import dial
 from qod_magics.spark.plans.pipeline import Job
-from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.task_manager import TaskManager
 
 BOARD = dial.DialBoard("s")
@@ -75,8 +76,15 @@ def instance(home: TaskManager | None = None, query: Query | None = None) -> Ins
     job = Job("T", "T.1", 0, (), lambda spark, inputs: None, (), (), None, None, None)  # type: ignore[arg-type, return-value]
     one = Instance(job, "/nowhere", task_manager=home, query=query)  # type: ignore[arg-type]
     if query is not None:
-        one.state, one.run_id = State.RUNNING, "r"
+        runs(one, query)
     return one
+
+
+def runs(one: Instance, query: Query, run_id: str = "r", realtime: bool = False) -> None:
+    """Have an instance run this query, since the clock began."""
+    for event in (StartAsked(), Started(one.life.run + 1, realtime)):
+        one.life.handle(event, 0.0)
+    one.query, one.run_id = query, run_id  # type: ignore[assignment]
 
 
 class Parts:

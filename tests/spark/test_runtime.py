@@ -17,6 +17,8 @@ from qod_magics.core.copying import replace
 from qod_magics.core.plan import Move, Plan
 from qod_magics.core.runtime import Dials
 from qod_magics.errors import KafkaError, TaskManagerError
+from qod_magics.lifecycle.events import MoveAsked, State
+from qod_magics.lifecycle.query import QueryLife
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.observation import InstanceView
@@ -24,7 +26,7 @@ from qod_magics.spark.metrics import metrics as module
 from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.pipeline import Feed, Job
-from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import Meter
 from qod_magics.spark.runtime import SparkRuntime
 from qod_magics.spark.servers.stages import TaskTime
@@ -143,7 +145,7 @@ def test_a_start_that_is_under_way_while_the_session_ends_comes_too_late(runtime
 
     runtime.add_task_manager(Attached())  # type: ignore[arg-type]
     late = instance_on(runtime, "late", runtime.task_managers["tm1"])
-    assert late.become(State.MOVING)
+    assert late.handle(MoveAsked())
     runtime.close()
     assert asked == []
 
@@ -301,7 +303,7 @@ class Named(Silent):
 
 def instance_on(runtime: SparkRuntime, id: str, manager: Any) -> Instance:
     job = Job(id, f"{id}.1", 0, (), lambda spark, inputs: None, (), (), None, None, None)  # type: ignore[arg-type, return-value]
-    made = Instance(job, "/nowhere", state=State.RUNNING, task_manager=manager)
+    made = Instance(job, "/nowhere", life=QueryLife(State.RUNNING), task_manager=manager)
     runtime.cluster.instances[made.id] = made
     return made
 
@@ -321,7 +323,7 @@ def slow_moves(runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
     def move(instance: Instance, target: Any, why: str) -> None:
         assert target.id != "tm2" or go.wait(10.0)
-        instance.task_manager, instance.state = target, State.RUNNING
+        instance.task_manager, instance.life.state = target, State.RUNNING
 
     monkeypatch.setattr(runtime.mover, "move", move)
     monkeypatch.setattr(runtime.cluster, "place", lambda unplaced, *_: {one.instance: "tm1" for one in unplaced})
@@ -516,7 +518,7 @@ def test_a_query_that_has_failed_uses_no_cpu(runtime: SparkRuntime, state: State
     (view,) = runtime.cluster.views()
     assert view.reading is not None
     assert view.reading.cpu
-    instance.become(state)
+    instance.life.state = state
     (view,) = runtime.cluster.views()
     assert view.reading is not None
     assert view.reading.cpu == 0.0

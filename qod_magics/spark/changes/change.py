@@ -8,8 +8,9 @@ from concurrent.futures import Future
 from qod_magics.core.plan import Action, Refusal
 from qod_magics.core.runtime import refused
 from qod_magics.errors import QodError, TaskManagerError
+from qod_magics.lifecycle.events import State
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.queries.instance import BOOKS_DIFFER, Instance, State
+from qod_magics.spark.queries.instance import BOOKS_DIFFER, Instance
 from qod_magics.spark.servers.reason import reason
 
 

@@ -18,6 +18,8 @@ from qod_magics.application.tasks.task import Edges, TaskSpec
 from qod_magics.core.copying import replace
 from qod_magics.errors import KafkaError, QodError, TaskManagerError
 from qod_magics.kafka.topics import delete_topics
+from qod_magics.lifecycle.events import State, StopAsked
+from qod_magics.lifecycle.query import QueryLife
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment, Prepared
@@ -27,7 +29,7 @@ from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.labels import Labels
 from qod_magics.spark.plans.pipeline import Job, feed_of, same_columns
-from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance, State
+from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
 from qod_magics.spark.servers.reason import reason
 from qod_magics.spark.servers.timeouts import gather
 
@@ -267,7 +269,7 @@ class Deployer:
 
     def _stop(self, instances: Sequence[Instance], at_batch_end_s: float = 0.0) -> None:
         for instance in instances:
-            instance.become(State.STOPPED)
+            instance.handle(StopAsked())
         stopped = gather({i.id: partial(self.lifecycle.stop, i, at_batch_end_s) for i in instances}, STEP_S)
         for instance in instances:
             error = stopped[instance.id]
@@ -330,7 +332,7 @@ class Deployer:
         generation = self._generation[spec.id]
         made = []
         for job in instance_jobs(self.cluster.deployment, spec, generation):
-            instance = Instance(job, self._checkpoint(job, generation), spec.mode, State.STARTING)
+            instance = Instance(job, self._checkpoint(job, generation), spec.mode, QueryLife(State.STARTING))
             before = had.get(instance.id)
             if before is not None:
                 instance.follow(before, afresh)
@@ -360,8 +362,9 @@ class Deployer:
             copy, incomplete = cluster.deployment.copy(), cluster.incomplete.copy()
             return Before(copy, dict(cluster.instances), dict(cluster.dials), own, incomplete)
 
-    def roll_back(self, before: Before, stopped: Sequence[Instance]) -> None:
-        """After a failed deployment: run exactly the instances that ran before it, with the dials that they had."""
+    def roll_back(self, before: Before, stopped: Sequence[Instance], why: str | None = None) -> None:
+        """After a failed deployment: run exactly the instances that ran before it, with the dials that they had. `why`
+        is what those that were stopped tell as their failure."""
         with self.cluster.lock:
             begun = [i for i in self.cluster.all_instances if before.instances.get(i.id) is not i]
         try:
@@ -381,7 +384,7 @@ class Deployer:
                 gone = self.cluster.deployment.restore(before.deployment)
             for instance in stopped:
                 instance.books_differ = True  # the tasks begun may have read on
-                instance.reinstate()
+                instance.reinstate(why=why)
         self.delete(gone)
 
     def delete(self, topics: Collection[str]) -> None:

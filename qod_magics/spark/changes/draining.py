@@ -7,10 +7,10 @@ from collections.abc import Collection
 
 from qod_magics.errors import TaskManagerError
 from qod_magics.kafka.offsets import end_offsets
+from qod_magics.lifecycle.events import State
 from qod_magics.spark.changes.hold import LOOK_S
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.queries.instance import State
 
 #: For how long a task may take to read its topics to the end, seconds; the tasks before it stand still meanwhile.
 DRAIN_S = 60.0

@@ -21,6 +21,8 @@ from qod_magics.application.tasks.task import TaskSpec
 from qod_magics.core.plan import Fuse, Unfuse
 from qod_magics.core.wording import listed
 from qod_magics.errors import QodError, TaskManagerError, nearest
+from qod_magics.lifecycle.events import State
+from qod_magics.lifecycle.query import QueryLife
 from qod_magics.spark.changes.change import begin_change, check_running, in_one_line, nothing_to_do
 from qod_magics.spark.changes.deployer import STEP_S, Deployer
 from qod_magics.spark.changes.draining import drain
@@ -31,7 +33,7 @@ from qod_magics.spark.changes.transplant import Offsets, transplant, why_not_tra
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.plans.pipeline import Feed, PlanFacts, Workshop
-from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import in_a_row
 from qod_magics.spark.servers.reason import reason
 from qod_magics.spark.servers.timeouts import begin, gather
@@ -278,16 +280,15 @@ class Fuser:
             adopted = True
             self._start(change, made)
         except BaseException as error:
-            for instance in stopped:
-                instance.failure = f"{change.undone}, for {reason(error) if isinstance(error, Exception) else error}"
+            undone = f"{change.undone}, for {reason(error) if isinstance(error, Exception) else error}"
             if adopted:
                 with cluster.lock:
                     for sender, job in senders:
                         sender.job = job
-                self.deployer.roll_back(before, stopped)
+                self.deployer.roll_back(before, stopped, undone)
             else:
                 for instance in stopped:
-                    instance.reinstate()
+                    instance.reinstate(why=undone)
             raise
         self.deployer.delete(gone)
         took_s = round(time.monotonic() - begun, 3)
@@ -304,7 +305,7 @@ class Fuser:
         for spec in change.made:
             jobs = self.deployer.jobs_of(after, spec, change.generations[spec.id])
             made[spec.id] = [
-                Instance(job, checkpoint, spec.mode, State.STARTING, facts=change.facts[spec.id])
+                Instance(job, checkpoint, spec.mode, QueryLife(State.STARTING), facts=change.facts[spec.id])
                 for job, checkpoint in jobs.values()
             ]
             for instance, replaced in zip(made[spec.id], zip(*held, strict=True), strict=True):
@@ -389,7 +390,8 @@ class Fuser:
             instance.poll()
         if instance.meter.last:
             return True
-        if query is None and instance.state in (State.BACKING_OFF, State.GAVE_UP):  # the watcher has found it first
+        failed = instance.state in (State.BACKING_OFF, State.STALLED, State.GAVE_UP)
+        if query is None and failed:  # the watcher has found it first
             why = instance.failure
         if why is not None:
             raise TaskManagerError(f"{instance.id} can't go on from the state that it was given: {why}.")

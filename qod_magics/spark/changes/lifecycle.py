@@ -6,21 +6,21 @@ import time
 from concurrent.futures import wait
 
 from qod_magics.errors import TaskManagerError
+from qod_magics.lifecycle.events import (
+    Cause,
+    Failed,
+    StallEnded,
+    State,
+    Tell,
+)
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.queries.failures import depends_on_rows, explained, final_text, is_certain, limit_of, pattern_of
-from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance, OngoingMove, State, finds_remains
+from qod_magics.spark.queries.failures import cause_of, explained, limit_of
+from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance, OngoingMove
 from qod_magics.spark.queries.realtime import not_realtime, refuses_realtime
 from qod_magics.spark.queries.slots import free
 from qod_magics.spark.servers.task_manager import TaskManager
 from qod_magics.spark.servers.timeouts import begin
 
-#: Back-off before each restart of a failing query, seconds; after the last it stays stopped.
-BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
-#: The same where the failure depends on the rows: each try writes the rows in front of the failing one once more, so
-#: tries are few, and there is time to fix a cause outside of the rows, such as a table that a function reads.
-ROWS_BACK_OFF_S = (10.0,)
-#: A query that has run for this long, seconds, has recovered: its failure count is reset.
-RECOVERED_AFTER_S = 60.0
 #: Timeout from a query's start to its first tasks, seconds; one still planning then is taken for settled.
 SETTLED_S = 60.0
 #: The same where its task manager's REST API does not answer.
@@ -105,7 +105,7 @@ class Lifecycle:
             if not source.alive() or (removed and source.kind == "connect"):  # which ends its session
                 if removed and instance.task_manager is source:
                     instance.move = OngoingMove(source.id, "", f"{source.id} was removed", time.time())
-                    instance.forsake()
+                    instance.forsake(instance.move.why)
                 return False  # a lost one is handled by `recover_lost`
             if not reported and time.monotonic() - begun > STOP_S:
                 reported = True
@@ -127,77 +127,27 @@ class Lifecycle:
         *,
         stalled_s: float | None = None,
         ended: bool = False,
+        cause: Cause | None = None,
+        run: int | None = None,
     ) -> None:
-        """Handle a query that ended by itself, or was stopped after a stall of `stalled_s` seconds: restart it after a
-        back-off or, after too many failures, report that it stays stopped. If its task manager is gone, it waits for
-        another. Does nothing if a deployment has stopped it. Unless its run is known to have `ended`, the next start
-        stops it first."""
+        """Report a query that ended by itself, or was stopped after a stall of `stalled_s` seconds, and the restart or
+        end that `QueryLife` decides on. If its task manager is gone, it waits for another. Unless its run is known to
+        have `ended`, the next start stops it first. `cause` is found in the failure unless it is given. `run` is the
+        one that has ended, of `QueryLife`, if one had begun."""
         if instance.state is State.STOPPED:
             return
-        manager = manager or instance.task_manager
+        put_back, manager = manager is not None, manager or instance.task_manager
         if manager is None or not manager.alive() or self.cluster.task_managers.get(manager.id) is not manager:
-            instance.forsake()
+            instance.forsake(why)
             return
-        kind = "query-failed" if stalled_s is None else "query-stalled"
-        if instance.started_at and time.monotonic() - instance.started_at - (stalled_s or 0.0) > RECOVERED_AFTER_S:
-            instance.failures = 0
-        instance.started_at = 0.0  # that run is over: it resets no later count
-        if finds_remains(why):
-            instance.start_afresh()
-        if instance.has_passed():
-            instance.unpassed.clear()
-        certain, least_s = (False, 0.0) if stalled_s is not None else self._judged(instance, why)
-        why = explained(why, instance)
-        query = instance.query
-        if query is not None and not ended:  # it may write on, and end batches that nobody asks for
-            instance.unended, instance.books_differ = query, True
-        instance.query = None
-        instance.hold()
-        instance.failure = why
-        instance.task_manager = manager
-        where = manager.id
-        leaves = where in self.cluster.leaving  # attempts to move it off there are not its failures
-        if (certain or instance.failures >= len(BACK_OFF_S)) and not leaves:
-            if certain:
-                why = instance.failure = final_text(why, instance.failures + 1)
-            if not instance.become(State.GAVE_UP):
-                return
-            self.cluster.event(
-                kind,
-                instance=instance.id,
-                task_manager=where,
-                why=why,
-                gave_up=True,
-                failures=instance.failures,
+        leaving, told = manager.id in self.cluster.leaving, explained(why, instance)
+        event: Failed | StallEnded
+        if stalled_s is not None:
+            event = StallEnded(told, stalled_s, leaving=leaving)
+        else:
+            event = Failed(
+                told, cause or cause_of(why), run, row_limit=limit_of(why), leaving=leaving, put_back=put_back
             )
-            return
-        wait_s = max(BACK_OFF_S[min(instance.failures, len(BACK_OFF_S) - 1)], least_s)
-        instance.failures += not leaves
-        instance.retry_at = time.monotonic() + wait_s
-        if not instance.become(State.BACKING_OFF):
-            return
-        self.cluster.event(kind, instance=instance.id, task_manager=where, why=why, retry_in_s=wait_s)
-
-    def _judged(self, instance: Instance, why: str) -> tuple[bool, float]:
-        """Whether a retry would fail as well, and the minimum back-off before one, seconds.
-
-        A row that is too large for Kafka is tried once more, with a plan that says which of its columns is. Rows that
-        fail are tried again by `ROWS_BACK_OFF_S`; a try that began sooner, such as by a move, does not count.
-        """
-        limit, checked = limit_of(why), instance.most
-        instance.most = limit if limit is not None and checked is None else None
-        if instance.most is not None:
-            return False, 0.0
-        if is_certain(why):
-            return True, 0.0
-        if not depends_on_rows(why):
-            return False, 0.0
-        now, pattern = time.monotonic(), pattern_of(why)
-        tries, due = instance.unpassed.get(pattern, (0, 0.0))
-        if now < due:
-            return False, due - now
-        if tries >= len(ROWS_BACK_OFF_S):
-            return True, 0.0
-        wait_s = ROWS_BACK_OFF_S[tries]
-        instance.unpassed[pattern] = tries + 1, now + wait_s
-        return False, wait_s
+        for each in instance.fail(event, manager, ended=ended):
+            if isinstance(each, Tell):
+                self.cluster.event(each.kind, instance=instance.id, task_manager=manager.id, **each.detail)

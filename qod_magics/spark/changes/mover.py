@@ -7,10 +7,11 @@ from collections.abc import Collection
 from functools import partial
 
 from qod_magics.errors import TaskManagerError
+from qod_magics.lifecycle.events import MoveNotNeeded, RestartAsked, State
 from qod_magics.spark.changes.hold import held
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.queries.instance import Instance, OngoingMove, State
+from qod_magics.spark.queries.instance import Instance, OngoingMove
 from qod_magics.spark.servers.reason import reason
 from qod_magics.spark.servers.task_manager import TaskManager
 from qod_magics.spark.servers.timeouts import begin
@@ -29,7 +30,7 @@ class Mover:
     def restart(self, instance: Instance) -> None:
         """Stop at a batch's end and restart on the same task manager."""
         manager = instance.task_manager
-        if manager is None or not instance.become(State.STARTING, of={State.RUNNING}):
+        if manager is None or not instance.handle(RestartAsked()):
             return
         try:
             with held(self.cluster, instance) as wait_s:
@@ -53,7 +54,7 @@ class Mover:
         """
         source = instance.task_manager
         if source is target and instance.query is not None:
-            instance.become(State.RUNNING)
+            instance.handle(MoveNotNeeded())
             return ""
         if source is not None and source.alive():
             try:
@@ -90,7 +91,7 @@ class Mover:
         if instance.unended is not None and source is not None:
             self._put_back(instance, source, failed)
             return failed
-        instance.forsake()
+        instance.forsake(failed)
         tried = {*tried, target.id, *([left] if left else [])}
         try:
             others = self.cluster.targets({instance.id: tried})

@@ -8,9 +8,16 @@ from concurrent.futures import Future
 from functools import partial
 from weakref import WeakKeyDictionary, WeakSet
 
+from qod_magics.lifecycle.events import (
+    Cause,
+    PlaceAsked,
+    Stalled,
+    State,
+    WentOn,
+)
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance, OngoingMove, State
+from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance, OngoingMove
 from qod_magics.spark.queries.realtime import refuses_realtime
 from qod_magics.spark.queries.stall import share
 from qod_magics.spark.servers.reason import reason
@@ -68,10 +75,7 @@ class Recovery:
         refused = instance.mode == "real-time" and instance.mode_wanted != "realtime" and refuses_realtime(why)
         if refused:  # some plans are refused only once they run: not a failure, micro-batches work
             instance.fall_back(why)
-        self.lifecycle.fail(instance, why, ended=True)
-        if refused:
-            instance.failures = max(instance.failures - 1, 0)
-            instance.retry_at = 0.0
+        self.lifecycle.fail(instance, why, ended=True, cause=Cause.MODE if refused else None, run=instance.life.run)
 
     def restart_readers(self) -> None:
         """Restart at once what failed for a missing topic that is back, even after the last retry."""
@@ -79,13 +83,13 @@ class Recovery:
         back = missing - self._missing
         for instance in self.cluster.all_instances if back else ():
             if any(feed.topic in back for feed in instance.job.feeds):
-                _begin_anew(instance)
+                instance.try_anew()
 
     def restart_given_up(self, tasks: Collection[str]) -> tuple[str, ...]:
         """Restart at once the instances of these tasks that were given up, from their checkpoints; returns their ids.
         Any thread may call it."""
         given_up = [i for i in self.cluster.all_instances if i.job.task in tasks and i.state is State.GAVE_UP]
-        return tuple(instance.id for instance in given_up if _begin_anew(instance))
+        return tuple(instance.id for instance in given_up if instance.try_anew())
 
     def kill_hung(self) -> None:
         """Kill the local task managers that neither answer nor use CPU: stopped by a signal, or deadlocked. Their
@@ -149,13 +153,13 @@ class Recovery:
                     why="its process ended" if manager.kind == "local" else "it is gone",
                 )
             for instance in orphans:
-                instance.forsake()
+                instance.forsake(f"{manager.id} was lost")
             begin(manager.close, f"closing-{manager.id}")
         for instance in self.cluster.all_instances:
-            home, strays = instance.task_manager, instance.state in (State.RUNNING, State.BACKING_OFF)
+            home, strays = instance.task_manager, instance.state in (State.RUNNING, State.BACKING_OFF, State.STALLED)
             if strays and home is not None and home.id not in self.cluster.task_managers:
                 instance.move = OngoingMove(home.id, "", f"{home.id} was removed", time.time())
-                instance.forsake()
+                instance.forsake(instance.move.why)
         self.place_waiting()
 
     def _is_lost(self, manager: TaskManager) -> bool:
@@ -185,7 +189,7 @@ class Recovery:
         targets = self.cluster.targets({i.id: set() for i in waiting})
         for instance in waiting:
             manager = self.cluster.task_managers.get(targets.get(instance.id, ""))  # it may have left meanwhile
-            if manager is not None and instance.become(State.MOVING, of={State.WAITING}):
+            if manager is not None and instance.handle(PlaceAsked()):
                 move = instance.move
 
                 def run(
@@ -203,10 +207,8 @@ class Recovery:
     def retry(self) -> None:
         """Restart failed instances after their back-off; stop those that a deployment could not stop."""
         self._stop_lingering()
-        now = time.monotonic()
         for instance in self.cluster.all_instances:
-            due = now >= instance.retry_at and instance.task_manager is not None
-            if due and instance.become(State.STARTING, of={State.BACKING_OFF}):
+            if instance.retry():
                 begin(lambda i=instance: self._restart(i), f"restart-{instance.id}")  # type: ignore[misc]
 
     def _stop_lingering(self) -> None:
@@ -273,10 +275,8 @@ class Recovery:
             stall, patience_s = instance.stall, instance.patience_s(STALLED_S + self.cluster.period_s)
             stall.look(now, instance.run_id, instance.ended(), share(manager.busy(BUSY_OVER_S), others_end))
             if stall.counted_s > patience_s:
-                instance.retry_at = float("inf")
-                if not instance.become(State.BACKING_OFF, of={State.RUNNING}):
-                    continue
-                begin(lambda i=instance, m=manager: self._revive(i, m), f"revive-{instance.id}")  # type: ignore[misc]
+                if instance.handle(Stalled(f"no batch has ended for {stall.watched_s:.0f} s")):
+                    begin(lambda i=instance, m=manager: self._revive(i, m), f"revive-{instance.id}")  # type: ignore[misc]
             elif stall.watched_s > 2 * patience_s and stall.counted_s < patience_s / 2 and not instance.told_stalled:
                 instance.told_stalled = True
                 why = f"no batch has ended for {stall.watched_s:.0f} s: {manager.id} is overloaded, or the query hangs"
@@ -287,29 +287,16 @@ class Recovery:
         keeps running."""
         stalled_s = instance.stall.watched_s
         why = f"no batch has ended for {stalled_s:.0f} s, with CPU to spare"
-
-        def ours() -> bool:  # no other thread has changed it meanwhile
-            return instance.state is State.BACKING_OFF and instance.retry_at == float("inf")
-
         try:
             with instance.lock:
                 batch = instance.poll()
             self.cluster.take(instance)
             if batch:
-                if ours():
-                    instance.become(State.RUNNING, of={State.BACKING_OFF})
+                instance.handle(WentOn())
                 return
             if not self.lifecycle.end(instance, manager, 0.0, "query-stalled"):
                 return
         except Exception as error:  # it restarts once it can be stopped
             why = f"{why}; then {reason(error)}"
-        if ours():
+        if instance.state is State.STALLED:  # no other thread has changed it meanwhile
             self.lifecycle.fail(instance, why, manager, stalled_s=stalled_s)
-
-
-def _begin_anew(instance: Instance) -> bool:
-    """Forget an instance's failures, and have it restarted at once if it was given up; returns whether it was."""
-    instance.failures, instance.retry_at = 0, 0.0
-    instance.unpassed.clear()
-    homeless = instance.task_manager is None  # lost since
-    return instance.become(State.WAITING if homeless else State.BACKING_OFF, of={State.GAVE_UP})

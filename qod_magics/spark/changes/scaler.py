@@ -22,6 +22,8 @@ from qod_magics.application.tasks.task import TaskSpec
 from qod_magics.core.plan import Scale
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.kafka.topics import grow_topics
+from qod_magics.lifecycle.events import NotPlaced, State
+from qod_magics.lifecycle.query import QueryLife
 from qod_magics.spark.changes.change import begin_change, check_running, in_one_line, nothing_to_do
 from qod_magics.spark.changes.deployer import STEP_S, Deployer
 from qod_magics.spark.changes.draining import drain
@@ -30,7 +32,7 @@ from qod_magics.spark.changes.stopping import stop_all
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Pipe
 from qod_magics.spark.plans.pipeline import feeds_of
-from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import shared
 from qod_magics.spark.servers.reason import reason
 from qod_magics.spark.servers.task_manager import TaskManager
@@ -192,10 +194,9 @@ class Scaler:
         """Start stopped instances where they ran, with the jobs that they have by now; those whose task manager leaves,
         as all do when the session ends, are left to the watcher."""
         for sender in senders:
-            sender.failure = "it stood still while rows of its stream were dealt to other partitions"
-            sender.reinstate()
+            sender.reinstate(why="it stood still while rows of its stream were dealt to other partitions")
         up = [each for each in senders if self.cluster.is_up(each.task_manager)]
-        self._start([each for each in up if each.become(State.STARTING, of={State.BACKING_OFF})], {})
+        self._start([each for each in up if each.retry()], {})
 
     def _short(self, spec: TaskSpec, parallelism: int) -> list[Pipe]:
         """The streams to a task that have fewer partitions than it is to have instances."""
@@ -236,7 +237,7 @@ class Scaler:
                 last = had.get(id)
                 if last is not None and last not in concerned:
                     continue
-                instance = Instance(job, checkpoint, spec.mode, State.STARTING, facts=before[0].facts)
+                instance = Instance(job, checkpoint, spec.mode, QueryLife(State.STARTING), facts=before[0].facts)
                 instance.no_realtime = before[0].no_realtime
                 if last is not None:
                     instance.follow(last, afresh=True)
@@ -274,7 +275,7 @@ class Scaler:
 
         for instance in instances:
             if instance.id not in homes:
-                instance.become(State.WAITING, of={State.STARTING})
+                instance.handle(NotPlaced())
         gather({i.id: partial(start, i) for i in instances if i.id in homes}, STEP_S)
 
 

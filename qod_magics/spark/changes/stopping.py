@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from qod_magics.errors import TaskManagerError
+from qod_magics.lifecycle.events import State, StopAsked
 from qod_magics.spark.changes.deployer import STEP_S
 from qod_magics.spark.changes.hold import LONGEST_S, held
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.queries.instance import BOOKS_DIFFER, Instance, State
+from qod_magics.spark.queries.instance import BOOKS_DIFFER, Instance
 from qod_magics.spark.servers.reason import reason
 from qod_magics.spark.servers.timeouts import gather
 
@@ -30,7 +31,7 @@ def stop_all(cluster: Cluster, lifecycle: Lifecycle, instances: Sequence[Instanc
         TaskManagerError: they go on as before.
 
     """
-    claimed = [i for i in instances if not i.books_differ and i.become(State.STOPPED, of={State.RUNNING})]
+    claimed = [i for i in instances if not i.books_differ and i.handle(StopAsked(only_running=True))]
     if len(claimed) == len(instances):
         ends = {i.id: partial(_end, cluster, lifecycle, i, waits) for i in instances}
         ended = gather(ends, STEP_S + LONGEST_S)
@@ -44,9 +45,10 @@ def stop_all(cluster: Cluster, lifecycle: Lifecycle, instances: Sequence[Instanc
     if failed:
         why = "; ".join(f"{id} could not be stopped: {error}" for id, error in failed.items())
         for instance in claimed:
-            if len(claimed) == len(instances):
-                instance.failure = f"{undone}, for {why}"
-            instance.reinstate(runs=len(claimed) < len(instances))  # none was asked to stop
+            if len(claimed) < len(instances):  # none was asked to stop
+                instance.reinstate(runs=True)
+            else:
+                instance.reinstate(why=f"{undone}, for {why}")
         raise TaskManagerError(f"{why}. All instances go on as before.")
 
 

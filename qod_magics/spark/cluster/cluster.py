@@ -13,6 +13,7 @@ from qod_magics.core import snapshot as core
 from qod_magics.core.copying import replace
 from qod_magics.core.runtime import Event, Placer, Unplaced
 from qod_magics.errors import TaskManagerError, nearest
+from qod_magics.lifecycle.events import State
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.incomplete import Incomplete, late_text
 from qod_magics.spark.cluster.malformed import (
@@ -27,7 +28,7 @@ from qod_magics.spark.plans.dial import DialBoard
 from qod_magics.spark.plans.misfit import misfit
 from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.queries import slots
-from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.progress import Batch
 from qod_magics.spark.servers.server import REPORTS_KEPT
 from qod_magics.spark.servers.task_manager import TaskManager
@@ -263,14 +264,16 @@ class Cluster:
             manager = instance.task_manager.id if instance.task_manager else None
             if manager is None or manager not in self.task_managers:
                 manager = next(iter(self.task_managers), "")
-            fields: dict[str, Any] = {"state": instance.state.value, "mode": instance.mode or None}
+            stalled = instance.state is State.STALLED  # its restart has begun
+            state = State.BACKING_OFF if stalled else instance.state
+            fields: dict[str, Any] = {"state": state.value, "mode": instance.mode or None}
             if instance.mode == "micro-batch" and reading is not None:
                 fields["batches_per_s"] = round(reading.batch_rate, 4)
                 if reading.eviction > 0.0:
                     fields["eviction_cpu"] = round(reading.eviction, 2)
                 if instance.job.trigger_s is not None:
                     fields["trigger_s"] = instance.job.trigger_s
-            if reading is not None and instance.state in (State.BACKING_OFF, State.GAVE_UP):
+            if reading is not None and state in (State.BACKING_OFF, State.GAVE_UP):
                 reading = replace(reading, cpu=0.0)  # the last one measured a query that has ended
             elif instance.python_cpu and reading is not None and reading.cpu is not None:
                 fields["python_cpu"] = round(instance.python_cpu, 2)

@@ -6,8 +6,8 @@ import time
 from contextlib import suppress
 
 from qod_magics.errors import TaskManagerError
+from qod_magics.lifecycle.events import State
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.queries.instance import State
 from qod_magics.spark.servers.server import REPORTS_KEPT, STAGES_KEPT
 from qod_magics.spark.servers.task_manager import TaskManager
 from qod_magics.spark.servers.timeouts import begin

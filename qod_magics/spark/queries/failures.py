@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from qod_magics.lifecycle.events import Cause
 from qod_magics.spark.plans.misfit import misfit
 from qod_magics.spark.plans.parsing import FAILS, SHOWN
 from qod_magics.spark.plans.pipeline import TOO_LARGE
@@ -44,20 +45,13 @@ def limit_of(why: str) -> int | None:
     return round(_OF_LIMIT * (int(found[1]) if found else DEFAULT_LIMIT))
 
 
-def is_certain(why: str) -> bool:
-    """Whether the next try will fail in any case: the rows themselves can't be parsed or sent."""
-    return FAILS in why or TOO_LARGE in why or bool(_TOO_LARGE.search(why))
-
-
-def depends_on_rows(why: str) -> bool:
-    """Whether these rows fail again unless their cause, such as a table that a function reads, is fixed outside."""
+def cause_of(why: str) -> Cause:
+    """Return what a failure says about the next try: the rows can't be parsed or sent in any case, or fail again unless
+    what they depend on, such as a table that a function reads, is fixed; or the failure may pass."""
+    if FAILS in why or TOO_LARGE in why or _TOO_LARGE.search(why):
+        return Cause.CERTAIN
     in_python = bool(_IN_PYTHON.search(why)) and not _MAY_PASS.search(why)
-    return in_python or bool(_OF_VALUES.search(why))
-
-
-def pattern_of(why: str) -> str:
-    """Return a failure without the numbers of its rows, tasks and stages: equal for two tries of the same rows."""
-    return re.sub(r"\d+", "0", why)
+    return Cause.ROWS if in_python or _OF_VALUES.search(why) else Cause.MAY_PASS
 
 
 def explained(why: str, instance: Instance) -> str:
@@ -69,12 +63,3 @@ def explained(why: str, instance: Instance) -> str:
         return why
     because = misfit(value, schemas[0], cut=len(value) >= SHOWN)
     return f"{why}: {because}" if because else why
-
-
-def final_text(why: str, tries: int) -> str:
-    """What is said of a failure that is not tried again."""
-    times = "once" if tries == 1 else "twice" if tries == 2 else f"{tries} times"
-    return (
-        f"{why}; it is not tried again, as these rows would fail again: rows in front of them in the batch may have "
-        f"been written {times}"
-    )

@@ -5,15 +5,33 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from math import inf
 from statistics import median
 from typing import TYPE_CHECKING
 
 from qod_magics.errors import QodError, TaskManagerError
+from qod_magics.lifecycle.events import (
+    BatchEnded,
+    CauseGone,
+    DropRun,
+    Event,
+    Failed,
+    Follows,
+    Instructions,
+    RetryDue,
+    RunEnded,
+    ServerLost,
+    StallEnded,
+    StartAsked,
+    Started,
+    StartQuery,
+    State,
+    StopUndone,
+)
+from qod_magics.lifecycle.query import QueryLife
 from qod_magics.spark.plans.dial import DialBoard, DialReading
 from qod_magics.spark.plans.pipeline import Job, PlanFacts, Workshop
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, WHEN_WRITTEN
@@ -31,9 +49,6 @@ if TYPE_CHECKING:
 
 #: Spark's minimum duration of a real-time batch, seconds.
 REALTIME_BATCH_S = 5.0
-#: Real-time batches that a run has to end until it has passed the rows at which the run before it failed: these end
-#: after their time, also in front of those rows if the machine is busy.
-PASSED_BATCHES = 3
 #: How many times as long as one in real-time mode a micro-batch may take before it counts as stalled.
 SLOW_BATCH = 3
 #: Assumed minimum duration of batches in a new run, seconds.
@@ -44,18 +59,6 @@ BOOKS_DIFFER = "has to end a batch first, which reports its offsets"
 #: of input. Under an overload it must not bind: plans assume batches as long as their fixed costs ask for, and shorter
 #: ones pay more often for planning and for searching their state.
 MOST_RECORDS = 2_000_000
-
-
-class State(Enum):
-    """Lifecycle of an instance."""
-
-    WAITING = "waiting"  #: for a task manager
-    STARTING = "starting"
-    RUNNING = "running"
-    MOVING = "moving"
-    BACKING_OFF = "backing off"  #: failed; starts again at `retry_at`
-    GAVE_UP = "given up"
-    STOPPED = "stopped"
 
 
 @dataclass(slots=True)
@@ -75,7 +78,7 @@ class Instance:
     job: Job
     checkpoint: str
     mode_wanted: str = "auto"  #: auto, realtime, microbatch
-    state: State = State.WAITING  #: changed while `changing` is held
+    life: QueryLife = field(default_factory=QueryLife)  #: changed while `changing` is held
     task_manager: TaskManager | None = None
     query: StreamingQuery | None = None
     run_id: str | None = None
@@ -87,14 +90,7 @@ class Instance:
     reported: deque[Batch] = field(default_factory=deque)  #: finished batches that are not in the books yet
     missed: int = 0  #: finished batches whose reports Spark discarded before a poll, not in an event yet
     held: MeterReading | None = None  #: the previous run's last reading, held while the new run has none
-    failures: int = 0
-    retry_at: float = 0.0  #: monotonic
-    failure: str = ""
-    #: failures of rows that no run has passed since: by pattern, their number and when the next one counts, monotonic
-    unpassed: dict[str, tuple[int, float]] = field(default_factory=dict)
-    most: int | None = None  #: bytes of a row that its next run checks, as Kafka refused a larger one; None: none
     move: OngoingMove | None = None
-    started_at: float = 0.0  #: monotonic
     no_realtime: str = ""  #: why real-time mode was refused
     begun: bool = False  #: whether its checkpoint has a finished batch
     books_differ: bool = False  #: whether the books may be elsewhere than its checkpoint: until its next report
@@ -113,27 +109,62 @@ class Instance:
         """Its name in snapshots: "TDSnk1.2"."""
         return self.job.instance
 
-    def become(self, state: State, *, of: Collection[State] | None = None) -> bool:
-        """Change its state atomically if that is one `of` these (None: any); returns whether it did.
+    @property
+    def state(self) -> State:
+        """Where it is in its life."""
+        return self.life.state
 
-        STOPPED is final: actions still under way when a deployment replaces an instance have no effect.
-        """
+    @property
+    def failures(self) -> int:
+        """Failures one after the other, without a long run in between."""
+        return self.life.failures
+
+    @property
+    def failure(self) -> str:
+        """Why it failed last; "" if it has not."""
+        return self.life.failure
+
+    @property
+    def started_at(self) -> float:
+        """When its present run began, monotonic seconds; 0 once its failure was counted."""
+        return self.life.started_at
+
+    def handle(self, event: Event) -> Instructions:
+        """Report an event; returns what is to be done. Any thread may call it."""
         with self.changing:
-            if self.state is State.STOPPED or (of is not None and self.state not in of):
-                return False
-            self.state = state
-            return True
+            return self.life.handle(event, time.monotonic())
 
-    def reinstate(self, *, runs: bool = False) -> None:
+    def retry(self) -> Instructions:
+        """Report that time has passed while it backs off."""
+        with self.changing:
+            return self.life.handle(RetryDue(placed=self.task_manager is not None), time.monotonic())
+
+    def try_anew(self) -> Instructions:
+        """Forget its failures; returns an instruction if it was given up and is tried again."""
+        with self.changing:
+            return self.life.handle(CauseGone(placed=self.task_manager is not None), time.monotonic())
+
+    def reinstate(self, *, runs: bool = False, why: str | None = None) -> None:
         """Have it restarted where it ran, or go on there if it still `runs`: the deployment that should replace it has
-        failed."""
+        failed. `why` is what it tells as its failure."""
         with self.changing:
-            if self.task_manager is None:
-                self.state = State.WAITING
-            elif self.state is State.STOPPED and runs and self.query is not None:
-                self.state = State.RUNNING
-            elif self.state is State.STOPPED:
-                self.retry_at, self.state = 0.0, State.BACKING_OFF  # the watcher starts it
+            runs = runs and self.query is not None
+            self.life.handle(StopUndone(self.task_manager is not None, runs, why), time.monotonic())
+
+    def fail(self, event: Failed | StallEnded, manager: TaskManager, *, ended: bool) -> Instructions:
+        """Report a failure on `manager`. Unless its run is known to have `ended`, the next start stops it first."""
+        with self.changing:
+            query = self.query
+            writes_on = self.unended is not None or (query is not None and not ended)
+            instructions = self.life.handle(replace(event, writes_on=writes_on), time.monotonic())
+            if DropRun() in instructions:
+                if finds_remains(event.why):
+                    self.start_afresh()
+                if query is not None and not ended:  # it may write on, and end batches that nobody asks for
+                    self.unended, self.books_differ = query, True
+                self.query, self.task_manager = None, manager
+                self.hold()
+            return instructions
 
     @property
     def is_paced(self) -> bool:
@@ -173,6 +204,7 @@ class Instance:
         """Succeed the previous instance of this name: take over its measurements and, unless this one starts `afresh`,
         its checkpoint and output."""
         self.meter, self.held, self.unended = before.meter, before.held, before.unended
+        self.handle(Follows(writes_on=before.unended is not None))
         if not afresh:
             self.job = replace(self.job, run=before.job.run)  # the files of a checkpoint are in one directory
             self.no_realtime = before.no_realtime
@@ -201,7 +233,9 @@ class Instance:
                 return
             if lock is not self.lock:
                 raise TaskManagerError(f"{self.id} was detached while its start on {task_manager.id} waited.")
-            self.become(State.STARTING)
+            start = next((each for each in self.handle(StartAsked()) if isinstance(each, StartQuery)), None)
+            if start is None:
+                return
             if task_manager is not self.task_manager and TOO_FEW_SLOTS in self.no_realtime:
                 self.no_realtime = ""  # another one may have enough
             self.task_manager = task_manager
@@ -225,7 +259,7 @@ class Instance:
                 raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {reason(error)}") from error
             if not refusal:
                 try:
-                    self._begin(task_manager, workshop, realtime=True)
+                    self._begin(start, task_manager, workshop, realtime=True)
                     return
                 except QodError:
                     raise
@@ -239,7 +273,7 @@ class Instance:
                         ) from error
                     refusal = self.no_realtime = reason(error)
             try:
-                self._begin(task_manager, workshop, realtime=False, why=refusal)
+                self._begin(start, task_manager, workshop, realtime=False, why=refusal)
             except QodError:
                 raise
             except Exception as error:
@@ -264,8 +298,11 @@ class Instance:
                 f"{self.id} can't start on {task_manager.id}: its previous run could not be stopped: {reason(error)}"
             ) from error
         self.unended = None
+        self.handle(RunEnded())
 
-    def _begin(self, task_manager: TaskManager, workshop: Workshop, *, realtime: bool, why: str = "") -> None:
+    def _begin(
+        self, start: StartQuery, task_manager: TaskManager, workshop: Workshop, *, realtime: bool, why: str = ""
+    ) -> None:
         job = self.job  # it may change meanwhile
         trigger = job.trigger_s
         read = self.facts.read if self.facts is not None else {}
@@ -275,7 +312,7 @@ class Instance:
         for output_mode in output_modes(job, realtime):
             try:
                 with workshop.result(job, None if realtime else most, read, timing, checks=True) as rows:
-                    writer = workshop.writer(job, rows, self.most)
+                    writer = workshop.writer(job, rows, start.row_limit)
                     writer = writer.queryName(self.id).option("checkpointLocation", self.checkpoint)
                     writer = writer.outputMode(output_mode)
                     if realtime:
@@ -295,16 +332,15 @@ class Instance:
             raise last
         run_id, begun_at = str(query.runId), time.monotonic()
         with self.changing:
-            attached = self.task_manager is task_manager
+            attached = self.task_manager is task_manager and self.life.run == start.run
             if attached:
                 self.query, self.run_id, self.running = query, run_id, job
                 self.mode, self.mode_why = (
                     ("real-time" if realtime else "micro-batch"),
                     not_realtime(why, task_manager.kind),
                 )
-                self.started_at, self.told_stalled = begun_at, False
-                if self.state is not State.STOPPED:  # by a deployment, which waits for the lock and ends the query
-                    self.state = State.RUNNING
+                self.told_stalled = False
+                self.life.handle(Started(start.run, realtime), begun_at)
         if not attached:  # before the answer arrived
             begin(query.stop, f"stopping-{self.id}")
             raise TaskManagerError(f"{self.id} was detached from {task_manager.id} while it started.")
@@ -354,6 +390,7 @@ class Instance:
                 self.begun = True
                 if batch.run_id == self.run_id:  # it tells where that run began
                     self.books_differ = False
+                    self.handle(BatchEnded())
         return fresh
 
     def unpolled(self) -> float:
@@ -390,6 +427,7 @@ class Instance:
                 while time.monotonic() < deadline and query.isActive and not self.poll():
                     time.sleep(0.1)
                 query.stop()
+                self.handle(RunEnded())
                 if self.unended is query:
                     self.unended = None
                 try:
@@ -402,7 +440,7 @@ class Instance:
                     self.query = None
                     self.hold()
 
-    def forsake(self) -> None:
+    def forsake(self, why: str = "") -> None:
         """Detach from a task manager that is gone, and the query with it. If a hanging call holds the lock, the lock is
         replaced."""
         lock = self.lock
@@ -413,9 +451,9 @@ class Instance:
                 if self.query is not None or self.unended is not None:
                     self.books_differ = True
                 self.query = self.unended = None
-                self.task_manager = None  # first: `reinstate`, or a start elsewhere, may come in between
-            self.hold()
-            self.become(State.WAITING, of=set(State) - {State.GAVE_UP})
+                self.task_manager = None
+                self.hold()
+                self.life.handle(ServerLost(why), time.monotonic())
         finally:
             if lock is self.lock:
                 lock.release()
@@ -457,11 +495,6 @@ class Instance:
         """Id of the last batch that its present run reported as ended, with rows or without; -1 before the first. While
         it stays the same, no batch ends."""
         return -1 if self.run_id is None else self.meter.last.get(self.run_id, -1)
-
-    def has_passed(self) -> bool:
-        """Whether its present run has processed the rows at which the run before it failed: in micro-batch mode once a
-        batch has ended, as Spark repeats the failed one as it was."""
-        return len(self.batches) >= (PASSED_BATCHES if self.mode == "real-time" else 1)
 
 
 def finds_remains(error: str) -> bool:

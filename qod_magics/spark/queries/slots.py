@@ -8,7 +8,8 @@ from math import inf
 from qod_magics.core import snapshot as core
 from qod_magics.core.copying import replace
 from qod_magics.core.runtime import Placer, Unplaced
-from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.lifecycle.events import State
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.modes import slots_needed
 from qod_magics.spark.servers.task_manager import TaskManager
 

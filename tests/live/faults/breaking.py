@@ -14,8 +14,8 @@ import pytest
 
 from qod_magics.core.freshness import Freshness
 from qod_magics.errors import TaskManagerError
+from qod_magics.lifecycle.events import State
 from qod_magics.session.session import Session
-from qod_magics.spark.queries.instance import State
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.live.conftest import eventually
 from tests.live.steady import SCHEMA, Steady

@@ -11,8 +11,9 @@ import pytest
 from qod_magics.core.runtime import Count
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
+from qod_magics.lifecycle import query
 from qod_magics.session.session import Session
-from qod_magics.spark.changes import lifecycle, recovery
+from qod_magics.spark.changes import recovery
 from qod_magics.spark.queries import stall
 from tests.live.conftest import eventually, new_topic, produce
 from tests.live.faults.breaking import (
@@ -72,7 +73,7 @@ def test_a_query_that_fails_is_given_up_loudly_and_alone(
     flowing: Counting, poisoned: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = flowing.session
-    monkeypatch.setattr(lifecycle, "ROWS_BACK_OFF_S", (0.5,))
+    monkeypatch.setattr(query, "ROWS_BACK_OFF_S", (0.5,))
     with Events(session) as events:
         poisoned()
         final = events.first("query-failed", instance="poisoned.1", gave_up=True)
@@ -94,7 +95,7 @@ def test_a_query_that_can_go_on_goes_on_where_it_was(
     """The row is poison until somebody heals the task managers, after any number of tries."""
     session = flowing.session
     for name in ("BACK_OFF_S", "ROWS_BACK_OFF_S"):
-        monkeypatch.setattr(lifecycle, name, (0.5, *[1.0] * 60))
+        monkeypatch.setattr(query, name, (0.5, *[1.0] * 60))
     healed = f"qod.test.healed.{flowing.topic}"
     with Events(session) as events:
         poisoned(f"reflect('java.lang.System', 'getProperty', '{healed}') <> 'yes'")
@@ -112,7 +113,7 @@ def test_a_query_that_was_given_up_goes_on_where_it_was_once_it_is_declared_agai
     flowing: Counting, poisoned: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = flowing.session
-    monkeypatch.setattr(lifecycle, "ROWS_BACK_OFF_S", (0.5,))
+    monkeypatch.setattr(query, "ROWS_BACK_OFF_S", (0.5,))
     healed = f"qod.test.healed.again.{flowing.topic}"
     ill = f"reflect('java.lang.System', 'getProperty', '{healed}') <> 'yes'"
     with Events(session) as events:
@@ -152,7 +153,7 @@ def test_a_query_that_stands_still_is_restarted_and_holds_up_nobody(
             delete_topics(session.kafka, [gone])
             event = events.first("query-stalled", instance="stuck.1")
             assert "no batch has ended for" in event["why"]
-            assert event["retry_in_s"] == lifecycle.BACK_OFF_S[0]
+            assert event["retry_in_s"] == query.BACK_OFF_S[0]
             ended = beside.ended()
             eventually(
                 lambda: beside.ended() >= ended + 2, 60.0, what="a query beside it goes on, the topic being gone"

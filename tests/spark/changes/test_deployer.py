@@ -13,13 +13,14 @@ import pytest
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.tasks.task import TaskSpec, tasks
 from qod_magics.errors import TaskManagerError
+from qod_magics.lifecycle.events import State
 from qod_magics.spark.changes import deployer as module
 from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.labels import Column, Label, Labels
-from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.application.frames import application, stream
 from tests.spark.stand_ins import BOARD, Parts, Query, cluster, instance, kinds, manager, soon
@@ -179,7 +180,7 @@ def test_an_instance_that_a_failed_deployment_put_back_is_left_to_its_restart() 
     assert made.cluster.all_instances == [one]
     assert (one.state, one.unended) == (State.BACKING_OFF, query)
     assert kinds(made.cluster) == ["query-not-stopped"]
-    one.retry_at = float("inf")
+    one.life.retry_at = float("inf")
     made.look()
     assert made.cluster.lingering == []
 

@@ -19,6 +19,7 @@ from qod_magics.application.tasks.fusing import fused
 from qod_magics.application.tasks.task import tasks
 from qod_magics.core.plan import Fuse, Unfuse
 from qod_magics.errors import TaskManagerError
+from qod_magics.lifecycle.events import State
 from qod_magics.spark.changes import draining, hold
 from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.fuser import Fuser
@@ -28,7 +29,7 @@ from qod_magics.spark.cluster.deployment import Deployment, Pipe
 from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.pipeline import PlanFacts, Workshop
-from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import MeterReading, in_a_row
 from qod_magics.spark.servers.task_manager import TaskManager
 from qod_magics.spark.servers.timeouts import begin
@@ -78,7 +79,7 @@ class Made:
         query.status = {"message": "Waiting for data to arrive"}
         one.query, one.run_id, one.running = query, "r", one.job
         one.facts = self.facts(self.deployment.specs[one.job.task].members)
-        one.begun, one.state = True, State.RUNNING
+        one.begun, one.life.state = True, State.RUNNING
 
     def reads(self, feed: str, rows: int) -> None:
         """Rows arrive at a feed, and are read."""
@@ -326,10 +327,10 @@ def test_who_is_elsewhere_or_busy_is_not_fused(made: Made) -> None:
     with pytest.raises(TaskManagerError, match=r"mid.1 is on tm1, q.1 on tm2: move one to the other"):
         made.fuser.fuse(("mid", "q"))
     made["q.1"].task_manager = made.cluster.task_managers["tm1"]
-    made["q.1"].state = State.MOVING
+    made["q.1"].life.state = State.MOVING
     with pytest.raises(TaskManagerError, match=r"q.1 is being moved: fuse it once it runs"):
         made.fuser.fuse(("mid", "q"))
-    made["q.1"].state = State.RUNNING
+    made["q.1"].life.state = State.RUNNING
     with made.fuser.deployer.deploying, pytest.raises(TaskManagerError, match="Tasks are being deployed, fused or"):
         made.fuser.fuse(("mid", "q"))
     with pytest.raises(TaskManagerError, match=r"no stream within a task. No task can be parted"):

@@ -8,23 +8,35 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import qod_magics
 from qod_magics.errors import TaskManagerError
+from qod_magics.lifecycle.events import (
+    Cause,
+    Failed,
+    MoveAsked,
+    StartAsked,
+    Started,
+    StartQuery,
+    State,
+    StopAsked,
+)
+from qod_magics.lifecycle.query import RECOVERED_AFTER_S, QueryLife
 from qod_magics.spark.changes import lifecycle, recovery
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.plans.dial import written
 from qod_magics.spark.plans.pipeline import Feed
-from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.task_manager import TaskManager
 from qod_magics.spark.servers.timeouts import begin
 from tests.spark.batches import batch
-from tests.spark.stand_ins import BOARD, Parts, Query, cluster, instance, kinds, manager, soon
+from tests.spark.stand_ins import BOARD, Parts, Query, cluster, instance, kinds, manager, runs, soon
 
 
 @pytest.fixture(autouse=True)
@@ -40,11 +52,13 @@ def test_waits_grow_and_the_last_failure_is_said_aloud(back_off: tuple[float, ..
     one = instance(home, Query())
     made = cluster(home, instances=(one,))
     for wait_s in back_off:
+        runs(one, Query())
         Parts(made).lifecycle.fail(one, "it broke")
         assert one.state is State.BACKING_OFF
         assert one.query is None
         assert made.events[-1].detail["retry_in_s"] == wait_s
-        assert one.retry_at - time.monotonic() == pytest.approx(wait_s, abs=0.5)
+        assert one.life.retry_at - time.monotonic() == pytest.approx(wait_s, abs=0.5)
+    runs(one, Query())
     Parts(made).lifecycle.fail(one, "it broke")
     assert one.state is State.GAVE_UP
     assert made.events[-1].detail == {
@@ -60,8 +74,8 @@ def test_a_query_that_ran_for_long_has_recovered(back_off: tuple[float, ...]) ->
     home = manager()
     one = instance(home, Query())
     made = cluster(home, instances=(one,))
-    one.failures = 3
-    one.started_at = time.monotonic() - lifecycle.RECOVERED_AFTER_S - 1
+    one.life.failures = 3
+    one.life.started_at = time.monotonic() - RECOVERED_AFTER_S - 1
     Parts(made).lifecycle.fail(one, "after all")
     assert (one.state, one.failures) == (State.BACKING_OFF, 1)
 
@@ -71,89 +85,12 @@ def test_restarts_that_fail_after_a_long_run_come_to_an_end(back_off: tuple[floa
     home = manager()
     one = instance(home, Query())
     made = cluster(home, instances=(one,))
-    one.started_at = time.monotonic() - lifecycle.RECOVERED_AFTER_S - 1
+    one.life.started_at = time.monotonic() - RECOVERED_AFTER_S - 1
     for _ in (*back_off, "once more"):
         Parts(made).lifecycle.fail(one, "no such table")
+        one.handle(StartAsked()) if one.state is State.BACKING_OFF else None
     assert [event.detail.get("retry_in_s") for event in made.events] == [*back_off, None]
     assert one.state is State.GAVE_UP
-
-
-CAST = "[CAST_INVALID_INPUT] The value 'x' of the type STRING cannot be cast to INT. Lost task 0.0 in stage {}.0"
-
-
-def failing_on_rows(monkeypatch: pytest.MonkeyPatch, *waits_s: float) -> tuple[Instance, Cluster, Callable[..., None]]:
-    """A query whose rows fail at each try; the function has it fail again, after its back-off and as many batches."""
-    monkeypatch.setattr(lifecycle, "ROWS_BACK_OFF_S", waits_s)
-    home, clock = manager(), [time.monotonic()]
-    monkeypatch.setattr(lifecycle, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
-    one = instance(home, Query())
-    made = cluster(home, instances=(one,))
-
-    def fail(why: str = CAST, *, batches: int = 0, after_s: float | None = None) -> None:
-        clock[0] = max(clock[0], one.retry_at) if after_s is None else clock[0] + after_s
-        tries = len(made.events)
-        one.query, one.run_id, one.state = Query(), f"run {tries}", State.RUNNING  # type: ignore[assignment]
-        for number in range(batches):
-            one.meter.add(batch(number, float(number), number + 1.0, run=one.run_id))
-        Parts(made).lifecycle.fail(one, why.format(tries))
-
-    return one, made, fail
-
-
-def waits(made: Cluster) -> list[float | None]:
-    return [event.detail.get("retry_in_s") for event in made.events]
-
-
-@pytest.mark.parametrize("mode", ["micro-batch", "real-time"])
-def test_rows_that_fail_are_tried_again_once_what_they_read_may_have_been_mended(
-    monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
-    """Each try writes the rows in front of them once more. In real-time mode a batch may end in front of them."""
-    one, made, fail = failing_on_rows(monkeypatch, 10.0)
-    one.mode = mode
-    fail(batches=5)
-    fail(batches=2 if mode == "real-time" else 0)
-    assert waits(made) == [10.0, None]
-    assert (one.state, made.events[-1].detail["failures"]) == (State.GAVE_UP, 1)
-
-
-def test_other_failures_between_two_tries_of_rows_that_fail_do_not_hide_these(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two tasks with such rows may fail in turns."""
-    _, made, fail = failing_on_rows(monkeypatch, 10.0)
-    for why in (CAST, "connection refused", "[DIVIDE_BY_ZERO] Division by zero", CAST):
-        fail(why)
-    assert waits(made) == [10.0, 2.0, 10.0, None]
-
-
-def test_a_try_before_its_time_is_not_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A move starts it sooner, and nobody had the time to mend what its rows read."""
-    one, made, fail = failing_on_rows(monkeypatch, 10.0)
-    fail()
-    fail(after_s=3.0)
-    assert one.state is State.BACKING_OFF
-    assert waits(made) == pytest.approx([10.0, 7.0])
-    fail()
-    assert one.state is State.GAVE_UP
-
-
-@pytest.mark.parametrize(("mode", "batches"), [("micro-batch", 1), ("real-time", 3)])
-def test_rows_that_a_run_has_passed_are_no_reason_to_give_up(
-    monkeypatch: pytest.MonkeyPatch, mode: str, batches: int
-) -> None:
-    one, made, fail = failing_on_rows(monkeypatch, 10.0)
-    one.mode = mode
-    for _ in range(3):
-        fail(batches=batches)
-    assert waits(made) == [10.0, 10.0, 10.0]
-    assert one.state is State.BACKING_OFF
-
-
-def test_rows_that_fail_after_a_long_batch_have_not_been_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, made, fail = failing_on_rows(monkeypatch, 10.0)
-    fail()
-    one.started_at = one.retry_at
-    fail(after_s=lifecycle.RECOVERED_AFTER_S + 20.0)
-    assert waits(made) == [10.0, None]
 
 
 def test_who_lost_his_task_manager_did_not_fail(back_off: tuple[float, ...]) -> None:
@@ -210,7 +147,7 @@ def test_of_a_run_that_ended_by_itself_nothing_is_left_to_stop(back_off: tuple[f
 def test_a_move_to_where_it_is_does_not_hide_that_it_does_not_run() -> None:
     home = manager()
     one = instance(home)
-    one.state = State.MOVING
+    one.life.state = State.MOVING
     made = cluster(home, instances=(one,))
     started: list[str] = []
     watched = Parts(made)
@@ -228,7 +165,8 @@ def starts(watched: Parts, but_not_on: TaskManager) -> list[str]:
         i.task_manager = m
         if m is but_not_on:
             raise TaskManagerError(f"{i.id} can't start on {m.id}: no jar")
-        i.become(State.RUNNING)
+        i.handle(StartAsked())
+        i.handle(Started(i.life.run))
 
     watched.lifecycle.start = start  # type: ignore[method-assign]
     return tried
@@ -266,7 +204,7 @@ def test_a_move_is_told_from_where_it_was_to_where_it_came_and_not_at_all_if_it_
     stopped_at = time.time()
     assert watched.mover.move(one, target, "by hand") == "T.1 can't start on tm2: no jar"
     if not third:
-        one.retry_at = 0.0
+        one.life.retry_at = 0.0
         watched.recovery.retry()
         soon(lambda: one.state is State.RUNNING)
     now = time.time()
@@ -300,7 +238,7 @@ def test_a_move_ends_where_it_began_once_no_task_manager_can_start_it() -> None:
 def stopped_by_a_deployment() -> tuple[Instance, Cluster, TaskManager]:
     home, away = manager("tm1"), manager("tm2")
     one = instance(home, Query())
-    assert one.become(State.STOPPED)
+    assert one.handle(StopAsked())
     return one, cluster(home, away, instances=(one,)), away
 
 
@@ -320,54 +258,28 @@ def test_what_a_deployment_stopped_is_started_by_nobody(back_off: tuple[float, .
     assert one.state is State.STOPPED
     assert one.query is None
     assert kinds(made) == []
-    assert not one.become(State.MOVING)
+    assert not one.handle(MoveAsked())
 
 
-@pytest.mark.parametrize("state", State)
-def test_stopped_is_final(state: State) -> None:
-    one, _, _ = stopped_by_a_deployment()
-    assert not one.become(state)
-    assert one.state is State.STOPPED
-
-
-def test_a_state_changes_from_those_that_are_asked_for_only() -> None:
-    one = instance(manager(), Query())
-    assert not one.become(State.STARTING, of={State.BACKING_OFF})
-    assert one.state is State.RUNNING
-    assert one.become(State.MOVING, of={State.RUNNING, State.WAITING})
-    assert one.state is State.MOVING
-
-
-def test_states_change_in_one_place_only() -> None:
-    spark = Path(inspect.getfile(Instance)).parent
-    found = [
-        path.name for path in spark.glob("*.py") if re.search(r"\.state = |, \w+\.state = ", path.read_text("utf-8"))
-    ]
-    assert found == ["instance.py"]
+def test_only_the_machine_changes_its_fields() -> None:
+    package = Path(inspect.getfile(qod_magics)).parent
+    names = "|".join(each.name for each in fields(QueryLife))
+    written = re.compile(rf"\blife\.(?:{names})\b(?: |, [^=()]*)[-+|]?= |\blife\.\w+\.(?:append|clear|pop|update)\b")
+    files = [*package.rglob("spark/**/*.py"), *package.rglob("session/**/*.py")]
+    assert len(files) > 80
+    assert [str(path.relative_to(package)) for path in files if written.search(path.read_text("utf-8"))] == []
 
 
 def test_what_was_stopped_for_a_deployment_that_failed_runs_again() -> None:
     one, _, _ = stopped_by_a_deployment()
     one.reinstate()
-    assert (one.state, one.retry_at) == (State.BACKING_OFF, 0.0)
-    one.task_manager = None
+    assert one.state is State.BACKING_OFF
+    assert one.life.retry_at <= time.monotonic()
+    one.handle(StopAsked())
+    one.forsake()
+    assert one.state is State.STOPPED
     one.reinstate()
     assert one.state is State.WAITING
-
-
-def test_what_is_put_back_while_it_loses_its_task_manager_waits_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Backing off without one, it would be restarted by nobody."""
-    one, _, _ = stopped_by_a_deployment()
-    become = Instance.become
-
-    def put_back_then(self: Instance, state: State, **of: Any) -> bool:
-        done = become(self, state, **of)
-        self.reinstate()
-        return done
-
-    monkeypatch.setattr(Instance, "become", put_back_then)
-    one.forsake()
-    assert (one.state, one.task_manager) == (State.WAITING, None)
 
 
 def test_what_is_placed_where_a_task_manager_has_just_left_waits_on() -> None:
@@ -399,15 +311,15 @@ def test_what_was_given_up_for_want_of_a_topic_starts_when_it_is_back() -> None:
     made.instances["U.1"] = other
     parts = Parts(made)
     for each in (one, other):
-        assert each.become(State.GAVE_UP)
-        each.failures = 5
+        give_up(each)
     made.missing_topics = {"lost": "there is none"}
     parts.recovery.restart_readers()
     assert one.state is State.GAVE_UP
     made.missing_topics = {}
     parts.recovery.restart_readers()
-    assert (one.state, one.failures, one.retry_at) == (State.BACKING_OFF, 0, 0.0)
-    assert (other.state, other.failures) == (State.GAVE_UP, 5)
+    assert (one.state, one.failures) == (State.BACKING_OFF, 0)
+    assert one.life.retry_at <= time.monotonic()
+    assert (other.state, other.failures) == (State.GAVE_UP, 0)
 
 
 def test_what_lost_its_task_manager_as_well_waits_for_another_when_its_topic_is_back() -> None:
@@ -417,7 +329,7 @@ def test_what_lost_its_task_manager_as_well_waits_for_another_when_its_topic_is_
     one.job = replace(one.job, feeds=(feed,))
     made = cluster(instances=(one,))
     parts = Parts(made)
-    assert one.become(State.GAVE_UP)
+    give_up(one)
     one.forsake()
     made.missing_topics = {"lost": "there is none"}
     parts.recovery.restart_readers()
@@ -432,10 +344,11 @@ def test_what_was_given_up_starts_again_where_it_is_asked_for(back_off: tuple[fl
     other.job, homeless.job = replace(one.job, task="U", instance="U.1"), replace(one.job, instance="T.2")
     made = cluster(home, instances=(one, other, homeless))
     parts, started = Parts(made), list[tuple[str, str]]()
-    for _ in (*back_off, "the last"):
-        parts.lifecycle.fail(one, "it broke")
-        parts.lifecycle.fail(other, "it broke")
-    assert homeless.become(State.GAVE_UP)
+    for each in (one, other):
+        for _ in (*back_off, "the last"):
+            each.handle(StartAsked())
+            parts.lifecycle.fail(each, "it broke")
+    give_up(homeless)
     assert parts.recovery.restart_given_up({"T"}) == ("T.1", "T.2")
     assert (one.state, one.failures, one.checkpoint) == (State.BACKING_OFF, 0, "/nowhere")
     assert (other.state, homeless.state) == (State.GAVE_UP, State.WAITING)
@@ -443,6 +356,11 @@ def test_what_was_given_up_starts_again_where_it_is_asked_for(back_off: tuple[fl
     parts.lifecycle.start = lambda i, m: started.append((i.id, m.id))  # type: ignore[method-assign]
     parts.recovery.retry()
     soon(lambda: started == [("T.1", "tm1")])
+
+
+def give_up(one: Instance) -> None:
+    one.handle(StartAsked())
+    one.handle(Failed("the topic is gone", Cause.CERTAIN))
 
 
 def moving(monkeypatch: pytest.MonkeyPatch) -> tuple[Instance, TaskManager, Cluster, Query, list[str]]:
@@ -509,6 +427,7 @@ def test_what_can_not_leave_a_task_manager_that_is_removed_starts_elsewhere_with
     watched.lifecycle.start = lambda i, m: started.append(m.id)  # type: ignore[method-assign]
     made.leaving.add("tm1")
     for _ in (*back_off, "one more", "another"):
+        one.handle(StartAsked())
         watched.lifecycle.fail(one, "no jar")
     assert (one.state, one.failures, one.task_manager) == (State.BACKING_OFF, 0, home)
     del made.task_managers["tm1"]
@@ -727,7 +646,7 @@ def test_who_is_forsaken_in_a_hanging_call_can_start_elsewhere_and_stays_there()
     assert _free(one.lock)
     query = Query()
     with one.lock:
-        one.query, one.run_id, one.task_manager, one.state = query, "next", new, State.RUNNING  # type: ignore[assignment]
+        one.query, one.run_id, one.task_manager, one.life.state = query, "next", new, State.RUNNING  # type: ignore[assignment]
     hanging.gate.set()  # the old server wakes up
     stopping.result(10)
     assert (one.query, one.run_id, one.task_manager, one.state) == (query, "next", new, State.RUNNING)
@@ -773,7 +692,7 @@ def test_a_start_whose_answer_arrives_as_it_is_taken_away_leaves_no_run_behind()
 
     workshop: Any = SimpleNamespace(result=lambda *_, **__: nullcontext(), writer=lambda *_: Writer())
     with pytest.raises(TaskManagerError, match=r"T\.1 was detached from tm1 while it started"):
-        one._begin(home, workshop, realtime=False)
+        one._begin(StartQuery(1), home, workshop, realtime=False)
     assert stopped.wait(10)
     assert (one.state, one.query, one.run_id, one.task_manager) == (State.WAITING, None, None, None)
 
@@ -781,7 +700,7 @@ def test_a_start_whose_answer_arrives_as_it_is_taken_away_leaves_no_run_behind()
 def test_what_was_stopped_or_given_up_does_not_wait_for_a_task_manager() -> None:
     for state in (State.STOPPED, State.GAVE_UP):
         one = instance(manager())
-        one.state = state
+        one.life.state = state
         one.forsake()
         assert (one.state, one.task_manager) == (state, None)
 

@@ -14,6 +14,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from qod_magics.application.tasks.task import tasks
 from qod_magics.core.plan import Scale
 from qod_magics.errors import TaskManagerError
+from qod_magics.lifecycle.events import MoveAsked, MoveNotNeeded, State
 from qod_magics.spark.changes import draining, hold
 from qod_magics.spark.changes import scaler as module
 from qod_magics.spark.changes.deployer import Deployer
@@ -25,7 +26,7 @@ from qod_magics.spark.cluster.jobs import instance_jobs
 from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.pipeline import PlanFacts
-from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import MeterReading, shared
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.application.frames import application, stream
@@ -91,7 +92,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
 
 def runs(one: Instance) -> None:
     one.query, one.run_id, one.running, one.facts = Query(), "r", one.job, PlanFacts(keeps_state=False)  # type: ignore[assignment]
-    one.state = State.RUNNING
+    one.life.state = State.RUNNING
 
 
 def test_partitions_are_added_and_dealt_and_all_start_at_the_offsets_in_the_books(made: Made) -> None:
@@ -139,7 +140,7 @@ def test_several_that_a_plan_asks_for_take_turns(made: Made) -> None:
         made.scaler.begin(Scale("src", 1))
         made.scaler.begin(Scale("src", 2, why="then"))  # in place of the one before
         assert made.cluster.events == []
-        made["src.1"].state = State.STARTING  # as when its streams have more partitions
+        made["src.1"].life.state = State.STARTING  # as when its streams have more partitions
     soon(lambda: kinds(made.cluster) == ["scale"])
     assert made.partitions.keys() == {"q.1", "q.2", "q.3"}
     runs(made["src.1"])
@@ -153,7 +154,7 @@ def test_what_a_later_plan_asks_for_replaces_what_waits_until_its_task_runs(made
     with made["q.1"].lock:
         made.scaler.begin(Scale("q", 2))
         made.scaler.begin(Scale("src", 2))
-        made["src.1"].state = State.STARTING
+        made["src.1"].life.state = State.STARTING
     soon(lambda: kinds(made.cluster) == ["scale"])
     made.scaler.begin(Scale("src", 1))  # it stays as it is
     runs(made["src.1"])
@@ -229,7 +230,7 @@ def test_no_sender_starts_again_while_the_session_ends(keyed: Made, monkeypatch:
 
 def test_a_sender_that_can_t_be_stopped_goes_on_and_nothing_is_scaled(keyed: Made) -> None:
     sender: Any = keyed["src.1"]
-    sender.state = State.BACKING_OFF
+    sender.life.state = State.BACKING_OFF
     with pytest.raises(TaskManagerError, match=r"src\.1 could not be stopped: it is backing off"):
         keyed.scaler.scale("q", 2).result(10.0)
     assert (keyed.grown, keyed.started, keyed["q.1"].state) == ([], [], State.RUNNING)
@@ -271,10 +272,10 @@ def test_what_keeps_state_moves_or_is_going_to_be_replaced_is_refused(made: Made
     with pytest.raises(TaskManagerError, match=r"q keeps state, .*: declare it again with --parallelism 2"):
         made.scaler.scale("q", 2)
     one.facts = PlanFacts(keeps_state=False)
-    one.state = State.MOVING
+    one.life.state = State.MOVING
     with pytest.raises(TaskManagerError, match=r"q\.1 is being moved: scale q once it runs"):
         made.scaler.scale("q", 2)
-    one.state = State.RUNNING
+    one.life.state = State.RUNNING
     with pytest.raises(TaskManagerError, match="no task manager 'tm3'"):
         made.scaler.scale("q", 2, ("tm3",))
     made.cluster.leaving.add("tm2")
@@ -432,7 +433,7 @@ def test_a_query_that_does_not_start_is_tried_again_with_its_new_partitions(
     made.scaler.scale("q", 2, ("tm2",)).result(10.0)
     two = made["q.2"]
     assert two.state is State.BACKING_OFF
-    two.retry_at = 0.0
+    two.life.retry_at = 0.0
     made.parts.recovery.retry()
     soon(lambda: two.state is State.RUNNING)
     assert made.started[-1][:3] == ("q.2", "tm2", (1, 3, 5, 7))
@@ -443,12 +444,12 @@ def test_nobody_is_restarted_where_another_can_t_be_stopped(made: Made, monkeypa
     """What the batch under way has written would be written again."""
     made.scaler.scale("q", 2).result(10.0)
     one, query = made["q.1"], made["q.1"].query
-    monkeypatch.setattr(module, "grow_topics", lambda *_: made["q.2"].become(State.MOVING))
+    monkeypatch.setattr(module, "grow_topics", lambda *_: made["q.2"].handle(MoveAsked()))
     with pytest.raises(TaskManagerError, match=r"q\.2 could not be stopped: it is moving. All instances go on as bef"):
         made.scaler.scale("q", 3).result(10.0)
     assert (made["q.1"], one.state, one.query) == (one, State.RUNNING, query)
-    made["q.2"].become(State.RUNNING)
-    monkeypatch.setattr(module, "grow_topics", lambda *_: one.forsake() or made["q.2"].become(State.MOVING))
+    made["q.2"].handle(MoveNotNeeded())
+    monkeypatch.setattr(module, "grow_topics", lambda *_: one.forsake() or made["q.2"].handle(MoveAsked()))
     with pytest.raises(TaskManagerError, match=r"q\.1 could not be stopped: it is waiting; q\.2 could not be"):
         made.scaler.scale("q", 3).result(10.0)
     assert one.state is State.WAITING

@@ -7,8 +7,9 @@ import time
 
 import pytest
 
+from qod_magics.lifecycle.events import State
 from qod_magics.spark.changes import lifecycle, recovery
-from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.spark.batches import batch
 from tests.spark.stand_ins import Parts, Query, cluster, instance, kinds, manager, soon
@@ -17,7 +18,7 @@ from tests.spark.stand_ins import Parts, Query, cluster, instance, kinds, manage
 def standing(home: TaskManager, counted_s: float, query: Query | None = None) -> Instance:
     """An instance in real-time mode that has been watched for so long."""
     one = instance(home, query or Query())
-    one.mode, one.started_at = "real-time", time.monotonic() - counted_s
+    one.mode, one.life.started_at = "real-time", time.monotonic() - counted_s
     one.stall.look(time.monotonic(), "r", -1, 1.0)
     one.stall.counted_s = one.stall.watched_s = counted_s
     return one
@@ -50,7 +51,7 @@ def test_a_query_that_stands_still_is_restarted_as_one_that_failed(back_off: tup
     assert detail["retry_in_s"] == back_off[0]
     assert one.state is State.BACKING_OFF
     assert one.query is None
-    assert one.retry_at - time.monotonic() == pytest.approx(back_off[0], abs=0.5)
+    assert one.life.retry_at - time.monotonic() == pytest.approx(back_off[0], abs=0.5)
 
 
 def test_micro_batches_have_longer_and_longer_and_are_due_only_while_rows_wait(back_off: tuple[float, ...]) -> None:
@@ -63,10 +64,10 @@ def test_micro_batches_have_longer_and_longer_and_are_due_only_while_rows_wait(b
     watched.recovery.notice(rows_waiting=lambda _: 7)
     assert one.state is State.RUNNING
     one.stall.counted_s = one.stall.watched_s = 4 * recovery.STALLED_S
-    one.failures = 1
+    one.life.failures = 1
     watched.recovery.notice(rows_waiting=lambda _: 7)
     assert one.state is State.RUNNING
-    one.failures = 0
+    one.life.failures = 0
     watched.recovery.notice(rows_waiting=lambda _: 7)
     soon(lambda: one.state is State.BACKING_OFF)
     soon(lambda: kinds(made) == ["query-stalled"])
@@ -90,8 +91,8 @@ def test_one_that_stands_still_at_every_start_is_given_up(back_off: tuple[float,
     made = cluster(home)
     one = standing(home, LONG_S)
     for _ in (*back_off, "once more"):
-        one.query, one.run_id, one.state = Query(), "r", State.RUNNING  # type: ignore[assignment]
-        one.started_at = time.monotonic() - LONG_S
+        one.query, one.run_id, one.life.state = Query(), "r", State.RUNNING  # type: ignore[assignment]
+        one.life.started_at = time.monotonic() - LONG_S
         one.stall.counted_s = one.stall.watched_s = LONG_S
         made.instances[one.id] = one
         seen = len(made.events)
@@ -140,7 +141,7 @@ def test_one_that_takes_long_to_end_is_started_again_when_it_has(
     soon(lambda: bool(watched.cluster.events))
     assert "it has not ended on tm1" in watched.cluster.events[0].detail["why"]
     watched.recovery.retry()
-    assert one.state is State.BACKING_OFF
+    assert one.state is State.STALLED
     query.gate.set()
     soon(lambda: len(watched.cluster.events) > 1)
     assert [event.detail.get("retry_in_s") for event in watched.cluster.events] == [None, back_off[0]]
@@ -148,7 +149,7 @@ def test_one_that_takes_long_to_end_is_started_again_when_it_has(
 
 def test_who_took_it_in_hand_meanwhile_keeps_it() -> None:
     one, query, watched = noticed_and_hanging()
-    one.state = State.STOPPED  # by a new deployment
+    one.life.state = State.STOPPED  # by a new deployment
     query.gate.set()
     soon(lambda: one.query is None)
     soon(lambda: not any(thread.name == "qod-revive-T.1" for thread in threading.enumerate()))

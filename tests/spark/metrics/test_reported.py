@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from qod_magics.lifecycle.events import State
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.plans.pipeline import Feed
-from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.progress import FeedCount
 from qod_magics.spark.servers.server import REPORTS_KEPT
 from qod_magics.spark.servers.task_manager import TaskManager
@@ -171,7 +172,7 @@ def test_stages_of_several_queries_are_asked_for_before_spark_discards_them(watc
     assert watched.booked == [54, 36]
     for number in range(2, 5):
         other = instance(watched.home, Reporting())  # type: ignore[arg-type]
-        other.polled_at, other.started_at = watched.one.polled_at, watched.one.polled_at
+        other.polled_at, other.life.started_at = watched.one.polled_at, watched.one.polled_at
         other.meter.spans.extend(watched.one.meter.spans)
         watched.cluster.instances[f"T.{number}"] = other
     watched.parts.collector.keep_up()

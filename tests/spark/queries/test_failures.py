@@ -5,16 +5,10 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from qod_magics.lifecycle.events import Cause
+from qod_magics.lifecycle.query import final_text, pattern_of
 from qod_magics.spark.plans.pipeline import PlanFacts
-from qod_magics.spark.queries.failures import (
-    DEFAULT_LIMIT,
-    depends_on_rows,
-    explained,
-    final_text,
-    is_certain,
-    limit_of,
-    pattern_of,
-)
+from qod_magics.spark.queries.failures import DEFAULT_LIMIT, cause_of, explained, limit_of
 from qod_magics.spark.queries.instance import Instance
 from tests.spark.stand_ins import instance
 
@@ -40,7 +34,7 @@ def test_a_row_that_is_too_large_tells_how_large_it_may_be() -> None:
 
 @pytest.mark.parametrize("why", [CLIENT, BROKER, "[USER_RAISED_EXCEPTION] malformed JSON: x SQLSTATE: P0001"])
 def test_rows_that_cannot_be_sent_or_that_end_the_query_fail_again(why: str) -> None:
-    assert is_certain(why)
+    assert cause_of(why) is Cause.CERTAIN
 
 
 PYTHON = "(STREAM_FAILED) [PYTHON_EXCEPTION] An exception was thrown from the Python worker: {}"
@@ -56,8 +50,7 @@ PYTHON = "(STREAM_FAILED) [PYTHON_EXCEPTION] An exception was thrown from the Py
     ],
 )
 def test_values_fail_again_unless_what_reads_them_is_mended(why: str) -> None:
-    assert depends_on_rows(why)
-    assert not is_certain(why)
+    assert cause_of(why) is Cause.ROWS
 
 
 @pytest.mark.parametrize(
@@ -70,8 +63,7 @@ def test_values_fail_again_unless_what_reads_them_is_mended(why: str) -> None:
     ],
 )
 def test_failures_of_the_cluster_or_of_another_server_depend_on_no_row(why: str) -> None:
-    assert not depends_on_rows(why)
-    assert not is_certain(why)
+    assert cause_of(why) is Cause.MAY_PASS
 
 
 def test_two_tries_of_the_same_rows_fail_by_the_same_pattern() -> None:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from qod_magics.core import snapshot as core
 from qod_magics.core.copying import replace
 from qod_magics.core.runtime import Unplaced, fewest_first
+from qod_magics.lifecycle.events import State
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.plans.pipeline import Feed, PlanFacts
-from qod_magics.spark.queries.instance import Instance, State
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.realtime import TOO_FEW_SLOTS
 from qod_magics.spark.queries.slots import free, held, placed
 from qod_magics.spark.servers.task_manager import TaskManager
@@ -58,7 +59,7 @@ def test_a_new_query_goes_where_slots_are_free() -> None:
     made = placing(*homes, instances=(runs,))
     assert free(homes, [runs]) == {"tm1": 8, "tm2": 32}
     gave_up = reading(24, homes[0])
-    gave_up.become(State.GAVE_UP)
+    gave_up.life.state = State.GAVE_UP
     assert free(homes, [runs, gave_up]) == {"tm1": 8, "tm2": 32}
     new = reading(12)
     new.job = replace(new.job, instance="N.1", task="N")

@@ -1,0 +1,222 @@
+"""What may happen to a query and what is then to be done: states, events, instructions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class State(Enum):
+    """Where a query is in its life."""
+
+    WAITING = "waiting"  #: for a task manager
+    STARTING = "starting"
+    RUNNING = "running"
+    MOVING = "moving"
+    STALLED = "stalled"  #: no batch ends: its run is being stopped, and is restarted then
+    BACKING_OFF = "backing off"  #: failed; starts again at `retry_at`
+    GAVE_UP = "given up"
+    STOPPED = "stopped"  #: by a deployment, which may undo that
+
+
+class Cause(Enum):
+    """What a failure says about the next try."""
+
+    MAY_PASS = "may pass"  #: of the broker, of the network, of a task manager
+    ROWS = "rows"  #: the same rows fail again unless what they depend on is fixed
+    CERTAIN = "certain"  #: the same rows fail in any case
+    MODE = "mode"  #: Spark refuses real-time mode, and micro-batches work: this is no failure
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What has happened to a query, or is asked for."""
+
+
+class StartAsked(Event):
+    """It is to start on a task manager, now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started(Event):
+    """Its run has begun."""
+
+    run: int  #: of the `StartQuery` that it follows
+    realtime: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnded(Event):
+    """A batch of its present run has ended, with rows or without."""
+
+
+class RunEnded(Event):
+    """Its run was stopped, and writes no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Follows(Event):
+    """It takes the place of another query, which was stopped, and has its checkpoint."""
+
+    writes_on: bool = False  #: whether the other one's run may still write
+
+
+@dataclass(frozen=True, slots=True)
+class Failed(Event):
+    """Its run has ended by itself, or it could not be started, or not be stopped for a move."""
+
+    why: str
+    cause: Cause = Cause.MAY_PASS
+    run: int | None = None  #: the run that it is about, if one had begun or was asked for; None: none was
+    writes_on: bool = False  #: whether its run may still write: it is stopped before the next one starts
+    row_limit: int | None = None  #: bytes that a row may have, if one was larger
+    leaving: bool = False  #: its task manager leaves: attempts to move it off there are not its failures
+    put_back: bool = False  #: it was detached, can start nowhere else, and is tried again where it ran
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled(Event):
+    """No batch has ended for long."""
+
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StallEnded(Event):
+    """Its run was stopped after a stall, or could not be."""
+
+    why: str
+    stalled_s: float
+    writes_on: bool = False
+    leaving: bool = False
+
+
+class WentOn(Event):
+    """A batch of a stalled query has ended after all, before it was stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryDue(Event):
+    """Time has passed. It is restarted if its back-off is over."""
+
+    placed: bool = True  #: whether it has a task manager
+
+
+@dataclass(frozen=True, slots=True)
+class CauseGone(Event):
+    """The cause of its failures is gone, such as a missing topic, or somebody asks for another try."""
+
+    placed: bool = True
+
+
+class RestartAsked(Event):
+    """It is to restart where it runs, with another job."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveAsked(Event):
+    """It is to run on another task manager."""
+
+    why: str = ""
+
+
+class MoveNotNeeded(Event):
+    """It runs already where it should move to."""
+
+
+class PlaceAsked(Event):
+    """There is a task manager for it."""
+
+
+class NotPlaced(Event):
+    """There is no task manager for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLost(Event):
+    """Its task manager is gone, and its run with it."""
+
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked(Event):
+    """It is to end."""
+
+    only_running: bool = False  #: and stays as it is unless it runs
+
+
+@dataclass(frozen=True, slots=True)
+class StopUndone(Event):
+    """The deployment that stopped it has failed: it goes on as before."""
+
+    placed: bool
+    runs: bool = False  #: whether it was not stopped yet
+    why: str | None = None  #: what it tells as its failure; None: as before
+
+
+# -- instructions ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """What is to be done next with a query."""
+
+
+class Begin(Instruction):
+    """Ask for its start on its task manager (`StartAsked`), in a thread of its own."""
+
+
+class StopQuery(Instruction):
+    """Stop its run and wait until that has ended; report `RunEnded`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartQuery(Instruction):
+    """Start it from its checkpoint; report `Started` or `Failed`."""
+
+    run: int
+    row_limit: int | None = None  #: bytes of a row that this run checks, to tell which column is too large
+
+
+class Restart(Instruction):
+    """Stop it at a batch's end, and ask for its start where it ran."""
+
+
+class Move(Instruction):
+    """Stop it at a batch's end and ask for its start on another task manager."""
+
+
+class EndStall(Instruction):
+    """Stop its run; report `StallEnded`, or `WentOn` if a batch has ended before."""
+
+
+class Place(Instruction):
+    """Find a task manager for it; report `PlaceAsked`."""
+
+
+class DropRun(Instruction):
+    """Forget its run; one that may still write is kept for `StopQuery`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAt(Instruction):
+    """Report `RetryDue` at this time."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tell(Instruction):
+    """Publish an event."""
+
+    kind: str
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+Instructions = tuple[Instruction, ...]

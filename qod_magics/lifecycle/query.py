@@ -1,0 +1,333 @@
+"""The life of one query: how it starts, fails, is tried again, given up and stopped. Pure.
+
+A runtime reports events to `QueryLife.handle` and carries out the instructions that it returns. No other code changes a
+field of `QueryLife`. `TRANSITIONS` says which events count in which states; others change nothing, so an event may come
+late or twice.
+
+A query that fails is tried again after a back-off that grows, and given up after the last one. Each try writes the rows
+in front of the failing one once more. Rows that fail by their values are therefore tried fewer times, further apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from qod_magics.lifecycle.events import (
+    BatchEnded,
+    Begin,
+    Cause,
+    CauseGone,
+    DropRun,
+    EndStall,
+    Event,
+    Failed,
+    Follows,
+    Instructions,
+    Move,
+    MoveAsked,
+    MoveNotNeeded,
+    NotPlaced,
+    Place,
+    PlaceAsked,
+    Restart,
+    RestartAsked,
+    RetryAt,
+    RetryDue,
+    RunEnded,
+    ServerLost,
+    Stalled,
+    StallEnded,
+    StartAsked,
+    Started,
+    StartQuery,
+    State,
+    StopAsked,
+    StopQuery,
+    StopUndone,
+    Tell,
+    WentOn,
+)
+from qod_magics.lifecycle.story import Step
+
+#: Back-off before each restart of a failing query, seconds; after the last it stays stopped.
+BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
+#: The same where the failure depends on the rows: each try writes the rows in front of the failing one once more, so
+#: tries are few, and there is time to fix a cause outside of the rows, such as a table that a function reads.
+ROWS_BACK_OFF_S = (10.0,)
+#: A query that has run for this long, seconds, has recovered: its failure count is reset.
+RECOVERED_AFTER_S = 60.0
+#: Batches that a run has to end until it has passed the rows at which the run before it failed. A real-time batch ends
+#: after its time, also in front of those rows if the machine is busy; Spark repeats a failed micro-batch as it was.
+PASSED_BATCHES: Mapping[bool, int] = {True: 3, False: 1}
+#: Latest steps that a query's story keeps.
+STEPS_KEPT = 100
+
+
+@dataclass(slots=True, repr=False)
+class QueryLife:
+    """The state of one query. Times are seconds of any clock that never goes back.
+
+    What always holds (`check`): failures are 0 or more; a query that backs off or was given up says why; a retry is
+    never sooner than its back-off; a run begins only after the one before it has ended or was to be stopped.
+    """
+
+    state: State = State.WAITING
+    run: int = 0  #: ordinal of the present run, or of the last one
+    begun: bool = False  #: whether it has begun
+    over: bool = False  #: whether its failure was counted
+    writing: bool = False  #: whether a run may write to the checkpoint
+    realtime: bool = False  #: whether the present run is in real-time mode
+    batches: int = 0  #: that the present run has ended
+    started_at: float = 0.0  #: when the present run began; 0 once its failure was counted
+    failures: int = 0  #: one after the other, without a long run in between
+    failure: str = ""  #: the last one
+    retry_at: float = 0.0
+    row_limit: int | None = None  #: bytes of a row that the next run checks, as Kafka refused a larger one
+    #: failures of rows that no run has passed since: by pattern, their number and when the next one counts
+    unpassed: dict[str, tuple[int, float]] = field(default_factory=dict)
+    steps: deque[Step] = field(default_factory=lambda: deque(maxlen=STEPS_KEPT))
+
+    TRANSITIONS: ClassVar[Mapping[type[Event], tuple[frozenset[State], Callable[..., Instructions]]]]
+
+    def __repr__(self) -> str:
+        return f"query {self.state.value}, run {self.run}, {self.failures} failures"
+
+    def handle(self, event: Event, now: float) -> Instructions:
+        """Take note of an event and return what is to be done. An event that does not count in this state changes
+        nothing, and returns nothing."""
+        states, react = self.TRANSITIONS[type(event)]
+        before = self.state
+        if before not in states:
+            return ()
+        instructions = react(self, event, now)
+        if self.state is not before:
+            why = self.failure if isinstance(event, Failed | StallEnded) else getattr(event, "why", None) or ""
+            wait_s = max(self.retry_at - now, 0.0) if self.state is State.BACKING_OFF else 0.0
+            self.steps.append(Step(now, type(event), before, self.state, why, wait_s))
+        return instructions
+
+    def check(self) -> None:
+        """Raise AssertionError unless what always holds does."""
+        assert self.failures >= 0, self
+        assert self.state not in (State.GAVE_UP, State.BACKING_OFF) or self.steps, self
+        assert self.state is not State.RUNNING or self.writing, self
+
+    # -- start and end -------------------------------------------------------------------------------------------------
+
+    def _follows(self, event: Follows, now: float) -> Instructions:
+        self.writing = event.writes_on
+        return ()
+
+    def _start_asked(self, event: StartAsked, now: float) -> Instructions:
+        stop: Instructions = (StopQuery(),) if self.writing else ()
+        self.state = State.STARTING
+        self.run, self.begun, self.over = self.run + 1, False, False
+        return (*stop, StartQuery(self.run, self.row_limit))
+
+    def _started(self, event: Started, now: float) -> Instructions:
+        if event.run != self.run or self.begun:
+            return ()
+        self.begun, self.over = True, False
+        self.writing, self.realtime, self.batches, self.started_at = True, event.realtime, 0, now
+        if self.state is not State.STOPPED:  # by a deployment, which waits for the start, and stops the run then
+            self.state = State.RUNNING
+        return ()
+
+    def _batch_ended(self, event: BatchEnded, now: float) -> Instructions:
+        self.batches += self.begun and not self.over
+        return ()
+
+    def _run_ended(self, event: RunEnded, now: float) -> Instructions:
+        self.writing = False
+        return ()
+
+    def _stop_asked(self, event: StopAsked, now: float) -> Instructions:
+        if event.only_running and self.state is not State.RUNNING:
+            return ()
+        self.state = State.STOPPED
+        return (StopQuery(),)
+
+    def _stop_undone(self, event: StopUndone, now: float) -> Instructions:
+        if event.why is not None:
+            self.failure = event.why
+        if not event.placed:
+            self.state = State.WAITING
+            return (Place(),)
+        if event.runs:
+            self.state, self.writing = State.RUNNING, True
+            return ()
+        return self._back_off_until(now)
+
+    # -- failures ------------------------------------------------------------------------------------------------------
+
+    def _failed(self, event: Failed, now: float) -> Instructions:
+        if self.state is State.WAITING and not event.put_back:
+            return ()  # a late report of a run that was lost
+        if event.run is not None and (event.run != self.run or self.over):
+            return ()  # a late report, or the second one of this run
+        self._count_recovery(now)
+        checks, self.row_limit = self.row_limit is None, None
+        if event.row_limit is not None and checks:
+            self.row_limit = event.row_limit  # tried once more, with a plan that says which column is too large
+            return self._try_again(event, "query-failed", now)
+        if event.cause is Cause.MODE:
+            return self._refused(event, now)
+        if event.cause is Cause.CERTAIN:
+            return self._give_up(event, "query-failed", certain=True, now=now)
+        if event.cause is Cause.ROWS:
+            return self._rows_failed(event, now)
+        return self._try_again(event, "query-failed", now)
+
+    def _rows_failed(self, event: Failed, now: float) -> Instructions:
+        """Try by `ROWS_BACK_OFF_S`. A try that began sooner, such as by a move, does not count: nothing outside of the
+        rows had the time to change."""
+        pattern = pattern_of(event.why)
+        tries, due = self.unpassed.get(pattern, (0, 0.0))
+        if now < due:
+            return self._try_again(event, "query-failed", now, due - now)
+        if tries >= len(ROWS_BACK_OFF_S):
+            return self._give_up(event, "query-failed", certain=True, now=now)
+        wait_s = ROWS_BACK_OFF_S[tries]
+        self.unpassed[pattern] = tries + 1, now + wait_s
+        return self._try_again(event, "query-failed", now, wait_s)
+
+    def _refused(self, event: Failed, now: float) -> Instructions:
+        self.failure, self.writing = event.why, event.writes_on
+        return (DropRun(), *self._back_off_until(now), Tell("query-failed", {"why": event.why, "retry_in_s": 0.0}))
+
+    def _stalled(self, event: Stalled, now: float) -> Instructions:
+        self.state = State.STALLED
+        return (EndStall(),)
+
+    def _stall_ended(self, event: StallEnded, now: float) -> Instructions:
+        self._count_recovery(now - event.stalled_s)
+        return self._try_again(event, "query-stalled", now)
+
+    def _went_on(self, event: WentOn, now: float) -> Instructions:
+        self.state = State.RUNNING
+        return ()
+
+    def _count_recovery(self, until: float) -> None:
+        """Forget earlier failures if the present run was long enough, and those of rows that it has passed. It is over:
+        it resets no later count."""
+        if self.started_at and until - self.started_at > RECOVERED_AFTER_S:
+            self.failures = 0
+        if self.batches >= PASSED_BATCHES[self.realtime]:
+            self.unpassed.clear()
+        self.started_at, self.batches, self.over = 0.0, 0, True
+
+    def _try_again(self, event: Failed | StallEnded, kind: str, now: float, least_s: float = 0.0) -> Instructions:
+        """Back off for at least `least_s` seconds, or give up after the last try."""
+        if self.failures >= len(BACK_OFF_S) and not event.leaving:
+            return self._give_up(event, kind, certain=False, now=now)
+        wait_s = max(BACK_OFF_S[min(self.failures, len(BACK_OFF_S) - 1)], least_s)
+        self.failures += not event.leaving
+        self.failure, self.writing = event.why, event.writes_on
+        return (
+            DropRun(),
+            *self._back_off_until(now + wait_s),
+            Tell(kind, {"why": self.failure, "retry_in_s": wait_s}),
+        )
+
+    def _give_up(self, event: Failed | StallEnded, kind: str, *, certain: bool, now: float) -> Instructions:
+        if event.leaving:
+            return self._try_again(event, kind, now)
+        self.failure = final_text(event.why, self.failures + 1) if certain else event.why
+        self.state, self.writing = State.GAVE_UP, event.writes_on
+        return DropRun(), Tell(kind, {"why": self.failure, "gave_up": True, "failures": self.failures})
+
+    def _back_off_until(self, at: float) -> Instructions:
+        self.state, self.retry_at = State.BACKING_OFF, at
+        return (RetryAt(at),)
+
+    def _retry_due(self, event: RetryDue, now: float) -> Instructions:
+        if now < self.retry_at or not event.placed:
+            return ()
+        self.state = State.STARTING
+        return (Begin(),)
+
+    def _cause_gone(self, event: CauseGone, now: float) -> Instructions:
+        self.failures, self.retry_at = 0, now
+        self.unpassed.clear()
+        if self.state is not State.GAVE_UP:
+            return ()
+        if not event.placed:  # lost since
+            self.state = State.WAITING
+            return (Place(),)
+        return self._back_off_until(now)
+
+    # -- task managers -------------------------------------------------------------------------------------------------
+
+    def _restart_asked(self, event: RestartAsked, now: float) -> Instructions:
+        self.state = State.STARTING
+        return (Restart(),)
+
+    def _move_asked(self, event: MoveAsked, now: float) -> Instructions:
+        self.state = State.MOVING
+        return (Move(),)
+
+    def _move_not_needed(self, event: MoveNotNeeded, now: float) -> Instructions:
+        self.state = State.RUNNING
+        return ()
+
+    def _not_placed(self, event: NotPlaced, now: float) -> Instructions:
+        self.state = State.WAITING
+        return (Place(),)
+
+    def _place_asked(self, event: PlaceAsked, now: float) -> Instructions:
+        self.state = State.MOVING
+        return (Begin(),)
+
+    def _server_lost(self, event: ServerLost, now: float) -> Instructions:
+        self.writing = False
+        self.run += 1  # what the lost run still reports counts no more
+        if self.state in (State.GAVE_UP, State.STOPPED):
+            return (DropRun(),)
+        self.state = State.WAITING
+        return DropRun(), Place()
+
+
+_ANY = frozenset(State)
+_OPEN = _ANY - {State.STOPPED}  #: stopped is final, unless the deployment that stopped it is undone
+_TRYING = frozenset({State.WAITING, State.STARTING, State.RUNNING, State.MOVING})
+
+#: By event: the states in which it counts, and what it does.
+QueryLife.TRANSITIONS = {
+    Follows: (frozenset({State.WAITING, State.STARTING}), QueryLife._follows),
+    StartAsked: (_OPEN, QueryLife._start_asked),
+    Started: (_ANY, QueryLife._started),
+    BatchEnded: (_ANY, QueryLife._batch_ended),
+    RunEnded: (_ANY, QueryLife._run_ended),
+    Failed: (_TRYING, QueryLife._failed),
+    Stalled: (frozenset({State.RUNNING}), QueryLife._stalled),
+    WentOn: (frozenset({State.STALLED}), QueryLife._went_on),
+    StallEnded: (frozenset({State.STALLED}), QueryLife._stall_ended),
+    RetryDue: (frozenset({State.BACKING_OFF}), QueryLife._retry_due),
+    CauseGone: (_OPEN, QueryLife._cause_gone),
+    RestartAsked: (frozenset({State.RUNNING}), QueryLife._restart_asked),
+    MoveAsked: (_OPEN - {State.MOVING}, QueryLife._move_asked),
+    MoveNotNeeded: (frozenset({State.MOVING}), QueryLife._move_not_needed),
+    PlaceAsked: (frozenset({State.WAITING}), QueryLife._place_asked),
+    NotPlaced: (frozenset({State.STARTING}), QueryLife._not_placed),
+    ServerLost: (_ANY, QueryLife._server_lost),
+    StopAsked: (_OPEN, QueryLife._stop_asked),
+    StopUndone: (frozenset({State.STOPPED}), QueryLife._stop_undone),
+}
+
+
+def pattern_of(why: str) -> str:
+    """Return a failure without the numbers of its rows, tasks and stages: equal for two tries of the same rows."""
+    return re.sub(r"\d+", "0", why)
+
+
+def final_text(why: str, tries: int) -> str:
+    """Return what is said of a failure that is not tried again after so many tries."""
+    times = "once" if tries == 1 else "twice" if tries == 2 else f"{tries} times"
+    return (
+        f"{why}; it is not tried again, as these rows would fail again: rows in front of them in the batch may have "
+        f"been written {times}"
+    )

@@ -1,0 +1,508 @@
+"""What a query does next: after failures, stalls, losses and stops, by hand and by chance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from qod_magics.lifecycle import events as module
+from qod_magics.lifecycle.events import (
+    BatchEnded,
+    Begin,
+    Cause,
+    CauseGone,
+    DropRun,
+    EndStall,
+    Event,
+    Failed,
+    Follows,
+    Instruction,
+    Instructions,
+    Move,
+    MoveAsked,
+    MoveNotNeeded,
+    NotPlaced,
+    PlaceAsked,
+    Restart,
+    RestartAsked,
+    RetryAt,
+    RetryDue,
+    RunEnded,
+    ServerLost,
+    Stalled,
+    StallEnded,
+    StartAsked,
+    Started,
+    StartQuery,
+    State,
+    StopAsked,
+    StopQuery,
+    StopUndone,
+    Tell,
+    WentOn,
+)
+from qod_magics.lifecycle.query import BACK_OFF_S, RECOVERED_AFTER_S, ROWS_BACK_OFF_S, QueryLife, pattern_of
+from qod_magics.lifecycle.story import WORDS, told
+
+CAST = "[CAST_INVALID_INPUT] The value 'x' of the type STRING cannot be cast to INT. Lost task 0.0 in stage {}.0"
+
+
+class Driven:
+    """A query and a clock."""
+
+    def __init__(self, *, realtime: bool = False) -> None:
+        self.life, self.now, self.realtime = QueryLife(), 100.0, realtime
+
+    def start(self, batches: int = 0) -> None:
+        """Have a run begin, and end as many batches."""
+        self.handle(StartAsked())
+        self.handle(Started(self.life.run, self.realtime))
+        for _ in range(batches):
+            self.handle(BatchEnded())
+
+    def handle(self, event: Event) -> Instructions:
+        found = self.life.handle(event, self.now)
+        self.life.check()
+        return found
+
+    def fail(self, cause: Cause = Cause.ROWS, why: str = CAST, *, after_s: float | None = None, **more: Any) -> Any:
+        """Start once the back-off is over, or `after_s` seconds after the last failure, and fail; returns the back-off,
+        None if the query was given up."""
+        batches, ran_s = more.pop("batches", 0), more.pop("ran_s", 0.0)
+        self.now = max(self.now, self.life.retry_at) if after_s is None else self.now + after_s
+        self.start(batches)
+        self.now += ran_s
+        (tell,) = (each for each in self.handle(Failed(why.format(self.life.run), cause, **more)) if type(each) is Tell)
+        return tell.detail.get("retry_in_s")
+
+
+def tries(driven: Driven, *causes: Cause) -> list[float | None]:
+    return [driven.fail(cause, cause.value) for cause in causes]
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+def test_back_offs_grow_and_the_last_failure_is_final() -> None:
+    driven = Driven()
+    assert tries(driven, *[Cause.MAY_PASS] * (len(BACK_OFF_S) + 1)) == [*BACK_OFF_S, None]
+    assert (driven.life.state, driven.life.failures) == (State.GAVE_UP, len(BACK_OFF_S))
+
+
+def test_a_long_run_resets_the_count_once() -> None:
+    driven = Driven()
+    tries(driven, Cause.MAY_PASS, Cause.MAY_PASS)
+    assert driven.fail(Cause.MAY_PASS, ran_s=RECOVERED_AFTER_S + 1) == BACK_OFF_S[0]
+    driven.now = driven.life.retry_at
+    driven.handle(StartAsked())
+    driven.handle(Failed("no such table"))  # it did not start
+    assert driven.life.failures == 2
+
+
+@pytest.mark.parametrize(("realtime", "before"), [(False, 0), (True, 2)])
+def test_rows_that_fail_are_tried_again_once_what_they_read_may_have_been_fixed(realtime: bool, before: int) -> None:
+    """Each try writes the rows in front of them once more. In real-time mode a batch may end in front of them."""
+    driven = Driven(realtime=realtime)
+    assert driven.fail(batches=5) == ROWS_BACK_OFF_S[0]
+    assert driven.fail(batches=before) is None
+    assert (driven.life.state, driven.life.failures) == (State.GAVE_UP, 1)
+    assert "twice" in driven.life.failure
+
+
+def test_other_failures_between_two_tries_of_the_same_rows_do_not_hide_these() -> None:
+    """Two tasks with such rows may fail in turns."""
+    driven = Driven()
+    found = [driven.fail(cause, why) for cause, why in [(Cause.ROWS, "a"), (Cause.MAY_PASS, "b"), (Cause.ROWS, "c")]]
+    assert found == [ROWS_BACK_OFF_S[0], BACK_OFF_S[1], ROWS_BACK_OFF_S[0]]
+    assert driven.fail(Cause.ROWS, "a") is None
+
+
+def test_a_try_before_its_time_is_not_the_last_one() -> None:
+    """A move starts it sooner, and nothing outside of its rows had the time to change."""
+    driven = Driven()
+    driven.fail()
+    assert driven.fail(after_s=3.0) == ROWS_BACK_OFF_S[0] - 3.0
+    assert driven.fail() is None
+
+
+@pytest.mark.parametrize(("realtime", "batches"), [(False, 1), (True, 3)])
+def test_rows_that_a_run_has_passed_are_no_reason_to_give_up(realtime: bool, batches: int) -> None:
+    driven = Driven(realtime=realtime)
+    assert [driven.fail(batches=batches) for _ in range(3)] == [ROWS_BACK_OFF_S[0]] * 3
+
+
+def test_rows_that_fail_after_a_long_batch_have_not_been_passed() -> None:
+    driven = Driven()
+    assert [driven.fail(ran_s=RECOVERED_AFTER_S + 20.0) for _ in range(2)] == [ROWS_BACK_OFF_S[0], None]
+
+
+def test_rows_that_cannot_be_sent_are_not_tried_again() -> None:
+    assert Driven().fail(Cause.CERTAIN) is None
+
+
+def test_a_row_that_is_too_large_is_tried_once_more_to_find_its_column() -> None:
+    driven = Driven()
+    assert driven.fail(Cause.CERTAIN, row_limit=1000) == BACK_OFF_S[0]
+    assert driven.life.row_limit == 1000
+    assert driven.fail(Cause.CERTAIN, row_limit=1000) is None
+
+
+def test_a_mode_that_is_refused_is_no_failure_whatever_came_before() -> None:
+    driven = Driven()
+    tries(driven, *[Cause.MAY_PASS] * len(BACK_OFF_S))
+    assert driven.fail(Cause.MODE) == 0.0
+    assert driven.life.failures == len(BACK_OFF_S)
+    assert driven.handle(RetryDue()) == (Begin(),)
+
+
+def test_what_can_not_leave_a_task_manager_keeps_its_tries() -> None:
+    driven = Driven()
+    assert [driven.fail(Cause.CERTAIN, leaving=True) for _ in range(9)] == [BACK_OFF_S[0]] * 9
+    assert driven.life.failures == 0
+
+
+def test_a_failure_that_is_reported_twice_counts_once() -> None:
+    driven = Driven()
+    driven.fail(Cause.MAY_PASS)
+    assert driven.handle(Failed("once more")) == ()
+    assert driven.life.failures == 1
+
+
+def test_the_time_of_a_stall_is_none_in_which_a_query_recovers() -> None:
+    driven = Driven()
+    driven.fail(Cause.MAY_PASS)
+    driven.start()
+    assert driven.handle(Stalled("no batch has ended")) == (EndStall(),)
+    driven.now += 2 * RECOVERED_AFTER_S
+    found = driven.handle(StallEnded("no batch has ended", stalled_s=2 * RECOVERED_AFTER_S - 1))
+    assert [each.kind for each in found if isinstance(each, Tell)] == ["query-stalled"]
+    assert driven.life.failures == 2
+
+
+def test_what_was_given_up_begins_with_all_its_tries_once_the_cause_is_gone() -> None:
+    driven = Driven()
+    tries(driven, Cause.ROWS, Cause.ROWS)
+    assert driven.life.state is State.GAVE_UP
+    assert driven.handle(CauseGone()) == (RetryAt(driven.now),)
+    assert driven.handle(RetryDue()) == (Begin(),)
+    assert driven.fail(Cause.ROWS) == ROWS_BACK_OFF_S[0]
+
+
+# -- starts and stops --------------------------------------------------------------------------------------------------
+
+
+def test_a_start_stops_a_run_that_may_write_on() -> None:
+    driven = Driven()
+    driven.start()
+    assert driven.handle(StartAsked()) == (StopQuery(), StartQuery(2))
+    driven.handle(RunEnded())
+    assert driven.handle(StartAsked()) == (StartQuery(3),)
+
+
+def test_a_query_that_follows_another_stops_its_run_first() -> None:
+    driven = Driven()
+    driven.handle(Follows(writes_on=True))
+    assert driven.handle(StartAsked()) == (StopQuery(), StartQuery(1))
+
+
+def test_a_run_that_begins_after_its_server_was_lost_counts_no_more() -> None:
+    driven = Driven()
+    driven.handle(StartAsked())
+    driven.handle(ServerLost("tm1 was lost"))
+    driven.handle(Started(1))
+    assert driven.life.state is State.WAITING
+
+
+@pytest.mark.parametrize(
+    "event",
+    [StartAsked(), Failed("x"), Stalled(), WentOn(), StallEnded("x", 1.0), RetryDue(), CauseGone(), RestartAsked(),
+     MoveAsked(), MoveNotNeeded(), PlaceAsked(), NotPlaced(), StopAsked(), BatchEnded()],
+)  # fmt: skip
+def test_stopped_is_final(event: Event) -> None:
+    driven = Driven()
+    driven.start()
+    driven.handle(StopAsked())
+    assert driven.handle(event) == ()
+    assert driven.life.state is State.STOPPED
+
+
+def test_a_stop_that_is_undone_goes_on_where_it_was() -> None:
+    driven = Driven()
+    driven.start()
+    for undone, state in [
+        (StopUndone(placed=True, runs=True), State.RUNNING),
+        (StopUndone(placed=True, why="not fused"), State.BACKING_OFF),
+        (StopUndone(placed=False), State.WAITING),
+    ]:
+        driven.handle(StopAsked())
+        driven.handle(undone)
+        assert driven.life.state is state
+    assert driven.life.failure == "not fused"
+
+
+def test_a_stop_may_be_of_running_queries_only() -> None:
+    driven = Driven()
+    assert driven.handle(StopAsked(only_running=True)) == ()
+    driven.start()
+    assert driven.handle(StopAsked(only_running=True)) == (StopQuery(),)
+
+
+def test_a_move_is_asked_for_once() -> None:
+    driven = Driven()
+    driven.start()
+    assert driven.handle(MoveAsked("by hand")) == (Move(),)
+    assert driven.handle(MoveAsked("by hand")) == ()
+    driven.handle(MoveNotNeeded())
+    assert driven.handle(RestartAsked()) == (Restart(),)
+
+
+def test_the_story_says_what_happened_and_why() -> None:
+    driven = Driven()
+    driven.fail(Cause.MAY_PASS, "connection refused")
+    driven.handle(RetryDue())
+    driven.now += 1.0
+    driven.handle(RetryDue())
+    driven.start(batches=9)
+    driven.handle(ServerLost("tm1 was lost"))
+    assert [(step.event, step.after, step.why, step.wait_s) for step in driven.life.steps] == [
+        (StartAsked, State.STARTING, "", 0.0),
+        (Started, State.RUNNING, "", 0.0),
+        (Failed, State.BACKING_OFF, "connection refused", BACK_OFF_S[0]),
+        (RetryDue, State.STARTING, "", 0.0),
+        (Started, State.RUNNING, "", 0.0),
+        (ServerLost, State.WAITING, "tm1 was lost", 0.0),
+    ]
+    words = [line for _, line in told(driven.life.steps)]
+    assert words[2] == "running -> backing off for 1 s: it failed: connection refused"
+
+
+def test_each_event_has_its_transitions() -> None:
+    events = {each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Event)}
+    assert set(QueryLife.TRANSITIONS) == events - {Event}
+    assert set(WORDS) == events - {Event, BatchEnded, RunEnded, Follows}  # which change no state
+
+
+# -- any events in any order -------------------------------------------------------------------------------------------
+
+CAUSES = st.sampled_from(Cause)
+PATTERNS = st.sampled_from(["a", "b"])
+
+
+class AnyLife(RuleBasedStateMachine):
+    """A runtime that carries out the instructions at any later time, with runs that write to one checkpoint; events
+    come in any order, late and twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.life, self.now = QueryLife(), 0.0
+        self.placed = False
+        self.runs: set[int] = set()  #: that write now
+        self.attached = False  #: whether the runtime has a run in hand
+        self.starting: StartQuery | None = None  #: a start that was asked for, and is not answered yet
+        self.old: list[Event] = []  #: events that may come again
+        self.failed_at = self.wait_s = 0.0
+        self.stalling = False  #: a stalled run is being stopped
+
+    def handle(self, event: Event) -> Instructions:
+        before, failures = self.life.state, self.life.failures
+        found = self.life.handle(event, self.now)
+        self.life.check()
+        if self.life.state is not before:
+            assert self.life.steps[-1].after is self.life.state
+        for each in found:
+            if isinstance(each, Tell) and "retry_in_s" in each.detail:
+                self.failed_at, self.wait_s = self.now, each.detail["retry_in_s"]
+                assert self.wait_s in (0.0, *BACK_OFF_S) or 0.0 < self.wait_s < max(ROWS_BACK_OFF_S) + 1e-6
+        self.attached = self.attached and not any(isinstance(each, DropRun) for each in found)
+        if isinstance(event, CauseGone | StopUndone):
+            self.wait_s = 0.0
+        if isinstance(event, RetryDue) and found:
+            assert self.now >= self.failed_at + self.wait_s - 1e-9, "sooner than its back-off"
+        assert self.life.failures - failures <= 1
+        return found
+
+    def carry_out(self, instructions: Iterable[Instruction]) -> None:
+        for each in instructions:
+            if isinstance(each, StopQuery):
+                self.runs.clear()
+                self.attached = False
+                self.handle(RunEnded())
+            elif isinstance(each, StartQuery):
+                self.starting = each
+
+    @rule(seconds=st.floats(0.0, 100.0))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @precondition(lambda self: self.starting is None)
+    @rule()
+    def is_asked_to_start(self) -> None:
+        found = self.handle(StartAsked())
+        self.placed = self.placed or bool(found)
+        self.carry_out(found)
+
+    @precondition(lambda self: self.starting is None)
+    @rule()
+    def cannot_be_stopped_for_its_start(self) -> None:
+        found = self.handle(StartAsked())
+        self.placed = self.placed or bool(found)
+        if StopQuery() in found:
+            self.handle(Failed("it could not be stopped", writes_on=True))
+        else:
+            self.carry_out(found)
+
+    @precondition(lambda self: self.starting is None and self.life.state is not State.RUNNING)
+    @rule(realtime=st.booleans())
+    def is_started(self, realtime: bool) -> None:
+        self.is_asked_to_start()
+        if self.starting is not None:
+            self.starts(realtime)
+
+    @precondition(lambda self: self.starting is not None)
+    @rule(realtime=st.booleans())
+    def starts(self, realtime: bool) -> None:
+        start, self.starting = self.starting, None
+        assert start is not None
+        if self.placed and start.run == self.life.run:  # else the runtime stops it at once
+            self.runs.add(start.run)
+            self.attached = True
+            self.report(Started(start.run, realtime))
+
+    @precondition(lambda self: self.starting is not None)
+    @rule(cause=CAUSES)
+    def cannot_start(self, cause: Cause) -> None:
+        start, self.starting = self.starting, None
+        assert start is not None
+        if self.placed and start.run == self.life.run:
+            self.report(Failed("no jar", cause, start.run))
+
+    @precondition(lambda self: self.runs)
+    @rule()
+    def ends_a_batch(self) -> None:
+        self.report(BatchEnded())
+
+    @precondition(lambda self: self.runs)
+    @rule(cause=CAUSES, why=PATTERNS, limit=st.none() | st.just(9), leaving=st.booleans())
+    def ends_by_itself(self, cause: Cause, why: str, limit: int | None, leaving: bool) -> None:
+        if self.life.state is State.RUNNING:
+            self.runs.clear()
+            self.attached = False
+            self.report(Failed(why, cause, self.life.run, row_limit=limit, leaving=leaving))
+
+    @precondition(lambda self: self.life.state in (State.RUNNING, State.STALLED))
+    @rule()
+    def stands_still(self) -> None:
+        self.stalling = self.handle(Stalled()) == (EndStall(),) or self.stalling
+
+    @precondition(lambda self: self.stalling)
+    @rule(ends=st.sampled_from(["stopped", "went on", "cannot be stopped"]))
+    def has_ended_its_stall(self, ends: str) -> None:
+        self.stalling = False
+        if self.life.state is not State.STALLED:  # somebody else has it in hand
+            return
+        if ends == "went on":
+            if self.attached:
+                self.report(WentOn())
+            return
+        if ends == "stopped":
+            self.runs.clear()
+            self.attached = False
+            self.handle(RunEnded())
+        self.report(StallEnded("stands still", stalled_s=5.0, writes_on=bool(self.runs)))
+
+    @rule()
+    def loses_its_server(self) -> None:
+        self.runs.clear()
+        self.placed = False
+        self.report(ServerLost("tm1 was lost"))
+
+    @rule()
+    def is_looked_at(self) -> None:
+        self.report(RetryDue(self.placed))
+
+    @rule()
+    def has_a_cause_that_goes(self) -> None:
+        self.report(CauseGone(self.placed))
+
+    @precondition(lambda self: self.life.state is State.WAITING)
+    @rule(cause=CAUSES)
+    def is_put_back(self, cause: Cause) -> None:
+        self.placed = True
+        self.handle(Failed("no jar anywhere", cause, put_back=True, writes_on=bool(self.runs)))
+
+    @rule(event=st.sampled_from([RestartAsked(), MoveAsked("by hand"), PlaceAsked(), NotPlaced()]))
+    def is_asked_for(self, event: Event) -> None:
+        self.report(event)
+
+    @precondition(lambda self: self.attached)
+    @rule()
+    def is_where_it_should_move_to(self) -> None:
+        self.report(MoveNotNeeded())
+
+    @rule(only_running=st.booleans())
+    def is_stopped(self, only_running: bool) -> None:
+        found = self.handle(StopAsked(only_running))
+        if self.starting is None:  # else once the start is answered
+            self.carry_out(found)
+
+    @precondition(lambda self: self.starting is None)
+    @rule()
+    def has_a_stop_that_is_undone(self) -> None:
+        self.report(StopUndone(self.placed, runs=self.attached, why="not fused"))
+
+    @precondition(lambda self: self.old)
+    @rule(data=st.data())
+    def hears_again_of(self, data: st.DataObject) -> None:
+        """What was reported comes once more. The facts in it that the runtime looks up are those of now."""
+        event = data.draw(st.sampled_from(self.old))
+        if isinstance(event, Failed | StallEnded):
+            event = replace(event, writes_on=bool(self.runs))
+        if not isinstance(event, RetryDue | CauseGone | StopUndone | WentOn | MoveNotNeeded | ServerLost):
+            state, failures = self.life.state, self.life.failures
+            self.handle(event)
+            if state in (State.BACKING_OFF, State.GAVE_UP, State.STOPPED) and isinstance(event, Failed):
+                assert (self.life.state, self.life.failures) == (state, failures)
+
+    def report(self, event: Event) -> None:
+        self.handle(event)
+        if not isinstance(event, Failed) or not event.writes_on:
+            self.old.append(event)
+
+    @invariant()
+    def has_one_writer(self) -> None:
+        assert len(self.runs) <= 1
+        assert self.life.writing or not self.runs, "a start would not stop its run first"
+        assert self.runs or self.life.state is not State.RUNNING
+
+    @invariant()
+    def says_why_it_does_not_run(self) -> None:
+        if self.life.state in (State.GAVE_UP, State.BACKING_OFF):
+            assert self.life.failure or any(step.event is CauseGone for step in self.life.steps)
+
+    def teardown(self) -> None:
+        """Whatever came: with a task manager and time it runs, waits, or was stopped or given up with a reason."""
+        for _ in range(4):
+            self.now += 1000.0
+            if self.starting is not None:
+                self.starts(realtime=False)
+            if self.stalling:
+                self.has_ended_its_stall("cannot be stopped")
+            asked = self.handle(PlaceAsked()) + self.handle(RetryDue(self.placed))
+            if asked or self.life.state in (State.STARTING, State.MOVING):
+                self.is_asked_to_start()
+        assert self.life.state in (State.RUNNING, State.GAVE_UP, State.STOPPED, State.WAITING), self.life
+        assert self.life.state is not State.GAVE_UP or self.life.failure
+
+
+TestAnyLife = AnyLife.TestCase
+TestAnyLife.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
+
+
+def test_the_patterns_of_two_tries_are_equal() -> None:
+    assert pattern_of(CAST.format(3)) == pattern_of(CAST.format(12))
