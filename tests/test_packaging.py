@@ -299,7 +299,7 @@ ROOMS = {
     "spark": {"application", "core", "jvm", "kafka", "lifecycle", "machine"},
     "recordings": {"controller", "core", "policies"},
     "testing": {"controller", "core", "simulator"},
-    "simulator": {"application", "controller", "core", "data", "kafka", "policies", "recordings"},
+    "simulator": {"application", "controller", "core", "data", "kafka", "lifecycle", "policies", "recordings"},
     "reports": {"controller", "core", "qod_widgets", "recordings"},
     "qod_widgets": set(),  # the other direction only: it shows plain JSON
 }

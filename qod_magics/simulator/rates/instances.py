@@ -10,17 +10,26 @@ import numpy as np
 from qod_magics.core.runtime import Placer, Unplaced
 from qod_magics.core.snapshot import Instance, TaskManager
 from qod_magics.errors import TaskManagerError, nearest
+from qod_magics.lifecycle.events import (
+    Event,
+    Failed,
+    Instructions,
+    RetryAt,
+    RunEnded,
+    ServerLost,
+    StartAsked,
+    Started,
+    State,
+    Tell,
+)
+from qod_magics.lifecycle.query import QueryLife
 from qod_magics.simulator.rates.agenda import Agenda, Events
 from qod_magics.simulator.rates.engine import NOWHERE, Engine
 from qod_magics.simulator.rates.reports import Reports
 from qod_magics.simulator.rates.simulation import Simulation
 
-#: Back-off between restarts of a failing query, virtual seconds, as on a live cluster; after the last it stays stopped.
-BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 #: The reason that events give for a failure.
 FAULT = "a fault of the scenario"
-#: A query that ran this long has recovered: its failure count is reset.
-RECOVERED_AFTER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +56,7 @@ class Instances:
         self.number = {name: i for i, name in enumerate(wiring.instances)}
         self.active = np.zeros(len(wiring.tasks), bool)  #: started, by task
         self.parallelism = np.array([task.parallelism for task in wiring.tasks])  #: by task
-        self._failures = np.zeros(len(wiring.instances), int)
-        self._given_up: set[int] = set()  #: instances that failed too often
+        self._lives = [QueryLife() for _ in wiring.instances]
         self._moves: dict[int, _Move] = {}  #: by instance
         self.run = np.zeros(len(wiring.instances), int)  #: run number; calls for earlier runs are void
         self.started: list[Callable[[int], object]] = []  #: called with each instance that starts again
@@ -87,7 +95,7 @@ class Instances:
 
     def stay_stopped(self, instance: int) -> bool:
         """Return whether it failed too often to be restarted."""
-        return instance in self._given_up
+        return self._lives[instance].state is State.GAVE_UP
 
     def home(self, instance: int) -> str:
         """Return the current or last task manager of an instance."""
@@ -127,14 +135,14 @@ class Instances:
         self.parallelism[task] = parallelism
         for i in self.of(task)[parallelism:]:
             self._forget(i)
-        self._given_up.difference_update(self.of(task))
+        self._begin_lives(task)
         self.relist()
 
     def replace(self, gone: Collection[int], made: Collection[int]) -> None:
         """Replace tasks by others that read the same rows; the instances of all of them are stopped."""
         for task in (*gone, *made):
             self._reports.renew(self.of(task), retired=self.of(task))
-            self._given_up.difference_update(self.of(task))
+            self._begin_lives(task)
             self.active[task] = task in made
         for task in gone:
             for i in self.of(task):
@@ -143,14 +151,20 @@ class Instances:
     def _forget(self, instance: int) -> None:
         self._engine.where[instance] = NOWHERE
         self._moves.pop(instance, None)
-        self._given_up.discard(instance)
-        self._failures[instance] = 0
+        self._lives[instance] = QueryLife()
+
+    def _begin_lives(self, task: int) -> None:
+        """Have other queries take the places of a task's instances."""
+        for instance in self.of(task):
+            self._lives[instance] = QueryLife()
 
     def _begin(self, targets: Mapping[int, int]) -> None:
         """Start these instances, each on its task manager."""
         for instance, machine in targets.items():
             self._engine.start(instance, machine, fresh=True)
             self.run[instance] += 1
+            self._report(instance, StartAsked())
+            self._report(instance, Started(self._lives[instance].run))
         self._reports.begin(np.array(list(targets), int), self._random.uniform(0.0, 1.0, len(targets)))
 
     def halt(self, instance: int) -> None:
@@ -158,6 +172,7 @@ class Instances:
         self._engine.stop(instance)
         self._reports.end(instance)
         self.run[instance] += 1
+        self._report(instance, RunEnded())
 
     def kill(self, instance: int) -> None:
         """End an instance in the middle of a batch: its work since the last commit is repeated."""
@@ -219,8 +234,7 @@ class Instances:
             took_s = round(self._engine.now - move.stopped_at, 3)
             detail = {"instance": name, "from": move.source, "to": where, "took_s": took_s, "why": move.why}
             self._events.tell("move", **detail)
-        elif self._failures[instance]:
-            failures = int(self._failures[instance])
+        elif failures := self._lives[instance].failures:
             self._events.tell("query-restarted", instance=name, task_manager=where, after=FAULT, failures=failures)
         for call in self.started:
             call(instance)
@@ -230,18 +244,17 @@ class Instances:
         engine = self._engine
         if not engine.running[instance]:
             return
-        if engine.now - engine.started_at[instance] > RECOVERED_AFTER_S:
-            self._failures[instance] = 0
-        failures = int(self._failures[instance])
         ids = {"instance": engine.wiring.instances[instance], "task_manager": self.home(instance)}
         self.kill(instance)
-        if failures >= len(BACK_OFF_S):
-            self._given_up.add(instance)
-            self._events.tell("query-failed", **ids, why=FAULT, gave_up=True, failures=failures)
-            return
-        self._failures[instance] += 1
-        self._events.tell("query-failed", **ids, why=FAULT, retry_in_s=BACK_OFF_S[failures])
-        self._restart_after(instance, BACK_OFF_S[failures])
+        for each in self._report(instance, Failed(FAULT)):
+            if isinstance(each, Tell):
+                self._events.tell(each.kind, **ids, **each.detail)
+            elif isinstance(each, RetryAt):
+                self._restart_at(instance, each.at)
+
+    def _report(self, instance: int, event: Event) -> Instructions:
+        """Report an event of an instance; returns what is to be done."""
+        return self._lives[instance].handle(event, self._engine.now)
 
     def lose(self, machine: int) -> None:
         """Start the instances of a lost task manager on the others."""
@@ -251,20 +264,21 @@ class Instances:
         self._events.tell("task-manager-lost", task_manager=id, instances=names, why="its process ended")
         for instance in orphans:
             self.kill(instance)
-            if instance not in self._given_up:
+            self._report(instance, ServerLost(f"{id} was lost"))
+            if not self.stay_stopped(instance):
                 self._engine.where[instance] = NOWHERE
                 self._moves[instance] = _Move(id, self._engine.now, f"{id} was lost")
-                self._restart_after(instance, self._simulation.moves.detect_s)
+                self._restart_at(instance, self._engine.now + self._simulation.moves.detect_s)
 
-    def _restart_after(self, instance: int, seconds: float) -> None:
-        """Restart an instance after this many seconds, unless it is started or stopped before."""
+    def _restart_at(self, instance: int, at: float) -> None:
+        """Restart an instance at this time, unless it is started or stopped before."""
         run = int(self.run[instance])
 
         def again() -> None:
             if self.run[instance] == run:
                 self.restart(instance)
 
-        self._agenda.at(self._engine.now + seconds, again)
+        self._agenda.at(at, again)
 
     def restart(self, instance: int) -> None:
         """Restart an instance from its checkpoint: on its task manager, or on another if that is down."""
@@ -281,7 +295,7 @@ class Instances:
         where = self._engine.where
         unplaced = self.there & ((where == NOWHERE) | ~self._engine.up[where])
         for instance in np.flatnonzero(unplaced).tolist():
-            if instance not in self._given_up:
+            if not self.stay_stopped(instance):
                 self.restart(instance)
 
 
