@@ -83,6 +83,9 @@ def test_a_query_that_fails_is_given_up_loudly_and_alone(
         assert final["failures"] == 1
         assert "poisoned.1 is given up" in session.status()
         assert "a poisoned row" in session.status()
+        story = [step.after.value for step in session.runtime.instances["poisoned.1"].life.steps]
+        assert story[-4:] == ["backing off", "starting", "running", "given up"]
+        assert "running -> given up: it failed: " in session.why("poisoned")
         eventually(lambda: running(session, "src.1", "counts.1"), what=session.status)
         check_nothing_is_lost(session, flowing.steady.rest())
         assert events.of("query-failed", instance="counts.1") == events.of("query-failed", instance="src.1") == []
