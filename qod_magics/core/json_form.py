@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, TypeVar
 
 from msgspec import Struct, ValidationError, convert, to_builtins
@@ -35,6 +36,12 @@ _WORDS = (
 )
 
 
+@cache
+def keys(kind: type[Struct]) -> frozenset[str]:
+    """Return the keys of a struct's JSON object."""
+    return frozenset(field.encode_name for field in fields(kind))
+
+
 def read(kind: type[_Kind], obj: Any, name: str) -> _Kind:
     """Return the struct that a decoded JSON object describes; keys that it does not have go to its `unknown`.
 
@@ -43,13 +50,13 @@ def read(kind: type[_Kind], obj: Any, name: str) -> _Kind:
     try:
         made = convert(obj, kind)
     except ValidationError as error:
-        raise SnapshotError(_worded(str(error), kind, obj, name)) from None
+        raise SnapshotError(_worded(str(error), obj, name)) from None
     return with_unknown(made, obj)
 
 
 def with_unknown(made: _Kind, obj: Mapping[str, Any]) -> _Kind:
     """Return the struct with the keys of its JSON object that it does not have in `unknown`."""
-    known = {field.encode_name for field in fields(made)}
+    known = keys(type(made))
     if known.issuperset(obj):
         return made
     return replace(made, unknown={key: value for key, value in obj.items() if key not in known})
@@ -63,7 +70,7 @@ def written(made: Struct) -> dict[str, Any]:
     return plain if unknown is None else {**plain, **unknown}
 
 
-def _worded(message: str, kind: type[Struct], obj: Any, name: str) -> str:
+def _worded(message: str, obj: Any, name: str) -> str:
     """Return msgspec's message in the words of this format."""
     found = _MESSAGE.match(message)
     assert found is not None
@@ -77,15 +84,14 @@ def _worded(message: str, kind: type[Struct], obj: Any, name: str) -> str:
     there = there.removeprefix(".")
     if what.startswith("Object missing required field"):
         key = what.split("`")[1]
-        return f"{there + '.' if there else ''}{key}: missing{_misspelt(key, value, kind, there) or '; add it'}"
+        return f"{there + '.' if there else ''}{key}: missing{_misspelt(key, value) or '; add it'}"
     if ">=" in what or "<=" in what:
         return f"{there or name}: {show(value)} is not a number >= 0; give one"
     words = next((words for start, words in _WORDS if what.startswith(start)), f"can't be read: {what}")
     return f"{there or name}: {show(value)} {words}"
 
 
-def _misspelt(key: str, obj: Mapping[str, Any], kind: type[Struct], there: str) -> str:
+def _misspelt(key: str, obj: Mapping[str, Any]) -> str:
     """Return a hint at a key of the object that looks like the missing one."""
-    unknown = [other for other in obj if isinstance(other, str)]
-    close = get_close_matches(key, unknown, n=1, cutoff=0.75)
+    close = get_close_matches(key, [other for other in obj if isinstance(other, str)], n=1, cutoff=0.75)
     return f"; there is {show(close[0])}: rename it" if close else ""

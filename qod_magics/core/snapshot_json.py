@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
-from qod_magics.core.json_form import read, with_unknown, written
+from qod_magics.core.json_form import keys, read, with_unknown, written
 from qod_magics.core.snapshot import TABLES, Snapshot
 from qod_magics.core.validation import check_snapshot
-
-_KEYS = {table: frozenset(field.encode_name for field in fields(kind)) for table, kind in TABLES.items()}
 
 
 def snapshot_from_json(obj: Any) -> Snapshot:
@@ -32,7 +30,7 @@ def snapshot_to_json(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _rows(table: str, rows: list[Any], objs: list[Mapping[str, Any]]) -> tuple[Any, ...]:
-    known = _KEYS[table]
+    known = keys(TABLES[table])
     return tuple(
         [row if known.issuperset(obj) else with_unknown(row, obj) for row, obj in zip(rows, objs, strict=True)]
     )
