@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from itertools import compress
-from operator import gt
 
-from qod_magics.core.columns import Keyed, column
+from qod_magics.core.columns import column
 from qod_magics.core.copying import replace
 from qod_magics.core.dag import Dag
 from qod_magics.core.load import FULL_ACCURACY
@@ -79,10 +77,7 @@ def backlogs(snapshot: Snapshot, measured: Measured, limits: Limits) -> Mapping[
     """
     dag, lag, rates = Dag.of(snapshot), measured.lag, measured.input_rate
     allowance_s = min([limits.rest_s, *(each.rest_s for each in limits.by_task.values())])
-    if isinstance(lag, Keyed) and isinstance(rates, Keyed) and lag.order is rates.order:
-        beyond = list(compress(lag.order.all, map(gt, lag.column, map(allowance_s.__mul__, rates.column))))
-    else:
-        beyond = [name for name, rows in lag.items() if rows > allowance_s * rates.get(name, 0.0)]
+    beyond = [name for name, rows in lag.items() if rows > allowance_s * rates.get(name, 0.0)]
     waiting = {dag.reader[name] for name in beyond if name in dag.reader}
     external = column(snapshot.tasks, "external_rate")
     found = {}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from qod_magics.controller.backlog import Backlog, Limits, backlogs
-from qod_magics.core.columns import Keyed, Keys, differing, in_order
+from qod_magics.core.columns import differing
 from qod_magics.core.dag import Dag
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Dials, Measured
@@ -73,7 +73,7 @@ def dials(
     if waiting is None:
         waiting = backlogs(snapshot, measured, Limits.usual(period_s))
     dag = Dag.of(snapshot)
-    keep, accept = list(in_order(plan.non_drop, dag.edges)), list(in_order(plan.desired, dag.upstream_first))
+    keep, accept = dag.edges.values(plan.non_drop), dag.upstream_first.values(plan.desired)
     edge, rank, names = dag.edges.position, dag.upstream_first.position, dag.names
     draining = {name: each for name, each in waiting.items() if left_s is None or name in left_s}
     planned: dict[str, float] = {}  # least probability that a row reaches the task, by the plan
@@ -97,7 +97,7 @@ def dials(
             reaching.append(actual[source] * kept)
         planned[task] = min(planned[source] * plan.non_drop[source, task] for source in upstream)
         actual[task] = min(accepted, *reaching)
-    return Dials(Keyed(dag.edges, keep), Keyed(dag.upstream_first, accept))
+    return Dials(dag.edges.mapping(keep), dag.upstream_first.mapping(accept))
 
 
 def opened(plan: Plan) -> tuple[Plan, Dials]:
@@ -131,7 +131,7 @@ def reached(settings: Dials, snapshot: Snapshot) -> Mapping[str, float]:
 
 def _reached(settings: Dials, dag: Dag, positions: Iterable[int]) -> dict[int, float]:
     """The same for some tasks by position, given in topological order."""
-    keep, accept = in_order(settings.keep, dag.edges), in_order(settings.accept, dag.tasks)
+    keep, accept = dag.edges.values(settings.keep), dag.tasks.values(settings.accept)
     found: dict[int, float] = {}
     for t in positions:
         least: float | None = None
@@ -171,27 +171,22 @@ class _Turn(Generic[_Key]):
     """New and previous dials, in the order of the new ones."""
 
     def __init__(self, new: Mapping[_Key, float], last: Mapping[_Key, float]) -> None:
-        self._order = new.order if isinstance(new, Keyed) else Keys(new)
-        self._new = list(new.values())
-        before: Sequence[float | None]
-        if isinstance(last, Keyed) and last.order is self._order:
-            before = last.column
-        else:
-            before = [last.get(key) for key in self._order.all]
+        self._keys, self._new = list(new), list(new.values())
+        before = [last.get(key) for key in self._keys]
         changes = ((i, self._new[i], before[i]) for i in differing(self._new, before))
         self._held = [(i, was) for i, to, was in changes if was is not None and _stays(to, was)]
 
-    def merged(self, *, rising: bool) -> Keyed[_Key, float]:
+    def merged(self, *, rising: bool) -> dict[_Key, float]:
         """The new dials, except those that stay as they were."""
         found = list(self._new)
         for i, was in self._held:
             if rising or found[i] < was:
                 found[i] = was
-        return Keyed(self._order, found)
+        return dict(zip(self._keys, found, strict=True))
 
     def held(self) -> list[_Key]:
         """The dials that stay as they were, if rising ones may."""
-        return [self._order.all[i] for i, _ in self._held]
+        return [self._keys[i] for i, _ in self._held]
 
 
 def _stays(new: float, last: float) -> bool:

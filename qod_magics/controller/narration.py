@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from qod_magics.controller.cycle import Cycle, Decision, Entry
-from qod_magics.core.columns import Keyed, Keys, differing, in_order
+from qod_magics.core.columns import Keys, differing
 from qod_magics.core.dag import Dag
 from qod_magics.core.plan import Action, AddNode, Fuse, Move, ReleaseNode, Scale, Unfuse
 from qod_magics.core.policy import Reasons
@@ -53,7 +53,7 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
     plan = decision.plan
     dag = Dag.of(decision.snapshot)
     tasks = dag.tasks
-    wanted = in_order(plan.desired, tasks)
+    wanted = tasks.values(plan.desired)
     desired = _last_said(said, tasks)
     changed = [t for t in differing(desired, wanted) if abs(wanted[t] - desired[t]) > WORTH_SAYING]
     moves = decision.accepted.moves
@@ -75,15 +75,12 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
     entries += [_resize(cycle, action) for action in resizing if action not in said.resizing]
     entries += _starving(cycle, starved, said.starved, decision)
     moving = {move.instance: move.to for move in going}
-    return tuple(entries), Said(Keyed(tasks, desired), moving, starved, frozenset(resizing))
+    return tuple(entries), Said(tasks.mapping(desired), moving, starved, frozenset(resizing))
 
 
 def _last_said(said: Said, tasks: Keys[str]) -> list[float]:
     """The desired accuracies of these tasks that the log last reported; 1 where it reported none."""
-    known = said.desired
-    if isinstance(known, Keyed) and known.order is tasks:
-        return list(known.column)
-    return [known.get(task, 1.0) for task in tasks.all]
+    return [said.desired.get(task, 1.0) for task in tasks.all]
 
 
 def narrate_event(event: Event, cycle: Cycle) -> Entry:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import assert_never
 
-from qod_magics.core.columns import in_order
 from qod_magics.core.dag import Dag
 from qod_magics.core.fusion import fused_into
 from qod_magics.core.plan import (
@@ -38,8 +37,8 @@ def check_plan(plan: Plan, snapshot: Snapshot) -> None:
     dag = Dag.of(snapshot)
     tasks = dag.topology.position
     try:
-        in_order(plan.desired, dag.tasks)
-        in_order(plan.non_drop, dag.edges)
+        dag.tasks.values(plan.desired)
+        dag.edges.values(plan.non_drop)
     except KeyError:
         _check_complete(plan, snapshot)
     if len(plan.desired) != len(tasks):

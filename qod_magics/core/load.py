@@ -11,7 +11,7 @@ from itertools import compress
 from math import fsum
 from typing import Any
 
-from qod_magics.core.columns import Keyed, column
+from qod_magics.core.columns import column
 from qod_magics.core.dag import Dag, Topology
 from qod_magics.core.snapshot import Snapshot
 
@@ -145,7 +145,7 @@ def current_accuracy(snapshot: Snapshot) -> Mapping[str, float]:
     """Return curAc(t) by task of a valid snapshot: the share of its input that it reads, times the lowest curAc
     upstream."""
     dag = Dag.of(snapshot)
-    return Keyed(dag.tasks, current_accuracies(snapshot, dag.topology))
+    return dag.tasks.mapping(current_accuracies(snapshot, dag.topology))
 
 
 def current_accuracies(snapshot: Snapshot, topology: Topology) -> Sequence[float]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from qod_magics.core.columns import Keyed, Keys, column
+from qod_magics.core.columns import Keys, column
 from qod_magics.core.copying import replace
 from qod_magics.core.dag import Declared, Topology, declared
 from qod_magics.core.load import Hosting, load_of
@@ -124,7 +124,7 @@ class StreamEconomics:
         by_task = self.sharing(situation, evidence.left(ensured.available, situation), left_out)
         propagate(by_task, topology)
         plan = Plan(
-            desired=Keyed(application.tasks, by_task),
+            desired=application.tasks.mapping(by_task),
             non_drop=kept_shares(by_task, application.edges),
             actions=_actions(ensured, snapshot),
             starved=tuple(snapshot.task_managers[manager].id for manager in ensured.starved),

@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import chain
 from math import inf
 
-from qod_magics.core.columns import column, in_order
+from qod_magics.core.columns import column
 from qod_magics.core.dag import Dag, above, queries_of, restrictions
 from qod_magics.core.load import load_of, warming_up
 from qod_magics.core.plan import Plan
@@ -97,7 +97,7 @@ class StreamEconomicsReasons:
         the tasks whose instances can't use more."""
         dag = Dag.of(self.snapshot)
         position = dag.topology.position
-        wanted = in_order(self.plan.desired, dag.tasks)
+        wanted = dag.tasks.values(self.plan.desired)
         limited = self._limits([position[task] for task in tasks])
         words: dict[tuple[str, ...], str] = {}  #: by the task managers that limit a task
         found = {}
@@ -120,7 +120,7 @@ class StreamEconomicsReasons:
             parts.append(f"to be moved: {listed(moved)}, so its queries run at their minimum meanwhile")
         dag = Dag.of(snapshot)
         t = dag.topology.position[id]
-        hosts = _limiting(dag, in_order(plan.desired, dag.tasks), t, self._limits([t]))
+        hosts = _limiting(dag, dag.tasks.values(plan.desired), t, self._limits([t]))
         for host in hosts:
             here = {i.task for i in snapshot.instances if i.task_manager == host}
             first = sorted(other for other in here - above(snapshot, id) if asked[other][0] > asked[id][0])

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from qod_magics.core.columns import Keyed, Keys
+from qod_magics.core.columns import Keys
 from qod_magics.core.nodes import Spare
 from qod_magics.core.runtime import Count, Event, Measured, Observation
 from qod_magics.core.snapshot import NOTHING, Instance, Snapshot, Stream, Task, TaskManager
@@ -201,7 +201,7 @@ class Observer:
             snapshot,
             self._measured(layout, timed),
             tuple(events),
-            Keyed(layout.instance_keys, fresh[there].tolist()),
+            layout.instance_keys.mapping(fresh[there].tolist()),
         )
 
     def _managers(self, where: Array) -> tuple[str, ...]:
@@ -328,9 +328,9 @@ class Observer:
             return {name: Count(*row) for name, *row in found}
 
         return Measured(
-            lag=Keyed(layout.edge_keys, engine.waiting[edges].tolist()),
-            input_rate=Keyed(layout.edge_keys, self._rates[edges].tolist()) if self._last.at > 0 else {},
-            accuracy=Keyed(layout.task_keys, self._accuracy(layout.active)),
+            lag=layout.edge_keys.mapping(engine.waiting[edges].tolist()),
+            input_rate=layout.edge_keys.mapping(self._rates[edges].tolist()) if self._last.at > 0 else {},
+            accuracy=layout.task_keys.mapping(self._accuracy(layout.active)),
             dropped=_Lazy(lambda: dict(zip(names, (dropped + unsent)[edges].tolist(), strict=True))),
             counts=_Lazy(counts),
             latency_s={} if timed is None else timed.latency_s(layout.active),

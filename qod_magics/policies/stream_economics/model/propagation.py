@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from qod_magics.core.columns import Keyed, Keys, column
+from qod_magics.core.columns import Keys, column
 from qod_magics.core.dag import Topology
 from qod_magics.core.plan import Edge
 from qod_magics.core.snapshot import Snapshot
@@ -45,15 +45,15 @@ def non_drop(snapshot: Snapshot, desired: Mapping[str, float]) -> dict[Edge, flo
     """The d of every source (from None) and stream: the probability that a row is kept (Eq. 3.16), fraction of 1."""
     topology = Topology.of(snapshot.tasks)
     edges = Edges.of(column(snapshot.streams, "source"), column(snapshot.streams, "target"), topology)
-    return dict(kept_shares([desired[task] for task in topology.position], edges).items())
+    return kept_shares([desired[task] for task in topology.position], edges)
 
 
-def kept_shares(desired: Sequence[float], edges: Edges) -> Keyed[Edge, float]:
+def kept_shares(desired: Sequence[float], edges: Edges) -> dict[Edge, float]:
     """The same for desired accuracies by task position and known edges."""
     kept = [desired[t] for t in edges.sources]
     ends = zip(edges.streams_from, edges.streams_to, strict=True)
     kept += [desired[b] / desired[a] if desired[a] > 0.0 else 0.0 for a, b in ends]
-    return Keyed(edges.keys, kept)
+    return edges.keys.mapping(kept)
 
 
 def actual_accuracy(snapshot: Snapshot, kept: Mapping[Edge, float]) -> dict[str, float]:
