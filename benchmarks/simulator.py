@@ -10,6 +10,7 @@ import argparse
 import random
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import log
 from pathlib import Path
 from statistics import linear_regression, median
@@ -19,7 +20,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from qod_magics.controller import Controller, InlineWorker, ManualClock
-from qod_magics.core.copying import replace
 from qod_magics.core.plan import Plan
 from qod_magics.core.policy import placer_of
 from qod_magics.core.runtime import Observation

@@ -4,6 +4,7 @@ between them, and CPU per row, before and after, beside Storm's default schedule
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,7 +17,6 @@ from benchmarks.evaluation.hashing import STEPS, start_chain
 from benchmarks.evaluation.loads import Stage, booked, play
 from benchmarks.evaluation.readings import homes
 from qod_magics.controller.record import Record, Records
-from qod_magics.core.copying import replace
 from qod_magics.core.policy import Policy, placer_of
 from qod_magics.core.runtime import Event, Unplaced
 from qod_magics.core.snapshot import Snapshot, TaskManager

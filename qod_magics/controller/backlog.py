@@ -10,10 +10,9 @@ accuracy.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from qod_magics.core.columns import column
-from qod_magics.core.copying import replace
 from qod_magics.core.dag import Dag
 from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.core.plan import Plan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from qod_magics.controller import warm_up
@@ -18,7 +19,6 @@ from qod_magics.controller.reaction import CHECKS, Rates, RateWatch
 from qod_magics.controller.recording import Recording
 from qod_magics.controller.runtime_calls import Actuator, BoundedCall, Sensor
 from qod_magics.controller.worker import ThreadWorker, Worker
-from qod_magics.core.copying import replace
 from qod_magics.core.load import current_accuracy
 from qod_magics.core.plan import Edge, Plan, edge_name
 from qod_magics.core.policy import LearningPolicy, Policy, placer_of, reasons_of

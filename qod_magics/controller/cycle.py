@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from qod_magics.core.copying import replace
 from qod_magics.core.plan import Edge, Plan, Refusal
 from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Dials, Event, Measured

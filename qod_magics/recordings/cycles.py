@@ -6,14 +6,13 @@ A `Cycle` is made from each record, so that the code that explains a live run ex
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from qod_magics.controller.cycle import Cycle, Decision, Entry
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.narration import Said, narrate, narrate_event
 from qod_magics.controller.record import Record, Records
-from qod_magics.core.copying import replace
 from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.core.plan import Plan
 from qod_magics.core.policy import Policy, Reasons, StagedPolicy, Unexplained, reasons_of

@@ -7,9 +7,8 @@ instructions, whose outcomes are reported by `warm`, `failed`, `joined`, `draine
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from qod_magics.core.copying import replace
 from qod_magics.core.nodes import NodeState, Spare
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.session.budget import CONNECT, LOCAL, Budget

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from qod_magics.controller.status import TaskStatus, busy, duration, share, table, task_status
-from qod_magics.core.copying import replace
 from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.core.plan import edge_name
 from qod_magics.errors import UsageProblem

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
-from qod_magics.core.copying import replace
 from qod_magics.core.load import whole_cpu
 from qod_magics.core.plan import Move
 from qod_magics.core.runtime import Unplaced, takes_instances

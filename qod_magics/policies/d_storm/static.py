@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Literal
 
-from qod_magics.core.copying import replace
 from qod_magics.core.plan import Action, Move, Plan, keeping_all
 from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Unplaced, takes_instances

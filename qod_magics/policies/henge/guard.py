@@ -13,10 +13,9 @@ of a verdict (`Allowed` or `Reverted`); they are `()` for one that waits.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from qod_magics.core.copying import replace
 from qod_magics.core.plan import Action
 from qod_magics.core.snapshot import nothing
 from qod_magics.policies.henge.utility import Parameters, Utility, did_harm, has_plateaued

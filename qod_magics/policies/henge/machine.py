@@ -8,12 +8,11 @@ has a JSON form, since snapshots keep it and recordings hold it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import ceil, floor
 from typing import Any, TypeAlias
 
-from qod_magics.core.copying import replace
 from qod_magics.core.snapshot import nothing
 from qod_magics.core.wording import show
 from qod_magics.errors import SnapshotError

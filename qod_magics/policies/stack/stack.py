@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from qod_magics.core.copying import replace
 from qod_magics.core.fusion import Pair, neighbours
 from qod_magics.core.plan import Action, AddNode, Fuse, Move, Plan
 from qod_magics.core.policy import Reasons

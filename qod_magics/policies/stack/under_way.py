@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from qod_magics.core.copying import replace
 from qod_magics.core.freshness import is_moving
 from qod_magics.core.fusion import fused_into
 from qod_magics.core.plan import Action, AddNode, Fuse, Move, ReleaseNode, Scale, Stop, Unfuse

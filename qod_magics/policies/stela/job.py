@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from graphlib import TopologicalSorter
@@ -17,7 +17,6 @@ from statistics import fmean
 from sys import float_info
 from typing import Literal, TypeAlias, TypeVar
 
-from qod_magics.core.copying import replace
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.core.wording import show
 from qod_magics.errors import UsageProblem

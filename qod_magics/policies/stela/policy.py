@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from qod_magics.core.copying import replace
 from qod_magics.core.plan import Action, Plan, ReleaseNode, keeping_all
 from qod_magics.core.policy import Reasons, SheddingNothing
 from qod_magics.core.runtime import takes_instances

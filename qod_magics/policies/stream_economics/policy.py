@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from qod_magics.core.columns import Keys, column
-from qod_magics.core.copying import replace
 from qod_magics.core.dag import Declared, Topology, declared
 from qod_magics.core.load import Hosting, load_of
 from qod_magics.core.plan import Action, Move, Plan, Stop

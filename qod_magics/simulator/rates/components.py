@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from qod_magics.core.copying import replace
 from qod_magics.data.fields import Fields, is_number
 from qod_magics.errors import ScenarioError, nearest
 from qod_magics.kafka.rates import PiecewiseLinear

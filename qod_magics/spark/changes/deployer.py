@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +15,6 @@ from qod_magics.application.application import Application
 from qod_magics.application.shed_keys import Ask
 from qod_magics.application.tasks.difference import Difference, difference
 from qod_magics.application.tasks.task import Edges, TaskSpec
-from qod_magics.core.copying import replace
 from qod_magics.errors import KafkaError, QodError, TaskManagerError
 from qod_magics.kafka.topics import delete_topics
 from qod_magics.lifecycle.events import State, StopAsked

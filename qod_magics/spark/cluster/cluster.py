@@ -6,11 +6,10 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qod_magics.core import snapshot as core
-from qod_magics.core.copying import replace
 from qod_magics.core.runtime import Event, Placer, Unplaced
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.lifecycle.events import State

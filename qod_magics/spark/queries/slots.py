@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 
 from qod_magics.core import snapshot as core
-from qod_magics.core.copying import replace
 from qod_magics.core.runtime import Placer, Unplaced
 from qod_magics.lifecycle.events import State
 from qod_magics.spark.queries.instance import Instance

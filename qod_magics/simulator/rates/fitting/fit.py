@@ -7,12 +7,11 @@ and whether rows keep their weight. Rates and background CPU vary over time; cos
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean, median
 
 from qod_magics.controller.record import Record, Records
-from qod_magics.core.copying import replace
 from qod_magics.core.snapshot import Task
 from qod_magics.data.spec import data_from_json
 from qod_magics.kafka.rates import PiecewiseLinear
