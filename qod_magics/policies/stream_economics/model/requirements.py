@@ -147,9 +147,13 @@ def paper_requirements(snapshot: Snapshot, topology: Topology) -> Requirements:
 
 def known_requirements(snapshot: Snapshot, topology: Topology) -> Requirements:
     """The same by learned costs where they are known; without any, the paper's."""
-    if not any(map(_is_learned_there, snapshot.task_managers)) and not any(map(_is_learned, snapshot.tasks)):
-        return paper_requirements(snapshot, topology)
-    return snapshot.derived("known", lambda: learned(snapshot, topology, load_of(snapshot, topology)))
+    return snapshot.derived("known", lambda: _known(snapshot, topology))
+
+
+def _known(snapshot: Snapshot, topology: Topology) -> Requirements:
+    if any(map(_is_learned_there, snapshot.task_managers)) or any(map(_is_learned, snapshot.tasks)):
+        return learned(snapshot, topology, load_of(snapshot, topology))
+    return paper_requirements(snapshot, topology)
 
 
 def _is_learned_there(manager: TaskManager) -> bool:
