@@ -374,7 +374,7 @@ def _merged(rows: list[Any], more: list[dict[str, Any]] | None, there: Array) ->
 def _task_fields(wiring: Wiring, number: int) -> Mapping[str, Any]:
     """Return the optional fields of a task that do not change."""
     task, within = wiring.tasks[number], wiring.within.get(number)
-    sole = len(task.upstream) == 1 and sum(task.upstream[0] == source for source, _ in wiring.edges) == 1
+    sole = task.fusable and len(task.upstream) == 1 and [s for s, _ in wiring.edges].count(task.upstream[0]) == 1
     most, told = task.max_parallelism, task.stateful or task.max_parallelism is not None
     return {
         "max_parallelism": most,
