@@ -14,9 +14,9 @@ from qod_magics.core.dag import Topology
 from qod_magics.core.load import Load, current_accuracies, load_of
 from qod_magics.core.snapshot import Snapshot, Task, TaskManager
 
-#: Share of the CPU of other programs that tasks get if they need it: the scheduler of the operating system divides a
-#: core among all that want it, and a backlog shows where it is less.
-YIELDED = 0.5
+#: Other programs that use more than this share of the cores give the rest to tasks that need it: the operating system
+#: divides a core evenly among those that want it. A backlog shows where they don't.
+FAIR = 0.5
 FULL_CORE = 100.0  #: % of one core: the paper's instances are threads, which can't use more than one core
 
 
@@ -90,8 +90,9 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
     accuracy follow from the sources' rates and the selectivities, not from the present shedding, so a plan's effect on
     the measurements does not feed back into the next plan. A task whose costs or input rate are unknown follows the
     paper's model. A task manager whose tasks take more CPU than their costs predict, because it is slower or the costs
-    are wrong, counts as that much smaller; CPU of micro-batches that it can do without counts as available, and a part
-    of what other programs use there. An instance can use a core for each partition that it reads at the same time.
+    are wrong, counts as that much smaller; CPU of micro-batches that it can do without counts as available, and what
+    other programs use there beyond half of the cores. An instance can use a core for each partition that it reads at
+    the same time.
     """
     at = list(current_accuracies(snapshot, topology))
     full = full_rates(snapshot, topology, load)
@@ -114,9 +115,11 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
         cpu[t] = (read + work if task.upstream else work) * each
         at[t] = 1.0
     costs = [manager.cost or 1.0 for manager in snapshot.task_managers]
-    elsewhere = [manager.neighbours_cpu or 0.0 for manager in snapshot.task_managers]
+    yielded = [
+        max((manager.neighbours_cpu or 0.0) - FAIR * 100.0 * manager.cores, 0.0) for manager in snapshot.task_managers
+    ]
     elastic = [manager.elastic_cpu or 0.0 for manager in snapshot.task_managers]
-    left = [cpu + YIELDED * other for cpu, other in zip(load.available, elsewhere, strict=True)]
+    left = [cpu + more for cpu, more in zip(load.available, yielded, strict=True)]
     available = [(cpu + spare) / cost for cpu, spare, cost in zip(left, elastic, costs, strict=True)]
     return Requirements(base, cpu, at, available, usable)
 
