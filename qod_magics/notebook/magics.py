@@ -20,7 +20,7 @@ from qod_magics.notebook.cluster_commands import ClusterCommands
 from qod_magics.notebook.commands import DecisionCommands
 from qod_magics.notebook.completion import Completion
 from qod_magics.notebook.logs import log_from
-from qod_magics.notebook.options import CHECKPOINTS, COMMANDS, HEADROOM, JIT, PERIOD, POLICY
+from qod_magics.notebook.options import CHECKPOINTS, COMMANDS, CONFIGURABLE, HEADROOM, JIT, PERIOD, POLICY
 from qod_magics.notebook.replies import send_through_stream
 from qod_magics.results.layout import Wish
 from qod_magics.session.displaying import in_kernel
@@ -93,10 +93,11 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
         name = words[0]
         if name not in COMMANDS:
             raise UsageProblem(f"there is no %qod {name!r}.{nearest(name, COMMANDS)} %qod alone lists them all.")
+        defaults = self._defaults if name in CONFIGURABLE else {}
         if wants_help(line):
-            print(COMMANDS[name].help(self._defaults))
+            print(COMMANDS[name].help(defaults))
             return
-        getattr(self, f"_{name.replace('-', '_')}")(COMMANDS[name].read(words[1:], self._defaults))
+        getattr(self, f"_{name.replace('-', '_')}")(COMMANDS[name].read(words[1:], defaults))
 
     # -- %qod ... --------------------------------------------------------------------------------------------------
 

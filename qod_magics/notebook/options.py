@@ -82,6 +82,8 @@ MEMORY = Option("--memory SIZE", "Java heap of each local task manager", default
 SLOTS = Option("--slots N", "task slots of each local task manager", int, default=_SETTINGS["slots"])
 #: The rows whose defaults `%config QodMagics` holds.
 CONFIGURED = (PERIOD, HEADROOM, POLICY, JIT, CHECKPOINTS)
+#: The commands to which they apply: others take the session's values.
+CONFIGURABLE = frozenset({"up", "attach"})
 
 
 def _as_up(row: Option) -> Option:

@@ -64,7 +64,7 @@ def test_two_queries_read_both_topics_themselves_and_a_third_joins(brief: Sessio
 
     seen = session.last.number if session.last is not None else 0
     eventually(lambda: session.last is not None and session.last.number > seen, what="a cycle")
-    assert [line.split(":")[0] for line in session.why("east").splitlines()] == [
+    assert [line.split(":")[0] for line in session.why("east").splitlines()[:2]] == [
         "east runs within (east + west) -> one",
         "east runs within (east + west) -> two",
     ]

@@ -136,6 +136,10 @@ class Declaring:
         self.removed = id, kill
         return self.stands_by
 
+    def add_task_manager(self, **options: Any) -> str:
+        self.added = options
+        return "tm2"
+
     def limit_cpu(self, task_manager: str, share: float) -> None:
         self.limits = {task_manager: share}
 
@@ -344,6 +348,15 @@ def test_a_shedder_that_is_set_says_when_that_takes_effect(notebook: Notebook, d
     declaring.later = "this takes effect later"
     assert notebook.shown("%qod override a>b 0.5") == "a>b is held at 0.5; this takes effect later\n"
     assert notebook.shown("%qod override a>b auto") == "a>b follows the plan again; this takes effect later\n"
+
+
+def test_what_add_tm_does_not_say_is_the_sessions(notebook: Notebook, declaring: Declaring) -> None:
+    """Then the standby is taken; `%config` is for sessions to come."""
+    notebook.shown("%config QodMagics.jit = 'c1'")
+    notebook.shown("%qod add-tm")
+    assert set(declaring.added.values()) == {None}
+    notebook.shown("%qod add-tm --jit full")
+    assert declaring.added["jit"] == "full"
 
 
 @pytest.mark.parametrize(("said", "share"), [("0.5", 0.5), ("1", 1.0)])

@@ -54,9 +54,9 @@ def temporary_views(frames: Mapping[str, DataFrame]) -> Iterator[None]:
             for name, frame in frames.items():
                 if name.casefold() not in space.ours:
                     _refuse_taken(spark, name)
-                frame.createOrReplaceTempView(name)
-                space.ours.add(name.casefold())
+                space.ours.add(name.casefold())  # before: an interrupted call may create it nevertheless
                 made.append(name)
+                frame.createOrReplaceTempView(name)
             yield
         finally:
             for name in made:

@@ -64,3 +64,26 @@ def test_a_view_of_the_user_is_not_lost() -> None:
     ):
         pass
     assert "orders" in session.views
+
+
+@pytest.mark.parametrize("step", ["create", "drop"])
+def test_a_view_that_an_interrupt_left_is_replaced(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session()
+
+    class Interrupted(Rows):
+        def createOrReplaceTempView(self, name: str) -> None:
+            super().createOrReplaceTempView(name)
+            if step == "create":
+                raise KeyboardInterrupt
+
+    def dropped(name: str) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "dropTempView", dropped)
+        with pytest.raises(KeyboardInterrupt), temporary_views({"Orders": Interrupted(session)}):  # type: ignore[dict-item]
+            pass
+    assert "orders" in session.views
+    with temporary_views({"Orders": Rows(session)}):  # type: ignore[dict-item]
+        pass
+    assert session.views == {}
