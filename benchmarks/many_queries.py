@@ -3,8 +3,8 @@
 Each query counts and averages one topic's rows by key in windows of ten seconds, into a Kafka topic. Plain Spark runs
 them in a classic session of its own, in back-to-back batches, on the same core, after ours. Printed for each rate: the
 share of rows dropped since the start, the age of a batch's median row when the batch ends, the interval of batches,
-CPU, and the backlog; `results/many_queries.csv` keeps them. With `--failing`, a query whose every row fails runs beside
-ours.
+CPU, and the backlog; `results/scripts/many_queries.csv` keeps them. With `--failing`, a query whose every row fails
+runs beside ours.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from qod_magics.kafka.topics import create_topics
 from qod_magics.session.session import Session
 from qod_magics.spark.queries.progress import Batch, batch_of
 
-RESULTS = Path(__file__).parent / "results" / "many_queries.csv"
+RESULTS = Path(__file__).parent / "results" / "scripts" / "many_queries.csv"
 TOPIC, SCHEMA = "light", "k INT, v DOUBLE, at TIMESTAMP"
 SQL = "SELECT window(at, '10 seconds') AS w, k, count(*) AS n, avg(v) AS mean FROM {} GROUP BY 1, 2"
 FIELDS = ("engine", "queries", "rate", "dropped", "age_s", "interval_s", "cpu", "waiting_s")
