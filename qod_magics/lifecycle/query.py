@@ -325,7 +325,7 @@ def pattern_of(why: str) -> str:
 
 
 def final_text(why: str, tries: int) -> str:
-    """Return what is said of a failure that is not tried again after so many tries."""
+    """Return the message of a query that is given up after this many tries."""
     times = "once" if tries == 1 else "twice" if tries == 2 else f"{tries} times"
     return (
         f"{why}; it is not tried again, as these rows would fail again: rows in front of them in the batch may have "

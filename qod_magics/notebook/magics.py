@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from argparse import Namespace
 from pathlib import Path
@@ -19,7 +20,6 @@ from qod_magics.errors import QodError, UsageProblem, nearest
 from qod_magics.notebook.cluster_commands import ClusterCommands
 from qod_magics.notebook.commands import DecisionCommands
 from qod_magics.notebook.completion import Completion
-from qod_magics.notebook.logs import log_from
 from qod_magics.notebook.options import CHECKPOINTS, COMMANDS, CONFIGURABLE, HEADROOM, JIT, PERIOD, POLICY
 from qod_magics.notebook.replies import send_through_stream
 from qod_magics.results.layout import Wish
@@ -33,6 +33,27 @@ if TYPE_CHECKING:
     from qod_magics.session.session import Session
 
 _active: QodMagics | None = None
+
+LOGGER = logging.getLogger("qod_magics")
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class _Shown(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes to standard error."""
+
+
+def log_from(level: str) -> None:
+    """Write records of this package from a level on to standard error; with "" none.
+
+    A record also goes to the handlers that the user gave the root logger, as any library's does.
+    """
+    for handler in [each for each in LOGGER.handlers if isinstance(each, _Shown)]:
+        LOGGER.removeHandler(handler)
+    LOGGER.setLevel(level or logging.NOTSET)
+    if level:
+        handler = _Shown()
+        handler.setFormatter(logging.Formatter(LOG_FORMAT))
+        LOGGER.addHandler(handler)
 
 
 @magics_class

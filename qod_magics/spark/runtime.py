@@ -188,9 +188,8 @@ class SparkRuntime:
 
         Raises TaskManagerError: it does not exist.
         """
-        manager = self.cluster.manager(id)
-        manager.share = share
-        self.cluster.event("cpu-limited", task_manager=id, cores=manager.cores * share, share=share)
+        cores = self.cluster.manager(id).limit(share)
+        self.cluster.event("cpu-limited", task_manager=id, cores=cores, share=share)
 
     def kill_task_manager(self, id: str, timeout_s: float = 30.0) -> None:
         """Kill a local one without moving its instances: they restart on the others, as after a crash.

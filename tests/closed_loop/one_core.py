@@ -8,7 +8,7 @@ meters as on Spark.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -202,6 +202,30 @@ class Course:
     arrived: float
     waits_s: float  #: the longest backlog of a query in the second half of the run, seconds of its input
     round_s: float  #: the longest batch in it
+
+
+class Run:
+    """A core under the controller, a cycle at a time."""
+
+    def __init__(self, queries: Sequence[Query], policy: Policy) -> None:
+        self._clock = ManualClock()
+        self.core = OneCore(queries, self._clock)
+        self._controller = Controller(self.core, policy, clock=self._clock, worker=InlineWorker)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._controller.close()
+
+    def plans(self, cycles: int) -> Iterator[Plan]:
+        """Yield the plans of the next cycles."""
+        for _ in range(cycles):
+            self.core.run_until(self.core.now + PERIOD_S)
+            self._clock.advance(PERIOD_S)
+            plan = self._controller.step().plan
+            assert plan is not None
+            yield plan
 
 
 def course(queries: Sequence[Query], policy: Policy | None, seconds: float) -> Course:

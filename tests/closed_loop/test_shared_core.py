@@ -6,12 +6,9 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, seed, settings
 from hypothesis import strategies as st
 
-from qod_magics.controller import Controller
-from qod_magics.controller.clock import ManualClock
-from qod_magics.controller.worker import InlineWorker
 from qod_magics.policies import DEFAULT_POLICY, policy
 from tests.closed_loop.examples import SEED
-from tests.closed_loop.one_core import PERIOD_S, OneCore, Query, course
+from tests.closed_loop.one_core import PERIOD_S, Query, Run, course
 
 #: Batches back to back settle at this many seconds at most in what is tried.
 ROUND_S = 40.0
@@ -73,56 +70,42 @@ def test_a_query_that_starts_cold_under_overload_leaves_the_others_their_order(p
 
 @pytest.mark.parametrize(("n", "neighbour"), [(2, 0.5), (2, 0.6), (6, 0.6)])
 def test_a_neighbour_on_the_core_costs_what_it_takes_and_nothing_once_it_is_gone(n: int, neighbour: float):
-    mine, clock = queries(n, 0.02, 20.0, 0.6, minimum=0.05), ManualClock()
-    core = OneCore(mine, clock)
-    controller = Controller(core, policy(DEFAULT_POLICY), clock=clock, worker=InlineWorker)
+    mine = queries(n, 0.02, 20.0, 0.6, minimum=0.05)
+    with Run(mine, policy(DEFAULT_POLICY)) as run:
 
-    def run(share: float, periods: int) -> list[list[float]]:
-        """Keep probabilities of both priorities in the last ten periods."""
-        core.neighbour, kept = share, []
-        for _ in range(periods):
-            core.run_until(core.now + PERIOD_S)
-            clock.advance(PERIOD_S)
-            plan = controller.step().plan
-            assert plan is not None
-            kept.append([plan.desired["q0"], plan.desired["q1"]])
-            waits_s = max((query.arrived(core.now) - query.position) / query.rate for query in mine)
-            assert waits_s < 20.0
-        return kept[-10:]
+        def kept(share: float, cycles: int) -> list[list[float]]:
+            """Keep probabilities of both priorities in the last ten cycles."""
+            run.core.neighbour, found = share, []
+            for plan in run.plans(cycles):
+                found.append([plan.desired["q0"], plan.desired["q1"]])
+                waits_s = max((query.arrived(run.core.now) - query.position) / query.rate for query in mine)
+                assert waits_s < 20.0
+            return found[-10:]
 
-    run(0.0, 30)
-    beside = run(neighbour, 60)
-    low, high = (sum(each) / len(each) for each in zip(*beside, strict=True))
-    assert high >= 0.8
-    assert high > low
-    assert run(0.0, 30) == [[1.0, 1.0]] * 10
-    controller.close()
+        kept(0.0, 30)
+        low, high = (sum(each) / len(each) for each in zip(*kept(neighbour, 60), strict=True))
+        assert high >= 0.8
+        assert high > low
+        assert kept(0.0, 30) == [[1.0, 1.0]] * 10
 
 
 @pytest.mark.parametrize("n", [1, 4])
 def test_a_limited_core_is_used_no_more_than_the_user_allows(n: int):
-    mine, clock = queries(n, 0.05, 20.0, 0.6, minimum=0.05), ManualClock()
-    core = OneCore(mine, clock)
-    controller = Controller(core, policy(DEFAULT_POLICY), clock=clock, worker=InlineWorker)
+    mine = queries(n, 0.05, 20.0, 0.6, minimum=0.05)
+    with Run(mine, policy(DEFAULT_POLICY)) as run:
 
-    def run(share: float, periods: int) -> tuple[float, float]:
-        """Mean utilization and keep probability in the second half."""
-        core.share, kept = share, []
-        for _ in range(periods):
-            core.run_until(core.now + PERIOD_S)
-            clock.advance(PERIOD_S)
-            plan = controller.step().plan
-            assert plan is not None
-            kept.append(sum(plan.desired[query.name] for query in mine) / n)
-        half = periods // 2
-        return sum(core.utilization[-half:]) / half, sum(kept[-half:]) / half
+        def settled(share: float, cycles: int) -> tuple[float, float]:
+            """Mean utilization and keep probability in the second half."""
+            run.core.share = share
+            kept = [sum(plan.desired[query.name] for query in mine) / n for plan in run.plans(cycles)]
+            half = cycles // 2
+            return sum(run.core.utilization[-half:]) / half, sum(kept[-half:]) / half
 
-    assert run(1.0, 40)[1] == 1.0
-    used, kept = run(0.5, 60)
-    assert used <= 0.5
-    assert 0.3 < kept < 0.9
-    assert run(1.0, 40)[1] == 1.0
-    controller.close()
+        assert settled(1.0, 40)[1] == 1.0
+        used, kept = settled(0.5, 60)
+        assert used <= 0.5
+        assert 0.3 < kept < 0.9
+        assert settled(1.0, 40)[1] == 1.0
 
 
 def test_a_new_query_that_does_not_fit_gives_way_to_those_that_have_proved_themselves():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from qod_magics.core.copying import replace
 from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.core.validation import check_snapshot
 from qod_magics.errors import UsageProblem
-from qod_magics.policies import DEFAULT_POLICY, PAPER_POLICY, SHEDDING, policy, policy_names
+from qod_magics.policies import BY_LATENCY, DEFAULT_POLICY, PAPER_POLICY, SHEDDING, latency_note, policy, policy_names
 from qod_magics.policies.stack import Stack
 from qod_magics.policies.stream_economics import StreamEconomics
 from tests.policies.installed import install
@@ -95,3 +96,18 @@ def test_what_makes_no_policy_is_refused_in_one_line(name: str) -> None:
 def test_of_an_unknown_name_the_nearest_is_named() -> None:
     with pytest.raises(UsageProblem, match="Did you mean 'alike'"):
         policy("alikes")
+
+
+@pytest.mark.parametrize("name", sorted({DEFAULT_POLICY, *SHEDDING} - BY_LATENCY))
+def test_a_policy_that_ignores_a_maximum_latency_names_one_that_acts_on_it(name: str) -> None:
+    note = latency_note(name, 5.0)
+    assert note is not None
+    assert name in note
+    assert any(known in note for known in BY_LATENCY)
+    assert latency_note(name, None) is None
+    assert latency_note(name, inf) is None
+
+
+@pytest.mark.parametrize("name", [*sorted(BY_LATENCY), "a_package:policy"])
+def test_a_policy_that_acts_on_it_or_is_foreign_gets_no_note(name: str) -> None:
+    assert latency_note(name, 5.0) is None

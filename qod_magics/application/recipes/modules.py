@@ -98,13 +98,12 @@ class Modules:
         by_name = [module for module in self.read.values() if not _as_value(module)]
         files = self.imported | {Path(str(module.__file__)) for module in by_name if _is_one_file(module)}
         here = spark in with_our_path
-        sources = None if here or not files else Sources(files)
+        sources = Sources(files) if files else None
         for function in self._functions:
-            if sources is not None:
+            # what was sent elsewhere before carries them here, too: another thread may be sending it just now
+            if sources is not None and (not here or CARRIED in vars(function)):
                 setattr(function, CARRIED, sources)
-            elif here:
-                vars(function).pop(CARRIED, None)
-        return sources
+        return None if here else sources
 
     def _behind(self, value: Any) -> Iterator[Any]:
         if isinstance(value, ModuleType):
@@ -141,7 +140,7 @@ class Sources:
         while waiting:
             file = waiting.pop()
             if file.stem not in self.by_name:
-                source = self.by_name[file.stem] = file.read_text("utf-8")
+                source = self.by_name[file.stem] = importlib.util.decode_source(file.read_bytes())
                 with suppress(SyntaxError):  # the worker says so
                     waiting += _files_imported(compile(source, str(file), "exec"))
 

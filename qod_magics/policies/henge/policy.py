@@ -160,7 +160,7 @@ class Known:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, SnapshotError):
                 raise
-            raise SnapshotError(f"henge: {show(row)} is not what Henge keeps; remove the key to start anew") from None
+            raise SnapshotError(f"henge: {show(row)} is not what Henge keeps; remove the key to start over") from None
 
 
 @dataclass(frozen=True, slots=True)

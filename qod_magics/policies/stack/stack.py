@@ -179,7 +179,7 @@ class Stack:
         else:
             chosen = self._chosen(view, known, busy)
             plan = replace(plan, actions=chosen.actions)
-        recommended = snapshot.paused  # nothing of it is carried out
+        recommended = snapshot.paused  # the plan is not applied
         if chosen.actions and not recommended:
             under_way = UnderWay(chosen.stage, chosen.actions, now_s, in_use(snapshot), for_minimums)
             known = replace(known, under_way=under_way)

@@ -105,7 +105,7 @@ class Lifecycle:
             if not source.alive() or (removed and source.kind == "connect"):  # which ends its session
                 if removed and instance.task_manager is source:
                     instance.move = OngoingMove(source.id, "", f"{source.id} was removed", time.time())
-                    instance.forsake(instance.move.why)
+                    instance.detach(instance.move.why)
                 return False  # a lost one is handled by `recover_lost`
             if not reported and time.monotonic() - begun > STOP_S:
                 reported = True
@@ -138,7 +138,7 @@ class Lifecycle:
             return
         put_back, manager = manager is not None, manager or instance.task_manager
         if manager is None or not manager.alive() or self.cluster.task_managers.get(manager.id) is not manager:
-            instance.forsake(why)
+            instance.detach(why)
             return
         leaving, told = manager.id in self.cluster.leaving, explained(why, instance)
         event: Failed | StallEnded

@@ -91,7 +91,7 @@ class Mover:
         if instance.unended is not None and source is not None:
             self._put_back(instance, source, failed)
             return failed
-        instance.forsake(failed)
+        instance.detach(failed)
         tried = {*tried, target.id, *([left] if left else [])}
         try:
             others = self.cluster.targets({instance.id: tried})

@@ -60,7 +60,7 @@ class Recovery:
         """Restart, after a back-off, the queries that have ended by themselves; one that Spark refuses in real-time
         mode at once, in micro-batches."""
         for instance in self.cluster.all_instances:
-            lock = instance.lock  # `forsake` may replace it
+            lock = instance.lock  # `detach` may replace it
             if instance.ended_run is None or not lock.acquire(blocking=False):
                 continue
             try:
@@ -153,13 +153,13 @@ class Recovery:
                     why="its process ended" if manager.kind == "local" else "it is gone",
                 )
             for instance in orphans:
-                instance.forsake(f"{manager.id} was lost")
+                instance.detach(f"{manager.id} was lost")
             begin(manager.close, f"closing-{manager.id}")
         for instance in self.cluster.all_instances:
             home, strays = instance.task_manager, instance.state in (State.RUNNING, State.BACKING_OFF, State.STALLED)
             if strays and home is not None and home.id not in self.cluster.task_managers:
                 instance.move = OngoingMove(home.id, "", f"{home.id} was removed", time.time())
-                instance.forsake(instance.move.why)
+                instance.detach(instance.move.why)
         self.place_waiting()
 
     def _is_lost(self, manager: TaskManager) -> bool:

@@ -57,7 +57,7 @@ class Collector:
         here = [i for i in self.cluster.all_instances if i.task_manager is manager]
         active = manager.active_runs()
         for instance in here:
-            lock = instance.lock  # `forsake` may replace it
+            lock = instance.lock  # `detach` may replace it
             if instance.state is not State.RUNNING or not lock.acquire(blocking=False):
                 continue
             run_id = instance.run_id

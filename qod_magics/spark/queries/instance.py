@@ -440,7 +440,7 @@ class Instance:
                     self.query = None
                     self.hold()
 
-    def forsake(self, why: str = "") -> None:
+    def detach(self, why: str = "") -> None:
         """Detach from a task manager that is gone, and the query with it. If a hanging call holds the lock, the lock is
         replaced."""
         lock = self.lock

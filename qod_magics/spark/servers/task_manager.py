@@ -158,6 +158,11 @@ class TaskManager:
         used = self.cpu_meter.mean(now - over_s, now)
         return None if used is None else used / (100.0 * self.cpu_meter.cores)
 
+    def limit(self, share: float) -> float:
+        """Let plans use this share of its cores for tasks, 0..1; returns the cores that these are."""
+        self.share = share
+        return self.cores * share
+
     def sample_cpu(self) -> None:
         """Take a sample of its CPU."""
         for meter in (self.cpu_meter, self.own_meter):

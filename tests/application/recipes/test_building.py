@@ -67,8 +67,16 @@ def test_a_view_of_the_user_is_not_lost() -> None:
 
 
 @pytest.mark.parametrize("step", ["create", "drop"])
-def test_a_view_that_an_interrupt_left_is_replaced(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = Session()
+def test_a_view_that_an_interrupt_left_is_replaced(step: str) -> None:
+    class Interruptible(Session):
+        interrupted = True
+
+        def dropTempView(self, name: str) -> bool:
+            if self.interrupted:
+                raise KeyboardInterrupt
+            return super().dropTempView(name)
+
+    session = Interruptible()
 
     class Interrupted(Rows):
         def createOrReplaceTempView(self, name: str) -> None:
@@ -76,13 +84,9 @@ def test_a_view_that_an_interrupt_left_is_replaced(step: str, monkeypatch: pytes
             if step == "create":
                 raise KeyboardInterrupt
 
-    def dropped(name: str) -> bool:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(session, "dropTempView", dropped)
-        with pytest.raises(KeyboardInterrupt), temporary_views({"Orders": Interrupted(session)}):  # type: ignore[dict-item]
-            pass
+    with pytest.raises(KeyboardInterrupt), temporary_views({"Orders": Interrupted(session)}):  # type: ignore[dict-item]
+        pass
+    session.interrupted = False
     assert "orders" in session.views
     with temporary_views({"Orders": Rows(session)}):  # type: ignore[dict-item]
         pass

@@ -111,12 +111,24 @@ def test_what_is_imported_later_goes_with_functions_to_servers_elsewhere(beside:
     assert elsewhere(lambda x: function(x), "f(9)") == "4"
 
 
-def test_servers_that_have_the_notebooks_path_get_no_sources(beside: ModuleType) -> None:
+def test_servers_that_have_the_notebooks_path_need_no_sources(beside: ModuleType, tmp_path: Path) -> None:
+    """A function that carries them to another server keeps them, the newest."""
     function, far, here = defined(IMPORTS)["f"], Server(), Server()
     with_our_path.add(here)
-    for server, carries in ((here, False), (far, True), (here, False)):
-        assert (Modules([function]).send(server) is not None) is carries  # type: ignore[arg-type]
-        assert hasattr(function, CARRIED) is carries
+    assert Modules([function]).send(here) is None  # type: ignore[arg-type]
+    assert not hasattr(function, CARRIED)
+    assert Modules([function]).send(far) is not None  # type: ignore[arg-type]
+    (tmp_path / "late.py").write_text("def late(x): return -x\n")
+    assert Modules([function]).send(here) is None  # type: ignore[arg-type]
+    assert elsewhere(function, "f(9)") == "-9"
+
+
+def test_sources_are_read_in_their_own_encoding(beside: ModuleType, tmp_path: Path) -> None:
+    text = "# -*- coding: latin-1 -*-\ndef late(x): return '\xe9'\n"
+    (tmp_path / "late.py").write_bytes(text.encode("latin-1"))
+    function = defined(IMPORTS)["f"]
+    Modules([function]).send(Server())  # type: ignore[arg-type]
+    assert elsewhere(function, "ascii(f(9))") == "'\\xe9'"
 
 
 def test_functions_of_a_recipe_itself_carry_what_they_import(beside: ModuleType) -> None:

@@ -253,7 +253,7 @@ def test_what_a_deployment_stopped_is_started_by_nobody(back_off: tuple[float, .
     parts.recovery.place_waiting()
     parts.mover.restart(one)
     parts.mover.move(one, away, "by hand")
-    one.forsake()
+    one.detach()
     parts.recovery.place_waiting()
     assert one.state is State.STOPPED
     assert one.query is None
@@ -276,7 +276,7 @@ def test_what_was_stopped_for_a_deployment_that_failed_runs_again() -> None:
     assert one.state is State.BACKING_OFF
     assert one.life.retry_at <= time.monotonic()
     one.handle(StopAsked())
-    one.forsake()
+    one.detach()
     assert one.state is State.STOPPED
     one.reinstate()
     assert one.state is State.WAITING
@@ -330,7 +330,7 @@ def test_what_lost_its_task_manager_as_well_waits_for_another_when_its_topic_is_
     made = cluster(instances=(one,))
     parts = Parts(made)
     give_up(one)
-    one.forsake()
+    one.detach()
     made.missing_topics = {"lost": "there is none"}
     parts.recovery.restart_readers()
     made.missing_topics = {}
@@ -634,14 +634,14 @@ def test_a_poll_that_is_not_answered_is_not_begun_again() -> None:
     Parts(made).collector.poll(home)
 
 
-def test_who_is_forsaken_in_a_hanging_call_can_start_elsewhere_and_stays_there() -> None:
+def test_who_is_detached_in_a_hanging_call_can_start_elsewhere_and_stays_there() -> None:
     old, new = manager("tm1"), manager("tm2")
     hanging = Query()
     hanging.gate.clear()
     one = instance(old, hanging)
     stopping = begin(one.stop, "stop")  # holds the lock
     soon(lambda: not _free(one.lock))
-    one.forsake()
+    one.detach()
     assert (one.state, one.task_manager, one.query) == (State.WAITING, None, None)
     assert _free(one.lock)
     query = Query()
@@ -660,8 +660,8 @@ def test_a_start_that_waited_while_it_was_taken_away_does_not_take_place() -> No
     stopping = begin(one.stop, "stop")
     soon(lambda: not _free(one.lock))
     starting = begin(lambda: one.start(new, BOARD, {}, {}), "start")
-    time.sleep(0.1)  # it may come after `forsake` instead: then it fails in another way
-    one.forsake()
+    time.sleep(0.1)  # it may come after `detach` instead: then it fails in another way
+    one.detach()
     hanging.gate.set()
     stopping.result(10)
     with pytest.raises(TaskManagerError):
@@ -677,7 +677,7 @@ def test_a_start_whose_answer_arrives_as_it_is_taken_away_leaves_no_run_behind()
     class Late(Query):
         @property
         def runId(self) -> str:  # type: ignore[override]
-            one.forsake()
+            one.detach()
             return "late"
 
         def stop(self) -> None:
@@ -701,7 +701,7 @@ def test_what_was_stopped_or_given_up_does_not_wait_for_a_task_manager() -> None
     for state in (State.STOPPED, State.GAVE_UP):
         one = instance(manager())
         one.life.state = state
-        one.forsake()
+        one.detach()
         assert (one.state, one.task_manager) == (state, None)
 
 

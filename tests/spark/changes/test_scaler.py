@@ -449,7 +449,7 @@ def test_nobody_is_restarted_where_another_can_t_be_stopped(made: Made, monkeypa
         made.scaler.scale("q", 3).result(10.0)
     assert (made["q.1"], one.state, one.query) == (one, State.RUNNING, query)
     made["q.2"].handle(MoveNotNeeded())
-    monkeypatch.setattr(module, "grow_topics", lambda *_: one.forsake() or made["q.2"].handle(MoveAsked()))
+    monkeypatch.setattr(module, "grow_topics", lambda *_: one.detach() or made["q.2"].handle(MoveAsked()))
     with pytest.raises(TaskManagerError, match=r"q\.1 could not be stopped: it is waiting; q\.2 could not be"):
         made.scaler.scale("q", 3).result(10.0)
     assert one.state is State.WAITING
@@ -458,7 +458,7 @@ def test_nobody_is_restarted_where_another_can_t_be_stopped(made: Made, monkeypa
 def test_nothing_is_dealt_by_books_that_are_behind_a_checkpoint(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches whose reports were lost with a task manager would be read again, and counted twice downstream."""
     one = made["q.1"]
-    one.forsake()
+    one.detach()
     made.parts.recovery.place_waiting()
     soon(lambda: one.state is State.RUNNING)
     with pytest.raises(TaskManagerError, match=r"q\.1 has to end a batch first, which reports its offsets: scale q"):
