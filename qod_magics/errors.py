@@ -24,12 +24,23 @@ class QodError(Exception):
 
     Attributes:
         option: the option of a magic that is wrong, in its long form; None: no single one is.
+        name: the stream, topic, instance, task manager or field that the error is about.
+        value: what was given or found instead.
+        rule: which rule was broken: a short word for programs, which stays when the message is reworded ("exists",
+            "unique", "last", "busy" ...).
 
     """
 
-    def __init__(self, *args: object, option: str | None = None) -> None:
+    def __init__(
+        self,
+        *args: object,
+        option: str | None = None,
+        name: str | None = None,
+        value: object = None,
+        rule: str | None = None,
+    ) -> None:
         super().__init__(*args)
-        self.option = option
+        self.option, self.name, self.value, self.rule = option, name, value, rule
 
     def _render_traceback_(self) -> list[str]:
         """IPython prints these lines instead of a traceback."""

@@ -22,7 +22,7 @@ from qod_magics.jvm import class_data
 from qod_magics.jvm.jars import broker_jars
 from qod_magics.jvm.java import Java, find_java
 from qod_magics.jvm.ports import HOST, free_ports
-from qod_magics.kafka.cluster import QUIET, Admin
+from qod_magics.kafka.cluster import QUIET, Admin, Clients
 from qod_magics.kafka.options import spark_options
 from qod_magics.kafka.properties import LARGEST_RECORD, Login, Retention, log4j_properties, server_properties
 from qod_magics.machine.child import Child, temporary
@@ -45,7 +45,7 @@ class Health:
     problem: str = ""  #: one line, empty while healthy
 
 
-class EmbeddedBroker:
+class EmbeddedBroker(Clients):
     """An embedded Kafka broker. Create it, `start()` it, `stop()` it; or use it as a context manager.
 
     Args:

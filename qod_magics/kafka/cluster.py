@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from qod_magics.errors import KafkaError
@@ -44,6 +44,14 @@ class Kafka(Protocol):
         """Options for a `confluent_kafka` Producer or Consumer (librdkafka names): a fresh copy."""
         ...
 
+    def producer(self, config: Mapping[str, Any]) -> Producer:
+        """A client that writes records, with these options alone."""
+        ...
+
+    def consumer(self, config: Mapping[str, Any]) -> Consumer:
+        """A client that reads records, with these options alone."""
+        ...
+
     def spark_options(self) -> dict[str, str]:
         """Options for Spark's Kafka source and sink: Java's names prefixed with `kafka.`, bootstrap servers too."""
         ...
@@ -76,7 +84,19 @@ class Admin:
         self._client = None
 
 
-class ExternalKafka:
+class Clients:
+    """The clients of `confluent_kafka` for records; their messages go to `LOG`."""
+
+    def producer(self, config: Mapping[str, Any]) -> Producer:
+        """A client that writes records, with these options alone."""
+        return Producer({**config}, logger=LOG)
+
+    def consumer(self, config: Mapping[str, Any]) -> Consumer:
+        """A client that reads records, with these options alone."""
+        return Consumer({**config}, logger=LOG)
+
+
+class ExternalKafka(Clients):
     """A cluster that this package does not run.
 
     Args:

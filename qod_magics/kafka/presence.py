@@ -9,11 +9,11 @@ import threading
 import time
 from collections.abc import Mapping
 
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from qod_magics.errors import KafkaError
-from qod_magics.kafka.cluster import LOG, Kafka
+from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.properties import Retention
 from qod_magics.kafka.topics import create_topics, delete_topics, said, topic_partitions
 
@@ -66,7 +66,7 @@ class Presence:
                 delete_topics(self._kafka, [self.topic], timeout_s=TIMEOUT_S)
 
     def _run(self) -> None:
-        producer = Producer({**self._kafka.client_config(), "message.timeout.ms": round(1000 * BEAT_S)}, logger=LOG)
+        producer = self._kafka.producer({**self._kafka.client_config(), "message.timeout.ms": round(1000 * BEAT_S)})
         while True:
             producer.produce(self.topic, b"alive")
             producer.poll(0)

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 
 from qod_magics.errors import KafkaError
-from qod_magics.kafka.cluster import LOG, Kafka
+from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets
 from qod_magics.kafka.topics import said
 
@@ -123,7 +123,7 @@ class Tail:
 
     def _fetch(self, ends: Mapping[int, int], waiting: set[int], deadline: float) -> list[Record]:
         if self._consumer is None:
-            self._consumer = Consumer({**_GROUP, **self._kafka.client_config(), **_OPTIONS}, logger=LOG)
+            self._consumer = self._kafka.consumer({**_GROUP, **self._kafka.client_config(), **_OPTIONS})
         found: list[Record] = []
         position = dict(self._position)
         self._consumer.assign([TopicPartition(self.topic, each, self._position[each]) for each in sorted(waiting)])
@@ -180,7 +180,7 @@ def peek(
 
     """
     deadline = time.monotonic() + timeout_s
-    consumer = Consumer({**_PEEK_GROUP, **kafka.client_config(), **_PEEK_OPTIONS}, logger=LOG)
+    consumer = kafka.consumer({**_PEEK_GROUP, **kafka.client_config(), **_PEEK_OPTIONS})
     values: dict[int, bytes | None] = {}
     reached = start
     try:

@@ -21,7 +21,7 @@ from uuid import UUID
 from confluent_kafka import KafkaException, Producer
 
 from qod_magics.errors import KafkaError, UsageProblem
-from qod_magics.kafka.cluster import QUIET, Kafka
+from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import said
 
 #: How long `send` waits for the broker's acknowledgements, seconds.
@@ -340,7 +340,10 @@ class RowSender:
         if failed:
             why = first_error or "no answer"
             raise KafkaError(
-                f"{failed} of {done + failed} rows were not acknowledged by topic {topic!r}: {why}; send these again"
+                f"{failed} of {done + failed} rows were not acknowledged by topic {topic!r}: {why}; send these again",
+                name=topic,
+                value=failed,
+                rule="acknowledged",
             )
         return done
 
@@ -351,7 +354,7 @@ class RowSender:
     def _opened(self) -> Producer:
         if self._producer is None:
             try:
-                self._producer = Producer({**_PRODUCER, **self._kafka.client_config()}, **QUIET)
+                self._producer = self._kafka.producer({**_PRODUCER, **self._kafka.client_config()})
             except KafkaException as error:
                 raise KafkaError(f"Kafka client options must suit a producer, got: {said(error)}") from error
         return self._producer

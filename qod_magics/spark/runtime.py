@@ -136,7 +136,9 @@ class SparkRuntime:
         """Add a (warm) task manager; instances that wait for one start on it. `why` and `took_s` are for the event."""
         with self.cluster.lock:
             if self._ended.is_set():
-                raise TaskManagerError(f"The session has ended: {manager.id!r} came too late.")
+                raise TaskManagerError(
+                    f"The session has ended: {manager.id!r} came too late.", name=manager.id, rule="running"
+                )
             if manager.id in self.task_managers:
                 raise TaskManagerError(f"There is a task manager {manager.id!r} already: take another name.")
             manager.sample_cpu()
@@ -232,7 +234,14 @@ class SparkRuntime:
         """Poll all task managers concurrently, with a timeout; silent ones keep their last values."""
         managers = list(self.task_managers.values())
         if not managers:
-            raise TaskManagerError(f"No task manager is up{self._last_loss()}: `%qod add-tm` adds one.")
+            lost, why = self._last_loss()
+            since = f" since {lost} was lost ({why})" if lost else ""
+            raise TaskManagerError(
+                f"No task manager is up{since}: `%qod add-tm` adds one.",
+                name=lost,
+                value=why,
+                rule="a task manager is up",
+            )
         timeout_s = max(0.8 * self.period_s, 2.0)
         answers = gather({m.id: partial(self.collector.poll, m, timeout_s) for m in managers}, timeout_s)
         for manager in managers:
@@ -242,15 +251,15 @@ class SparkRuntime:
             seen = self.metrics.observation()
         return seen if self.nodes is None else with_nodes(seen, self.nodes)
 
-    def _last_loss(self) -> str:
-        """Why the last task manager went, where it was lost, as an addition to a sentence. The events wait for an
-        observation, which there is none of before another is up."""
+    def _last_loss(self) -> tuple[str | None, str | None]:
+        """The task manager that went last, where it was lost, and why. The events wait for an observation, which there
+        is none of before another is up."""
         with self.cluster.lock:
             went = [e for e in self.cluster.events if e.kind in ("task-manager-lost", "task-manager-removed")]
         if not went or went[-1].kind == "task-manager-removed":
-            return ""
+            return None, None
         lost = went[-1].detail
-        return f" since {lost['task_manager']} was lost ({lost['why']})"
+        return lost["task_manager"], lost["why"]
 
     def place_by(self, placer: Placer) -> None:
         """Ask `placer` where an instance starts, initially and after the loss of its task manager."""
@@ -359,11 +368,14 @@ class SparkRuntime:
                 raise TaskManagerError(f"There is no instance {id!r}.{nearest(id, self.instances)}")
             manager = self.cluster.manager(target)
             if target in self.cluster.leaving:
-                raise TaskManagerError(f"{target} is being removed: name another task manager.")
+                raise TaskManagerError(
+                    f"{target} is being removed: name another task manager.", name=target, rule="staying"
+                )
             instance = self.instances[id]
             if not instance.handle(MoveAsked(why)):
                 if instance.state is State.MOVING:
-                    raise TaskManagerError(f"{id} is being moved already: move it again once it is there.")
+                    why = f"{id} is being moved already: move it again once it is there."
+                    raise TaskManagerError(why, name=id, rule="one move at a time")
                 raise TaskManagerError(f"{id} was stopped: its task is being deployed anew or scaled.")
             moved = begin(lambda: self.mover.move(instance, manager, why), f"move-{id}")
             under_way = {i: each for i, each in self._moves.items() if not each[1].done()}

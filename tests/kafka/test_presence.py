@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from confluent_kafka import KafkaError as ClientError
 
 from qod_magics.errors import KafkaError
 from qod_magics.kafka import presence
 from qod_magics.kafka.presence import Presence
+from tests.kafka.fakes import FakeKafka, failure
 
 
 @pytest.mark.parametrize(
@@ -19,38 +19,35 @@ from qod_magics.kafka.presence import Presence
         (["qod.aaaaaa.src"], ["qod.aaaaaa.alive", "qod.aaaaaa.src"]),
     ],
 )
-def test_the_mark_of_a_session_goes_last(others: list[str], left: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mark_of_a_session_goes_last(others: list[str], left: list[str]) -> None:
     """Without it, nobody would find what its session could not delete."""
-    topics = {"qod.aaaaaa.alive", *others}
-    monkeypatch.setattr(presence, "create_topics", lambda *_, **__: None)
-    monkeypatch.setattr(presence, "topic_partitions", lambda *_, **__: dict.fromkeys(topics, 1))
-    monkeypatch.setattr(presence, "delete_topics", lambda _, names, **__: topics.difference_update(names))
-    monkeypatch.setattr(Presence, "_run", lambda _: None)
-    kafka: Any = None
+    kafka = FakeKafka(dict.fromkeys(others, 1))
     made = Presence(kafka, "aaaaaa")
     made.begin()
+    assert "qod.aaaaaa.alive" in kafka.topics
     made.end()
-    assert sorted(topics) == left
+    assert sorted(kafka.topics) == left
 
 
-def test_the_mark_of_a_dead_session_stays_where_another_topic_can_not_be_deleted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    topics = {"qod.aaaaaa.alive", "qod.aaaaaa.src"}
+def test_the_mark_of_a_dead_session_stays_where_another_topic_can_not_be_deleted() -> None:
+    def fail(operation: str, topic: str) -> None:
+        if (operation, topic) == ("delete", "qod.aaaaaa.src"):
+            raise failure(ClientError.TOPIC_AUTHORIZATION_FAILED)
 
-    def delete(_: Any, names: list[str], **__: Any) -> None:  # asked for all at once, the broker deletes what it can
-        topics.difference_update(set(names) - {"qod.aaaaaa.src"})
-        if "qod.aaaaaa.src" in names:
-            raise KafkaError("no permission")
+    def sweep() -> None:
+        with pytest.raises(KafkaError) as caught:
+            presence.sweep(kafka)
+        cause = caught.value.__cause__
+        assert cause is not None
+        assert cause.args[0].code() == ClientError.TOPIC_AUTHORIZATION_FAILED
 
-    monkeypatch.setattr(presence, "topic_partitions", lambda *_, **__: dict.fromkeys(topics, 1))
-    monkeypatch.setattr(presence, "delete_topics", delete)
-    monkeypatch.setattr(presence, "_last_beat", lambda *_: 0.0)
-    kafka: Any = None
-    with pytest.raises(KafkaError, match="no permission"):
-        presence.sweep(kafka)
-    assert topics == {"qod.aaaaaa.alive", "qod.aaaaaa.src"}
-    topics |= {"qod.bbbbbb.alive", "qod.bbbbbb.src"}
-    with pytest.raises(KafkaError, match="no permission"):
-        presence.sweep(kafka)
-    assert topics == {"qod.aaaaaa.alive", "qod.aaaaaa.src"}, "one failure keeps no other dead session's topics"
+    kafka = FakeKafka(dict.fromkeys(("qod.aaaaaa.alive", "qod.aaaaaa.src"), 1))
+    kafka.fail = fail
+    kafka.topics["qod.aaaaaa.alive"][0].beat_s = 0.0
+    sweep()
+    assert [*kafka.topics] == ["qod.aaaaaa.alive", "qod.aaaaaa.src"]
+    for name in ("qod.bbbbbb.alive", "qod.bbbbbb.src"):
+        kafka.create(name)
+        kafka.topics[name][0].beat_s = 0.0
+    sweep()
+    assert [*kafka.topics] == ["qod.aaaaaa.alive", "qod.aaaaaa.src"], "one failure keeps no other dead session's topics"

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.kafka.reading import News, Record, Tail
-
-MODULE = "qod_magics.kafka.reading"
+from tests.kafka.fakes import FakeKafka, Partition
 
 
 def record(partition: int, value: str, at_ms: int) -> Record:
@@ -39,43 +37,39 @@ def test_no_order_of_a_partition_is_ever_changed(found: list[tuple[int, int]]) -
         assert [r for r in ordered if r.partition == partition] == [r for r in records if r.partition == partition]
 
 
-class Broker:
-    """Its topic has these offsets; fetches note where they begin."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, first: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        self.first, self.ends = dict(first), dict(ends)
-        self.begun: list[dict[int, int]] = []
-        monkeypatch.setattr(f"{MODULE}.beginning_offsets", lambda *_, **__: {"t": dict(self.first)})
-        monkeypatch.setattr(f"{MODULE}.end_offsets", lambda *_, **__: {"t": dict(self.ends)})
-
-        def fetch(tail: Tail, ends: Mapping[int, int], waiting: set[int], deadline: float) -> list[Record]:
-            self.begun.append({partition: tail._position[partition] for partition in sorted(waiting)})
-            tail._position |= {partition: ends[partition] for partition in waiting}
-            return []
-
-        monkeypatch.setattr(Tail, "_fetch", fetch)
+def broker(first: Mapping[int, int], ends: Mapping[int, int]) -> FakeKafka:
+    """A topic with a record at each of these offsets."""
+    made = FakeKafka()
+    made.topics["t"] = {n: Partition(ends[n], at, dict.fromkeys(range(at, ends[n]), b"")) for n, at in first.items()}
+    return made
 
 
-def tail(most: int = 100) -> Tail:
-    return Tail(None, "t", most, {0: 5, 1: 7})  # type: ignore[arg-type]
+def begun(kafka: FakeKafka) -> list[dict[int, int]]:
+    """Where the reader began to read, by partition, each time."""
+    (consumer,) = kafka.consumers
+    return consumer.assigned
 
 
-def test_what_is_before_the_first_offset_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    broker, reading = Broker(monkeypatch, {0: 0, 1: 0}, {0: 9, 1: 7}), tail()
+def tail(kafka: FakeKafka, most: int = 100) -> Tail:
+    return Tail(kafka, "t", most, {0: 5, 1: 7})
+
+
+def test_what_is_before_the_first_offset_is_not_read() -> None:
+    kafka = broker({0: 0, 1: 0}, {0: 9, 1: 7})
+    reading = tail(kafka)
     assert reading.read().skipped == 0
-    broker.ends = {0: 9, 1: 8, 2: 3}
-    broker.first[2] = 0
+    kafka.topics["t"] |= broker({1: 0, 2: 0}, {1: 8, 2: 3}).topics["t"]
     reading.read()
-    assert broker.begun == [{0: 5}, {1: 7, 2: 0}], "a partition that is added is read from its beginning"
+    assert begun(kafka) == [{0: 5}, {1: 7, 2: 0}], "a partition that is added is read from its beginning"
 
 
-def test_what_retention_has_deleted_counts_as_no_rows_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    broker, reading = Broker(monkeypatch, {0: 6, 1: 20}, {0: 9, 1: 40}), tail(most=10)
-    assert reading.read().skipped == 10
-    assert broker.begun == [{0: 6, 1: 30}]
+def test_what_retention_has_deleted_counts_as_no_rows_left_out() -> None:
+    kafka = broker({0: 6, 1: 20}, {0: 9, 1: 40})
+    assert tail(kafka, most=10).read().skipped == 10
+    assert begun(kafka) == [{0: 6, 1: 30}]
 
 
-def test_a_topic_made_anew_before_the_first_look_is_read_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    broker, reading = Broker(monkeypatch, {0: 0, 1: 0}, {0: 4, 1: 9}), tail()
-    reading.read()
-    assert broker.begun == [{0: 0, 1: 0}]
+def test_a_topic_made_anew_before_the_first_look_is_read_from_its_beginning() -> None:
+    kafka = broker({0: 0, 1: 0}, {0: 4, 1: 9})
+    assert len(tail(kafka).read().records) == 13
+    assert begun(kafka) == [{0: 0, 1: 0}]

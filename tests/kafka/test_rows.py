@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
-from types import SimpleNamespace
+from itertools import count
 from typing import Any
 from uuid import UUID
 
@@ -17,10 +17,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError as ClientError
 from pyspark.sql import Row
 
 from qod_magics.errors import KafkaError, UsageProblem
 from qod_magics.kafka.rows import Record, RowSender, Sent, records
+from tests.kafka.fakes import FakeKafka, failure
 
 
 def values(rows: Any, **options: Any) -> list[Any]:
@@ -164,27 +166,19 @@ def test_what_can_not_be_written_is_named(rows: Any, options: dict[str, Any], sa
     assert "\n" not in str(caught.value)
 
 
-class Refusing:
-    """A producer whose broker takes every other record."""
+def test_rows_that_the_broker_does_not_take_are_counted() -> None:
+    asked = count(1)
 
-    def __init__(self, *_: Any, **__: Any) -> None:
-        self.number = 0
+    def every_other(operation: str, topic: str) -> None:
+        if operation == "produce" and next(asked) % 2:
+            raise failure(ClientError.TOPIC_AUTHORIZATION_FAILED)
 
-    def produce(self, *_: Any, on_delivery: Any, **__: Any) -> None:
-        self.number += 1
-        on_delivery(SimpleNamespace(str=lambda: "Broker: no") if self.number % 2 else None, None)
-
-    def poll(self, _: float) -> int:
-        return 0
-
-    flush = poll
-
-
-def test_rows_that_the_broker_does_not_take_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qod_magics.kafka.rows.Producer", Refusing)
-    kafka: Any = SimpleNamespace(client_config=dict, bootstrap="here:1")
-    with pytest.raises(KafkaError, match=r"^2 of 3 rows were not acknowledged by topic 'trips': Broker: no; "):
+    kafka = FakeKafka({"trips": 1})
+    kafka.fail = every_other
+    with pytest.raises(KafkaError) as caught:
         RowSender(kafka).send("trips", records([b"1", b"2", b"3"]))
+    assert (caught.value.name, caught.value.value) == ("trips", 2)
+    assert kafka.topics["trips"][0].values == {0: b"2"}
 
 
 def test_what_was_sent_is_one_line() -> None:

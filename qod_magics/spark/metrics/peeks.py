@@ -37,9 +37,17 @@ AGAIN_S = 10.0
 class Peeks:
     """`look` is to be called about once a second, by one thread."""
 
-    def __init__(self, cluster: Cluster, history: OffsetHistory) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        history: OffsetHistory,
+        *,
+        begin: Callable[[Callable[[], None], str], Future[None]] = begin,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.cluster = cluster
         self.history = history
+        self._begin, self._clock = begin, clock
         self._looking: Future[None] | None = None
         self._not_before = 0.0  #: monotonic
         self._stuck: dict[tuple[str, int], tuple[int, int, float]] = {}  #: next row, end, and since when
@@ -52,15 +60,15 @@ class Peeks:
     def look(self) -> None:
         """Begin a look if one is due and none is under way."""
         with self.cluster.lock:
-            due = self._due(time.monotonic())
+            due = self._due(self._clock())
         if due is not None and (self._looking is None or self._looking.done()):
-            self._looking = begin(partial(self._try, due), "peek")
+            self._looking = self._begin(partial(self._try, due), "peek")
 
     def _try(self, call: Callable[[], None]) -> None:
         try:
             call()
         except KafkaError:  # reported by those that need the broker; the rows stay as they are in the books
-            self._not_before = time.monotonic() + AGAIN_S
+            self._not_before = self._clock() + AGAIN_S
 
     def _due(self, now: float) -> Callable[[], None] | None:
         """The next look, under the cluster's lock."""

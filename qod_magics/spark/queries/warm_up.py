@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 from qod_magics.application.streams.stream import Mode
@@ -43,12 +42,14 @@ def warm_up(
     whole_batch: bool = False,
     mode: Mode = "auto",
     needed: Callable[[], bool] = lambda: True,
+    query: Callable[[Job, str, Mode], Instance] = Instance,
 ) -> float:
     """Run one small query of the usual shape (read, shed, parse, window, aggregate, send) until its first output rows;
     returns the seconds it took.
 
     `mode` is the query's; "auto" means micro-batches here, since it keeps state. With `whole_batch`, also wait for the
     end of the batch: in real-time mode five seconds after its start. It ends early once it is not `needed` any more.
+    `query` makes the query of a job, with its directory and mode.
 
     Raises:
         TaskManagerError, KafkaError: the query can't run: nor would any other.
@@ -60,7 +61,7 @@ def warm_up(
     begun = time.monotonic()
     topic, out = f"qod.{board.session}.{manager.id}.warm", f"qod.{board.session}.{manager.id}.warm.out"
     create_topics(kafka, {topic: 1, out: 1}, retention=kafka.own_retention)
-    producer = Producer(kafka.client_config())
+    producer = kafka.producer(kafka.client_config())
     for i in range(_ROWS):
         producer.produce(
             topic,
@@ -79,7 +80,7 @@ def warm_up(
     feed = Feed(task, ("source",), topic, (0,), {0: 0}, _SCHEMA, False)
     job = Job(task, task, 0, (feed,), build, (f"{task}>out",), ((out, 1, None),), None, None, None)
     directory = str(temporary("qod-warm-")) if checkpoints is None else f"{checkpoints}/{task}"
-    instance = Instance(job, directory, mode)
+    instance = query(job, directory, mode)
 
     def start() -> None:
         dials = {board.source(task): 1.0}
@@ -102,7 +103,7 @@ def warm_up(
         deadline = time.monotonic() + timeout_s
 
         def asked(call: Callable[[], T]) -> T:  # one that hangs answers no call, and none of Spark's has a timeout
-            return call_within(call, max(deadline - time.monotonic(), 1.0), f"warming {manager.id} up")
+            return call_within(call, max(deadline - time.monotonic(), min(1.0, timeout_s)), f"warming {manager.id} up")
 
         while needed() and not (asked(instance.poll) if whole_batch else _has_rows(kafka, out)):
             why = asked(instance.failed)

@@ -82,7 +82,7 @@ def call_within(call: Callable[[], T], timeout_s: float, what: str) -> T:
             return future.result()
     except TimeoutError:  # the call's own
         pass
-    raise TaskManagerError(f"{what} did not answer within {timeout_s:g} s.")
+    raise TaskManagerError(f"{what} did not answer within {timeout_s:g} s.", name=what, value=timeout_s, rule="answers")
 
 
 def _ends_by(future: Future[Any], deadline: float) -> bool:
@@ -102,7 +102,8 @@ def gather(calls: Mapping[str, Callable[[], T]], timeout_s: float) -> dict[str, 
     results: dict[str, Any] = {}
     for name, future in futures.items():
         if not _ends_by(future, deadline):
-            results[name] = TaskManagerError(f"{name} did not answer within {timeout_s:g} s.")
+            why = f"{name} did not answer within {timeout_s:g} s."
+            results[name] = TaskManagerError(why, name=name, value=timeout_s, rule="answers")
         else:
             results[name] = future.exception() or future.result()
     return results

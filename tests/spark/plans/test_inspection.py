@@ -18,6 +18,9 @@ from qod_magics.spark.plans.expressions import Label
 from qod_magics.spark.plans.inspection import Checked, Inspection, losing_rows
 from qod_magics.spark.plans.pipeline import Job
 from tests.application.frames import application, stream
+from tests.kafka.fakes import FakeKafka
+
+KAFKA = FakeKafka({"t": 1, "clicks": 1, "orders": 1})
 
 
 def test_rows_are_dropped_on_their_way_to_tasks_none_of_whose_queries_needs_all() -> None:
@@ -43,11 +46,10 @@ def checked_keys(monkeypatch: pytest.MonkeyPatch, sink: Sink) -> Any:
     def result(job: Any) -> Iterator[Any]:
         yield SimpleNamespace(schema=StructType([StructField("zone", LongType())]), task=job.task)
 
-    monkeypatch.setattr(inspection, "partitions", lambda *_: 1)
     monkeypatch.setattr(inspection, "analyzed_plan_of", lambda rows: rows.task)
     monkeypatch.setattr(inspection, "key_columns", lambda task, inputs: (*(inputs or ()), task))
     workshop = SimpleNamespace(result=result)
-    checked = Inspection(None).check(specs, workshop, {})  # type: ignore[arg-type]
+    checked = Inspection(KAFKA).check(specs, workshop, {})  # type: ignore[arg-type]
     by_id = {spec.id: spec for spec in specs}
     for task, keys in checked.keys.items():
         assert Inspection(None).result_keys(task, by_id, checked, None) == keys  # type: ignore[arg-type]
@@ -73,11 +75,9 @@ class Plans:
 
 
 def checked(monkeypatch: pytest.MonkeyPatch, plans: dict[str, str], *streams: StreamDeclaration) -> Checked:
-    monkeypatch.setattr(inspection, "partitions", lambda *_: 1)
     monkeypatch.setattr(inspection, "analyzed_plan_of", lambda rows: rows.plan)
-    nothing: Any = None
     workshop: Any = Plans(plans)
-    return Inspection(nothing).check(tasks(application(*streams)), workshop, {})
+    return Inspection(KAFKA).check(tasks(application(*streams)), workshop, {})
 
 
 def reading(columns: str, operator: str) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark.queries import warm_up as module
+from qod_magics.spark.queries.warm_up import warm_up
+from tests.kafka.fakes import FakeKafka
 from tests.spark.stand_ins import BOARD
 
 
@@ -19,8 +20,8 @@ class Hanging:
 
     run_id, mode = "r", "micro-batch"
 
-    def __init__(self, *_: Any) -> None:
-        """Of nothing."""
+    def __init__(self) -> None:
+        self.stopped = False
 
     def start(self, *_: Any) -> None:
         """At once."""
@@ -29,7 +30,10 @@ class Hanging:
         GATE.wait(30)
         return None
 
-    poll = stop = failed
+    poll = failed
+
+    def stop(self) -> None:
+        self.stopped = True
 
 
 GATE = threading.Event()
@@ -43,15 +47,11 @@ def gate() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("whole_batch", [False, True])
-def test_one_that_hangs_is_given_up(whole_batch: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("create_topics", "delete_topics"):
-        monkeypatch.setattr(module, name, lambda *_, **__: None)
-    monkeypatch.setattr(module, "Producer", lambda _: SimpleNamespace(produce=lambda *_: None, flush=lambda _: None))
-    monkeypatch.setattr(module, "Instance", Hanging)
-    monkeypatch.setattr(module, "_has_rows", lambda *_: False)
-    within = module.call_within
-    monkeypatch.setattr(module, "call_within", lambda call, timeout_s, what: within(call, min(timeout_s, 0.1), what))
+def test_one_that_hangs_is_given_up(whole_batch: bool) -> None:
     manager: Any = SimpleNamespace(id="tm2", kind="local", works_on=lambda _: None)
-    kafka: Any = SimpleNamespace(own_retention=None, client_config=dict, spark_options=dict)
-    with pytest.raises(TaskManagerError, match="warming tm2 up did not answer"):
-        module.warm_up(manager, kafka, BOARD, "/nowhere", 0.1, whole_batch=whole_batch)
+    kafka, query = FakeKafka(), Hanging()
+    with pytest.raises(TaskManagerError) as caught:
+        warm_up(manager, kafka, BOARD, "/nowhere", 0.1, whole_batch=whole_batch, query=lambda *_: query)  # type: ignore[arg-type, return-value]
+    assert caught.value.rule == "answers"
+    assert query.stopped
+    assert not kafka.topics

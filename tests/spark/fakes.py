@@ -1,0 +1,68 @@
+"""Task managers that start no server, behind the methods that the runtime calls. For servers and queries by hand, with
+gates in the place of what freezes: stand_ins.py."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from qod_magics.errors import TaskManagerError
+from qod_magics.lifecycle.events import State
+from qod_magics.spark.plans.dial import DialReading
+from qod_magics.spark.queries.instance import Instance
+
+
+class FakeTaskManager:
+    """Is up while it is `alive_now`, answers polls unless it is `mute`, and keeps in `turned` what its dials were."""
+
+    cores = 1.0
+    slots: float | None = None
+    share = 1.0
+    silent_since: float | None = None
+    reading = DialReading.ROW
+    own_meter: Any = None
+    python_meter: Any = None
+
+    def __init__(self, id: str = "tm1", kind: str = "local", cpu_meter: Any = None) -> None:
+        self.id, self.kind, self.cpu_meter = id, kind, cpu_meter
+        self.alive_now, self.mute = True, False
+        self.turned: list[dict[str, float]] = []
+        self.polling = threading.Lock()
+
+    def sample_cpu(self) -> None:
+        return None
+
+    def alive(self) -> bool:
+        return self.alive_now
+
+    def turn(self, dials: Mapping[str, float]) -> None:
+        self.turned.append({**dials})
+
+    def active_runs(self) -> set[str]:
+        if self.mute:
+            raise TaskManagerError(f"{self.id} has not answered the last poll yet.")
+        return set()
+
+    def task_times(self) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+class FakeMover:
+    """Moves at once, but those to a task manager in `slow` when `go` is set; `moved` has what was asked."""
+
+    def __init__(self, *slow: str, waits: Callable[[threading.Event], bool] = lambda go: go.wait(10.0)) -> None:
+        self.slow, self.go, self._waits = slow, threading.Event(), waits
+        self.moved: list[tuple[str, str, str]] = []
+
+    def move(self, instance: Instance, target: Any, why: str) -> str:
+        self.moved.append((instance.id, target.id, why))
+        assert target.id not in self.slow or self._waits(self.go)
+        instance.task_manager, instance.life.state = target, State.RUNNING
+        return ""
+
+    def restart_outdated(self) -> None:
+        """None is."""
