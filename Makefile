@@ -94,8 +94,10 @@ define each
 @code=0; $(foreach command,$(1),$($(command)) || { last=$$?; [ $$code -gt $$last ] || code=$$last; };) exit $$code
 endef
 
-run-pure = $(pure) -m "not live and not browser and not slow"
+run-pure = $(pure) -m "not live and not browser and not slow and not kernel"
 run-smoke = $(smoke) -m "smoke and not slow"
+# Labs and views in Jupyter kernels wait for these, and need no Java: beside each other, a module in each process.
+run-kernels = $(python) -m pytest -n 2 --dist loadfile --ignore=tests/live --ignore=tests/browser -m "kernel and not slow"
 run-beside = $(beside) -m "not smoke and not alone and not slow"
 run-alone = $(alone) -m "not smoke and alone and not slow"
 run-pure-all = $(pure) -m "not live and not browser"
@@ -108,8 +110,8 @@ test: jars ## run the tests: all pure ones, and for each feature one on real Kaf
 	$(call each,run-pure run-smoke)
 
 .PHONY: test-live
-test-live: jars ## run the other tests on real Kafka and Spark
-	$(call each,run-beside run-alone)
+test-live: jars ## run the other tests on real Kafka and Spark, and the labs
+	$(call each,run-kernels run-beside run-alone)
 
 .PHONY: test-all
 test-all: export HYPOTHESIS_PROFILE ?= many
@@ -118,7 +120,7 @@ test-all: jars ## run all tests, also in a browser, those too that take minutes 
 
 .PHONY: test-pure
 test-pure: $(stamp) ## run the tests that need neither Java nor a browser, on all cores
-	$(pure) -m "not live and not browser and not closed_loop and not slow"
+	$(pure) -m "not live and not browser and not closed_loop and not slow and not kernel"
 
 .PHONY: test-browser
 test-browser: jars ## run the tests in JupyterLab and Chromium; pictures of each view go to build/screens/

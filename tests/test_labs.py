@@ -147,6 +147,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelManager]:
         manager.cleanup_resources()
 
 
+@pytest.mark.kernel
 @pytest.mark.timeout(600)  # it may start the kernel, and waits for 120 s for each of its cells
 @pytest.mark.parametrize("name", WITHOUT_SPARK)
 def test_runs_without_error_and_takes_the_right_answers(name: str, kernel: KernelManager) -> None:

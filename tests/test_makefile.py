@@ -39,7 +39,7 @@ def marked(values: tuple[bool, ...]) -> set[str]:
 @pytest.mark.parametrize("values", list(product([False, True], repeat=3)), ids=str)
 def test_each_live_test_is_run_once_by_test_or_test_live_and_once_by_test_all(values: tuple[bool, ...]) -> None:
     has = {"live", *marked(values)}
-    live = [run for run in runs_of("test") + runs_of("test-live") if "pure" not in run]
+    live = [run for run in runs_of("test") + runs_of("test-live") if run not in ("run-pure", "run-kernels")]
     assert len(live) == 3
     assert len(taking(live, has)) == (0 if "slow" in has else 1)
     everything = [run for run in runs_of("test-all") if "pure" not in run]
@@ -47,10 +47,13 @@ def test_each_live_test_is_run_once_by_test_or_test_live_and_once_by_test_all(va
 
 
 @pytest.mark.parametrize("slow", [False, True])
-def test_make_test_runs_all_pure_tests_but_slow_ones(slow: bool) -> None:
+def test_make_test_runs_all_pure_tests_but_slow_ones_and_those_in_kernels(slow: bool) -> None:
     has = {"slow"} if slow else set()
     assert taking(runs_of("test"), has | {"closed_loop"}) == ([] if slow else ["run-pure"])
-    assert taking(runs_of("test-all"), has)[:1] == ["run-pure-all"]
+    assert ("run-kernels" in taking(runs_of("test-live"), has | {"kernel"})) is not slow
+    assert taking(runs_of("test"), has | {"kernel"}) == []
+    for more in ("kernel", "closed_loop"):
+        assert taking(runs_of("test-all"), has | {more})[:1] == ["run-pure-all"]
 
 
 def test_test_all_runs_the_tests_in_a_browser_too() -> None:

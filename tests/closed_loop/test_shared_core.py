@@ -12,7 +12,13 @@ from tests.closed_loop.one_core import PERIOD_S, Query, Run, course
 
 #: Batches back to back settle at this many seconds at most in what is tried.
 ROUND_S = 40.0
-FEW = settings(max_examples=25, deadline=None, database=None, suppress_health_check=[HealthCheck.filter_too_much])
+#: Ten by default; `make test-all` tries 75.
+FEW = settings(
+    max_examples=settings().max_examples // 4,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.filter_too_much],
+)
 
 
 def queries(n: int, fixed_s: float, row_us: float, load: float, minimum: float = 0.3) -> list[Query]:

@@ -19,6 +19,7 @@ from jupyter_client import KernelManager
 
 from qod_magics.notebook.replies import FROM_THE_START
 
+pytestmark = pytest.mark.kernel
 ROOT = Path(__file__).parents[2]
 FED = """
 import threading, time
