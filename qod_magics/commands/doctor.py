@@ -27,8 +27,9 @@ from qod_magics.jvm.jars import (
     resolve,
 )
 from qod_magics.jvm.java import find_java
+from qod_magics.machine import cores as machine
 from qod_magics.machine.child import check_user, is_noexec, temporary_root
-from qod_magics.machine.cores import cpu_quota, is_limited, memory_limit
+from qod_magics.machine.cores import can_pin, core_count, every_core, is_limited
 
 GIGABYTE = 1e9
 #: Memory of a task manager and of the embedded broker, as measured on a small machine, in bytes.
@@ -233,16 +234,16 @@ def _temporary() -> Finding:
 
 
 def _cores() -> Finding:
-    if not hasattr(os, "sched_getaffinity"):
+    mine = every_core()
+    if not can_pin():
         return Finding(
             "Cores",
             None,
-            f"{os.cpu_count()}; this system can't pin processes to them: task managers run on any, and their CPU is "
+            f"{len(mine)}; this system can't pin processes to them: task managers run on any, and their CPU is "
             "measured by process",
         )
-    mine = sorted(os.sched_getaffinity(0))
-    found = f"{len(mine)} of {os.cpu_count()}, processes can be pinned to {', '.join(map(str, mine))}"
-    if (quota := cpu_quota()) is not None:
+    found = f"{len(mine)} of {core_count()}, processes can be pinned to {', '.join(map(str, mine))}"
+    if (quota := machine.HERE.quota()) is not None:
         found += f"; a quota of this container allows {quota:g} of them at a time"
         found += ": task managers run on any" if is_limited() else ""
     if len(mine) < 2 or (quota is not None and quota < 2):
@@ -253,7 +254,7 @@ def _cores() -> Finding:
 def _memory() -> Finding:
     import psutil
 
-    memory, limit = psutil.virtual_memory(), memory_limit()
+    memory, limit = psutil.virtual_memory(), machine.HERE.memory()
     free, total = memory.available, memory.total
     if limit is not None and limit.bytes < total:
         free, total = min(free, limit.free), limit.bytes

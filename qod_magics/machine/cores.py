@@ -93,6 +93,33 @@ def _memory_of(group: Path) -> MemoryLimit | None:
     return None
 
 
+class Machine:
+    """The machine that this process runs on, as far as its system tells."""
+
+    @property
+    def pins(self) -> bool:
+        """Whether this system can pin processes to cores. Linux can."""
+        return hasattr(os, "sched_setaffinity")
+
+    def cores(self) -> list[int]:
+        """Return the numbers of the cores that this process may use."""
+        return sorted(os.sched_getaffinity(0)) if self.pins else list(range(self.count()))
+
+    def count(self) -> int:
+        """Return the number of cores, whether this process may use them or not."""
+        return os.cpu_count() or 1
+
+    def quota(self) -> float | None:
+        """Return the CPU quota of this process, CPU seconds per second; None: unlimited."""
+        return cpu_quota()
+
+    def memory(self) -> MemoryLimit | None:
+        """Return the memory limit of this process; None: unlimited."""
+        return memory_limit()
+
+
+#: Asked by all functions below.
+HERE = Machine()
 LINUX = sys.platform == "linux"  #: elsewhere nothing is pinned, and every core is free
 #: Of the sockets; the number of the core follows.
 NAME = "\0qod_magics-core-"
@@ -164,17 +191,22 @@ def _socket() -> socket.socket:
 
 def can_pin() -> bool:
     """Return whether this system can pin processes to cores. Linux can."""
-    return hasattr(os, "sched_setaffinity")
+    return HERE.pins
 
 
 def every_core() -> list[int]:
     """Return the numbers of the cores that this process may use."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    return HERE.cores()
+
+
+def core_count() -> int:
+    """Return the number of the machine's cores, whether this process may use them or not."""
+    return HERE.count()
 
 
 def usable_cores() -> list[int]:
     """Return the cores covered by a container's quota, rounded up: with 1.5 CPUs, two."""
-    quota = cpu_quota()
+    quota = HERE.quota()
     return every_core() if quota is None else every_core()[: max(ceil(quota), 1)]
 
 
@@ -189,7 +221,7 @@ def is_limited() -> bool:
 
 def planned_cpus(cores: int) -> float:
     """Return the CPU capacity of this number of cores, in cores: less than their number under a quota."""
-    quota = cpu_quota()
+    quota = HERE.quota()
     return float(cores) if quota is None else min(cores * quota / max(ceil(quota), 1), quota)
 
 
@@ -198,12 +230,16 @@ def core_sets(count: int, cores: int | None) -> list[frozenset[int] | None]:
     those that another session holds last."""
     every = _unclaimed_first()
     if cores is not None and cores < 1:
-        raise UsageProblem(f"a task manager needs 1 core or more, not {cores}")
+        raise UsageProblem(f"a task manager needs 1 core or more, not {cores}", value=cores, rule="positive")
     if count == 0:
         return []
     each = cores or max(len(every) // count, 1)
     if each > len(every):
-        raise UsageProblem(f"{each} cores for each task manager, but {_has(every)}: take fewer")
+        raise UsageProblem(
+            f"{each} cores for each task manager, but {_has(every)}: take fewer",
+            value=each,
+            rule=f"at most {len(every)}",
+        )
     return [frozenset(every[(i * each + j) % len(every)] for j in range(each)) for i in range(count)]
 
 
@@ -219,7 +255,9 @@ def check_cores(cpus: Collection[int] | None) -> None:
     wrong = sorted(set(cpus or ()) - set(every))
     if wrong or (cpus is not None and not cpus):
         named = ", ".join(map(str, wrong)) or "none"
-        raise UsageProblem(f"cores {named}: this machine has {', '.join(map(str, every))}")
+        raise UsageProblem(
+            f"cores {named}: this machine has {', '.join(map(str, every))}", value=wrong, rule="cores of this machine"
+        )
 
 
 def free_cores(cores: int | None, taken: Collection[int]) -> frozenset[int] | None:
@@ -230,7 +268,11 @@ def free_cores(cores: int | None, taken: Collection[int]) -> frozenset[int] | No
     """
     every = usable_cores()
     if cores is not None and not 1 <= cores <= len(every):
-        raise UsageProblem(f"a task manager of {cores} cores: {_has(every)}, take 1 or more of them")
+        raise UsageProblem(
+            f"a task manager of {cores} cores: {_has(every)}, take 1 or more of them",
+            value=cores,
+            rule=f"at most {len(every)}",
+        )
     shares = Counter(taken)
     held = claimed(every) | shares.keys()
     free = [cpu for cpu in every if cpu not in held]

@@ -14,6 +14,7 @@ from qod_magics.jvm import class_data
 from qod_magics.jvm.jars import JarSet, broker_set, connector_set
 from qod_magics.jvm.java import answer
 from qod_magics.machine.cores import MemoryLimit
+from tests.machine.fakes import FakeMachine, on
 
 
 def fill(jars: JarSet) -> None:
@@ -121,8 +122,7 @@ def test_without_pyspark_the_report_is_whole(
 def test_the_limits_of_a_container_count(
     machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(doctor, "memory_limit", lambda: MemoryLimit(1_000_000_000, 300_000_000))
-    monkeypatch.setattr(doctor, "cpu_quota", lambda: 1.5)
+    on(FakeMachine(range(4), 1.5, MemoryLimit(1_000_000_000, 300_000_000)), monkeypatch)
     doctor.main([])
     report = capsys.readouterr().out
     assert line(report, "Memory").startswith("  --")

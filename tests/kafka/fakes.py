@@ -1,4 +1,4 @@
-"""A Kafka cluster in memory, behind the protocol `kafka.cluster.Kafka`: its topics are dicts, its clients answer at once.
+"""A Kafka cluster in memory, behind the protocol `kafka.cluster.Kafka`: topics are dicts, clients answer at once.
 
 A test changes `topics`, or sets `fail`, which raises for an operation on a topic what a broker would answer."""
 
@@ -73,7 +73,7 @@ class FakeKafka:
     def ends(self, topic: str) -> dict[int, int]:
         return {number: each.end for number, each in self.topics[topic].items()}
 
-    # -- the protocol ---------------------------------------------------------------------------------------------------
+    # -- the protocol
 
     def admin(self) -> Any:
         return self
@@ -92,7 +92,7 @@ class FakeKafka:
         self.consumers.append(FakeConsumer(self, config))
         return self.consumers[-1]
 
-    # -- the admin client -----------------------------------------------------------------------------------------------
+    # -- the admin client
 
     def list_topics(self, timeout: float) -> Any:
         self.fail("list", "")
@@ -122,7 +122,7 @@ class FakeKafka:
     def create_partitions(self, new: Iterable[Any], **_: float) -> dict[str, Future[Any]]:
         def grown(each: Any) -> None:
             self.fail("grow", each.topic)
-            self.set_ends(each.topic, {n: 0 for n in range(len(self.topics[each.topic]), each.new_total_count)})
+            self.set_ends(each.topic, dict.fromkeys(range(len(self.topics[each.topic]), each.new_total_count), 0))
 
         return {each.topic: answer(lambda each=each: grown(each)) for each in new}
 

@@ -12,6 +12,7 @@ import pytest
 
 from qod_magics.machine import cores
 from qod_magics.machine.cores import CoreClaim, choosing, claimed
+from tests.machine.fakes import FakeMachine, on
 
 HOLDER = """
 import sys, time
@@ -28,8 +29,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux pins
 
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "every_core", lambda: [0, 1, 2, 5])
-    monkeypatch.setattr(cores, "cpu_quota", lambda: None)
+    on(FakeMachine(), monkeypatch)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ STARTING = """
 import sys, time
 from qod_magics.machine import cores
 cores.NAME = "\\0" + sys.argv[1]
-cores.every_core, cores.cpu_quota = lambda: [0, 1, 2, 5], lambda: None
+cores.HERE.cores, cores.HERE.quota = lambda: [0, 1, 2, 5], lambda: None
 print("ready", flush=True)
 sys.stdin.readline()
 with cores.choosing():

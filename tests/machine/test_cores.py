@@ -14,6 +14,7 @@ import pytest
 from qod_magics.errors import UsageProblem
 from qod_magics.machine import cores
 from qod_magics.machine.cores import MemoryLimit, cpu_quota, memory_limit
+from tests.machine.fakes import FakeMachine, on
 
 
 def files(root: Path, **contents: str) -> Path:
@@ -141,32 +142,29 @@ def test_the_memory_limit_is_that_of_the_group_with_the_least_left(
 def test_a_quota_of_fewer_cpus_than_cores_is_for_any_of_them(
     quota: float | None, limited: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cores, "every_core", lambda: list(range(64)))
-    monkeypatch.setattr(cores, "cpu_quota", lambda: quota)
+    on(FakeMachine(range(64), quota), monkeypatch)
     assert cores.is_limited() == limited
 
 
 def test_a_quota_bounds_what_is_planned_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "every_core", lambda: list(range(64)))
-    monkeypatch.setattr(cores, "cpu_quota", lambda: 1.5)
+    machine = on(FakeMachine(range(64), 1.5), monkeypatch)
     assert cores.core_sets(2, None) == [frozenset({0}), frozenset({1})]
     assert [cores.planned_cpus(n) for n in (1, 2, 64)] == [0.75, 1.5, 1.5]
-    with pytest.raises(UsageProblem, match="this machine has 64, and its quota allows 2: take fewer"):
-        cores.core_sets(1, 3)
-    with pytest.raises(UsageProblem, match="its quota allows 2"):
-        cores.free_cores(3, ())
+    for ask in (lambda: cores.core_sets(1, 3), lambda: cores.free_cores(3, ())):
+        with pytest.raises(UsageProblem) as caught:
+            ask()
+        assert (caught.value.value, caught.value.rule) == (3, "at most 2")
     cores.check_cores({40})  # named by hand
-    monkeypatch.setattr(cores, "cpu_quota", lambda: 0.25)
+    machine.quota_now = 0.25
     assert cores.usable_cores() == [0]
     assert cores.planned_cpus(1) == 0.25
-    monkeypatch.setattr(cores, "cpu_quota", lambda: None)
+    machine.quota_now = None
     assert cores.planned_cpus(3) == 3.0
 
 
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch):
-    monkeypatch.setattr(cores, "every_core", lambda: [0, 1, 2, 5])
-    monkeypatch.setattr(cores, "cpu_quota", lambda: None)
+    on(FakeMachine(), monkeypatch)
 
 
 def test_task_managers_share_cores_only_when_there_are_too_few():
@@ -196,11 +194,13 @@ def test_more_cores_than_there_are_or_none_is_one_line(ask):
 
 @pytest.mark.parametrize("count", [0, 5])
 def test_one_more_is_refused_cores_that_are_not_there(count):
-    with pytest.raises(UsageProblem, match="this machine has 4"):
+    with pytest.raises(UsageProblem) as caught:
         cores.free_cores(count, ())
+    assert (caught.value.value, caught.value.rule) == (count, "at most 4")
 
 
 @pytest.mark.parametrize("cpus", [{3}, {0, 9}, set()])
 def test_cores_that_are_not_there_are_named(cpus):
-    with pytest.raises(UsageProblem, match="this machine has 0, 1, 2, 5"):
+    with pytest.raises(UsageProblem) as caught:
         cores.check_cores(cpus)
+    assert (caught.value.value, caught.value.rule) == (sorted(cpus - {0}), "cores of this machine")

@@ -19,15 +19,13 @@ from qod_magics.spark.servers import cpu
 from qod_magics.spark.servers.cpu import CoreMeter, ProcessMeter
 from qod_magics.spark.servers.server import ServerOptions
 from qod_magics.spark.servers.task_manager import TaskManager
+from tests.machine.fakes import FakeMachine, on
 from tests.spark.stand_ins import BOARD, Spark
 
 
 @pytest.fixture
 def no_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    monkeypatch.setattr(cores, "cpu_quota", lambda: None)
+    on(FakeMachine(range(8), pins=False), monkeypatch)
 
 
 def manager(
@@ -93,7 +91,7 @@ def test_cores_that_are_counted_by_other_numbers_are_not_measured(
     """In an LXC container cores 2 and 3 of the machine are counted as 0 and 1."""
     (tmp_path / "stat").write_text("cpu  2 0 0 2 0 0 0 0 0 0\ncpu0 1 0 0 1 0 0 0 0 0 0\ncpu1 1 0 0 1 0 0 0 0 0 0\n")
     monkeypatch.setattr(cpu, "_STAT", tmp_path / "stat")
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3}, raising=False)
+    on(FakeMachine((2, 3)), monkeypatch)
     tm = manager(frozenset({2}), pinned=True)
     assert isinstance(tm.cpu_meter, ProcessMeter)
     assert (tm.cpu_meter.root, tm.cpu_meter.cores) == (os.getpid(), 1)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from qod_magics.errors import UsageProblem
 from qod_magics.machine import cores
 from qod_magics.session.budget import CONNECT, LOCAL, Budget
+from tests.machine.fakes import FakeMachine, on
 
 
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "every_core", lambda: [0, 1, 2, 5])
-    monkeypatch.setattr(cores, "cpu_quota", lambda: None)
-    monkeypatch.setattr(cores, "claimed", lambda _: frozenset())
+    on(FakeMachine(), monkeypatch)
+    monkeypatch.setattr(cores, "NAME", f"\0qod-test-{uuid4().hex}-")  # sockets that no session of this machine has
 
 
 @pytest.mark.parametrize(

@@ -388,5 +388,7 @@ def _reached() -> Iterator[None]:
             raise_unless_connection(error)
         except Exception:
             why = reason(error).rstrip(".")
-            raise TaskManagerError(f"Spark does not answer: {why}. Try again in a few seconds.", rule="answers") from error
+            raise TaskManagerError(
+                f"Spark does not answer: {why}. Try again in a few seconds.", rule="answers"
+            ) from error
         raise

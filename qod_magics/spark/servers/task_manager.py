@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from qod_magics.application.recipes.modules import with_our_path
 from qod_magics.errors import LostError, TaskManagerError
 from qod_magics.jvm.ports import HOST
-from qod_magics.machine.cores import every_core, planned_cpus
+from qod_magics.machine.cores import core_count, every_core, planned_cpus
 from qod_magics.spark.plans import dial
 from qod_magics.spark.servers import stages
 from qod_magics.spark.servers.connection import (
@@ -409,10 +409,10 @@ def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom
         ui = spark.sparkContext.uiWebUrl if classic else ui_address(spark)
         cores = slots = executor_cores(ui, setting(spark, "spark.app.id"), patience_s=0.0)
         if cores is None:
-            cores = float(spark.sparkContext.defaultParallelism if classic else os.cpu_count() or 1)
+            cores = float(spark.sparkContext.defaultParallelism if classic else core_count())
         here = is_here(spark)
         if here:
-            cores = min(cores, planned_cpus(os.cpu_count() or 1))
+            cores = min(cores, planned_cpus(core_count()))
         planned = cores * (1 - headroom)
         made = TaskManager(id, own, kind="attached", cores=planned, board=board, ui=ui, notebooks=spark, slots=slots)
         made.cpu_meter = _attached_meter(cores, here)

@@ -94,9 +94,7 @@ def test_gaps_in_a_batch_are_no_rows_where_the_topic_has_offsets_without_records
 
 
 @pytest.mark.parametrize(("values", "first"), [(rows(*range(5)), 0), (rows(3, 4), 3)], ids=["whole", "deleted"])
-def test_rows_that_were_not_counted_stay_unreported(
-    values: dict[int, bytes | None], first: int
-) -> None:
+def test_rows_that_were_not_counted_stay_unreported(values: dict[int, bytes | None], first: int) -> None:
     broker = Broker(values)
     broker.topic.first = first
     broker.account.take(FeedCount("t", {0: 0}, {0: 5}, 3, 3))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import shlex
 import socket
 import threading
@@ -15,12 +14,12 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.machine import cores as machine_cores
 from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.servers import stages, task_manager
 from qod_magics.spark.servers.location import executor_cores, refuses
 from qod_magics.spark.servers.server import LocalServer, _quoted
 from qod_magics.spark.servers.task_manager import TaskManager
+from tests.machine.fakes import FakeMachine, on
 from tests.spark.stand_ins import BOARD, Spark, manager
 
 RUN = "0a0b0c0d-0000-4000-8000-000000000000"
@@ -250,8 +249,7 @@ def test_the_machines_cores_are_measured_only_for_a_session_that_may_use_them_al
 ) -> None:
     """What others use on cores that are not the session's is not missing to it."""
     cloned(monkeypatch)
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    monkeypatch.setattr(machine_cores, "cpu_quota", lambda: quota)
+    on(FakeMachine(range(8), quota), monkeypatch)
     monkeypatch.setattr(task_manager, "core_seconds", lambda: dict.fromkeys(range(8), 1.0))
     made = task_manager.attach_session("spark", Notebooks(threads), BOARD, 0.5)  # type: ignore[arg-type]
     assert made.cores == cores / 2

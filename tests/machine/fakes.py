@@ -1,0 +1,46 @@
+"""A machine of other cores and limits than the one that the tests run on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from qod_magics.machine import cores
+from qod_magics.machine.cores import Machine, MemoryLimit
+
+
+class FakeMachine(Machine):
+    """Has these cores and limits; without `pins`, its system tells no process's cores."""
+
+    def __init__(
+        self,
+        numbers: Sequence[int] = (0, 1, 2, 5),
+        quota: float | None = None,
+        memory: MemoryLimit | None = None,
+        *,
+        pins: bool = True,
+    ) -> None:
+        self.numbers, self.quota_now, self.limit, self._pins = list(numbers), quota, memory, pins
+
+    @property
+    def pins(self) -> bool:
+        return self._pins
+
+    def cores(self) -> list[int]:
+        return self.numbers
+
+    def count(self) -> int:
+        return len(self.numbers)
+
+    def quota(self) -> float | None:
+        return self.quota_now
+
+    def memory(self) -> MemoryLimit | None:
+        return self.limit
+
+
+def on(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    """Run the test as if on this machine."""
+    monkeypatch.setattr(cores, "HERE", machine)
+    return machine
