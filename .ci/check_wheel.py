@@ -16,7 +16,7 @@ import venv
 import zipfile
 from pathlib import Path
 
-from qod_magics.jvm.java import find_java
+from qod_magics.machine.java import find_java
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = {"qod_magics": "qod_magics", "widgets": "qod_widgets"}  #: import packages by folder

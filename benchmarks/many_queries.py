@@ -26,9 +26,9 @@ from typing import Any
 
 import psutil
 
-from qod_magics.jvm.jars import connector_jars
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics
+from qod_magics.machine.jars import connector_jars
 from qod_magics.session.session import Session
 from qod_magics.spark.queries.progress import Batch, batch_of
 

@@ -11,7 +11,7 @@ import time
 
 import psutil
 
-from qod_magics.core.nodes import NodeState
+from qod_magics.core.snapshot import NodeState
 from qod_magics.session.session import Session
 from qod_magics.spark.servers.cpu import cpu_seconds
 

@@ -24,10 +24,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pyspark.sql import functions as F
 
-from qod_magics.jvm.java import find_java
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics
-from qod_magics.session.first_start import make_archives
+from qod_magics.machine.java import find_java
+from qod_magics.session.resources import make_archives
 from qod_magics.session.session import Session
 
 STEPS = ("Kafka", "up", "stateless row", "windowed row")

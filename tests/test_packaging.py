@@ -107,7 +107,7 @@ def test_all_constraints_run_on_each_python_from_its_first_release_on() -> None:
 
 
 def test_there_is_one_spark_version() -> None:
-    from qod_magics.jvm.jars import SPARK_VERSION
+    from qod_magics.machine.jars import SPARK_VERSION
 
     named = {
         match.group(1).decode()
@@ -303,9 +303,8 @@ ROOMS = {
     "results": set(),
     "arguments": set(),
     "application": {"arguments", "estimate"},
-    "jvm": {"machine"},
-    "kafka": {"data", "jvm", "machine"},
-    "spark": {"application", "core", "jvm", "kafka", "lifecycle", "machine"},
+    "kafka": {"data", "machine"},
+    "spark": {"application", "core", "kafka", "lifecycle", "machine"},
     "recordings": {"controller", "core", "policies"},
     "testing": {"controller", "core", "simulator"},
     "simulator": {"application", "controller", "core", "data", "kafka", "lifecycle", "policies", "recordings"},
@@ -320,10 +319,10 @@ FLOORS = {
         "recipes",
         "streams",
         "graph",
-        "validation",
         "application",
         "shed_keys",
         "tasks",
+        "weights",
         "cell",
     ),
     "qod_magics.spark": ("plans", "servers", "queries", "cluster", "metrics", "changes", "runtime"),
@@ -347,7 +346,8 @@ FLOORS = {
         "fitting",
     ),
     "qod_magics.policies.stream_economics": (
-        "model",
+        "requirements",
+        "reach",
         "learning",
         "placing",
         "sharing",

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from qod_widgets.live_charts import specs
+from qod_widgets.charts import specs
 from qod_widgets.watched import Watched
 
 HISTORY_S = 600.0  #: how far back the charts reach

@@ -9,7 +9,7 @@ from typing import Any
 
 import traitlets
 
-from qod_widgets.result_charts import result_chart
+from qod_widgets.charts import result_chart
 from qod_widgets.watched import Watched
 
 EVERY_S = 1.0  #: between two looks

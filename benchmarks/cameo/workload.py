@@ -11,8 +11,7 @@ from typing import Any
 
 from qod_magics.core.engines import S
 from qod_magics.simulator.messages import Job, Source, Stage
-from qod_magics.simulator.messages.dataflow import Exchange
-from qod_magics.simulator.messages.sources import Arrivals, Sent
+from qod_magics.simulator.messages.dataflow import Arrivals, Exchange, Sent
 
 QUICK_RUN = {"seconds": 5, "warm_up_s": 1}
 WIDTHS = (8, 4, 2, 1)

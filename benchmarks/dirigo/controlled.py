@@ -7,7 +7,7 @@ from benchmarks.findings import Row
 from qod_magics.core.engines import MS
 from qod_magics.policies.dirigo import CentralRandom, Options, QueueBasedDirect
 from qod_magics.simulator.messages import Job, Source, Stage, Store
-from qod_magics.simulator.messages.sources import Arrivals
+from qod_magics.simulator.messages.dataflow import Arrivals
 
 DYNAMIC, OFFLOADING = (QUEUE, LAXITY), (REJECT, ACCEPT)
 

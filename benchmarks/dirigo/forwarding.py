@@ -8,7 +8,7 @@ from benchmarks.dirigo.setup import ACCEPT, DIRIGO, PARALLEL, REJECT, Measured, 
 from benchmarks.findings import Row, is_near, shown
 from qod_magics.policies.dirigo import Options
 from qod_magics.simulator.messages import Job, Source, Stage
-from qod_magics.simulator.messages.sources import Arrivals
+from qod_magics.simulator.messages.dataflow import Arrivals
 
 NAMES = {REJECT: "RejectSend", ACCEPT: "AcceptAndCheck"}
 

@@ -13,7 +13,7 @@ from benchmarks.findings import Row, is_near
 from qod_magics.core.engines import MS, Dispatcher, Instruction, Kind, Message
 from qod_magics.policies.dirigo import Options
 from qod_magics.simulator.messages import Job, Source, Stage
-from qod_magics.simulator.messages.sources import Arrivals
+from qod_magics.simulator.messages.dataflow import Arrivals
 
 HIGHEST, BUCKETS = "highest bid", "quantisation"
 

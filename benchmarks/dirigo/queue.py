@@ -11,9 +11,9 @@ from time import process_time_ns
 from typing import Any
 
 from benchmarks.dirigo.setup import DIRIGO
+from benchmarks.dirigo.staircase import StaircaseQueue
 from benchmarks.findings import NOT_DECIDABLE, Row
-from qod_magics.policies.dirigo.laxity_queue import LaxityQueue
-from qod_magics.policies.dirigo.staircase import StaircaseQueue
+from qod_magics.policies.dirigo.queues import LaxityQueue
 
 LENGTHS = (10, 100, 1000, 2000, 5000)
 

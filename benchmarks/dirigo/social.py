@@ -12,7 +12,7 @@ from benchmarks.dirigo.setup import ACCEPT, DIRIGO, FIVE, LAXITY, QUEUE, REJECT,
 from benchmarks.findings import Row
 from qod_magics.core.engines import MS, S
 from qod_magics.simulator.messages import Job, Source, Stage, Store
-from qod_magics.simulator.messages.sources import Arrivals, ClientMessages, Sent
+from qod_magics.simulator.messages.dataflow import Arrivals, ClientMessages, Sent
 
 Runs = dict[str, Measured]
 

@@ -22,7 +22,7 @@ from qod_magics.core.runtime import Event, Unplaced
 from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.kafka.topics import create_topics
 from qod_magics.policies.d_storm import DStorm
-from qod_magics.policies.d_storm.problem import DEFAULTS, Channel, inter_node_traffic
+from qod_magics.policies.d_storm.packing import DEFAULTS, Channel, inter_node_traffic
 from qod_magics.recordings.reading import load as load_recording
 from qod_magics.session.session import Session
 

@@ -13,7 +13,7 @@ from benchmarks.evaluation.kept import Figures
 from benchmarks.evaluation.spark_rows import SECTIONS
 from qod_magics.recordings.reading import load
 from qod_magics.reports import charts
-from qod_widgets.colours import GREY, INK, MUTED, task_colours
+from qod_widgets.charts import GREY, INK, MUTED, task_colours
 
 #: A logarithmic axis with a line for each power of ten.
 POWERS = alt.Axis(values=[10.0**power for power in range(-3, 8)], format=",~g")

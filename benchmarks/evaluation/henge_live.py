@@ -23,9 +23,8 @@ from benchmarks.evaluation.hashing import start_queries
 from benchmarks.evaluation.loads import Stage, booked, play
 from benchmarks.evaluation.readings import homes
 from qod_magics.controller.record import Records
-from qod_magics.core.copying import replace
 from qod_magics.core.runtime import Measured
-from qod_magics.core.snapshot import Snapshot, Task
+from qod_magics.core.snapshot import Snapshot, Task, replace
 from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import DEFAULT_POLICY
 from qod_magics.policies.henge import Henge, Parameters

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from qod_magics.estimate.student import normal_quantile
+from qod_magics.estimate.formulas import normal_quantile
 
 GROUP = ["window", "place"]
 KINDS = ("count", "sum", "avg", "ratio", "median", "p90")

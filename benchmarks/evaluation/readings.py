@@ -12,7 +12,7 @@ from typing import Any
 
 from qod_magics.controller.record import Record, Records
 from qod_magics.recordings.criteria import accuracy_errors
-from qod_magics.recordings.phases import Phase, events, is_warming_up, phases, queries, seconds
+from qod_magics.recordings.reading import Phase, events, is_warming_up, phases, queries, seconds
 
 NEAR = 0.05  #: difference up to which measured and planned accuracy count as equal, fraction of 1
 LAG_PERIODS = 1.0

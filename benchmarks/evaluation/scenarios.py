@@ -14,8 +14,8 @@ from benchmarks.evaluation.applications import TOPICS, points, start_knn, start_
 from benchmarks.evaluation.cluster import Run, running
 from qod_magics.controller.record import Record, Records
 from qod_magics.kafka.history import OffsetHistory
-from qod_magics.recordings.phases import queries
 from qod_magics.recordings.reading import load as load_recording
+from qod_magics.recordings.reading import queries
 from qod_magics.recordings.verdict import verdict
 
 CALM = 250.0  #: rows/s of both topics together while costs are measured

@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.evaluation import books
 from benchmarks.evaluation.by_policy import Variant, by_policy, carried, named
 from benchmarks.evaluation.cluster import Run, running
+from benchmarks.evaluation.convergence import convergence_s
 from benchmarks.evaluation.flow import BROKER, INJECTOR, Flow, pauses, windows
 from benchmarks.evaluation.hashing import STEPS, start_chain
 from benchmarks.evaluation.loads import Stage, booked, scenario
@@ -23,7 +24,6 @@ from benchmarks.evaluation.readings import homes
 from benchmarks.evaluation.scenarios import LONG_S
 from qod_magics.controller.record import Records
 from qod_magics.kafka.topics import create_topics
-from qod_magics.policies.stela.evaluation import convergence_s
 from qod_magics.recordings.reading import load as load_recording
 
 STELA, RE_DEAL, LINK_LOAD = "stela", "storm-re-deal", "least-link-load"

@@ -10,8 +10,7 @@ from benchmarks.findings import NOT_DECIDABLE, Row, decided
 from benchmarks.getafix.cluster import GETAFIX
 from benchmarks.getafix.optimum import gap, optimum
 from qod_magics.core.engines import S
-from qod_magics.policies.getafix.matching import match
-from qod_magics.policies.getafix.packing import pack
+from qod_magics.policies.getafix.packing import match, pack
 from qod_magics.policies.getafix.policy import saving
 from qod_magics.simulator.segments.scenario import SegmentScenario, queries
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from benchmarks.findings import Experiment, Row, decided
 from benchmarks.nephele import fig2, video
 from benchmarks.nephele.calibrations import calibration
-from qod_magics.policies.nephele.placement import anchor, paths, setup
+from qod_magics.policies.nephele.latency import anchor, paths, setup
 from qod_magics.simulator.buffers import BufferScenario
 
 

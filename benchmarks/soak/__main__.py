@@ -37,7 +37,7 @@ from benchmarks.soak.application import LEFT, Application, JumpingClock, eventua
 from benchmarks.soak.watching import Series, Slope, Truth, Watch, deviation, estimates, slope
 from qod_magics.kafka.topics import topic_partitions
 from qod_magics.session.session import Session
-from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.connection import reason
 
 PERIOD_S = 3.0
 #: Seconds before the first fault, from one to the next at least, and after the last.

@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 
 from benchmarks.soak.application import TOPIC, WINDOW_S
 from qod_magics.controller import Cycle
-from qod_magics.jvm.java import find_java
 from qod_magics.kafka.offsets import end_offsets
+from qod_magics.machine.java import find_java
 from qod_magics.session.session import Session
 
 SAMPLED_S = 10.0  #: between two looks at the processes

@@ -4,17 +4,266 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from qod_magics.commands.demo_view import show
+from qod_magics.controller.log import DecisionLog, Entry
+from qod_magics.controller.record import Record, record_from_json
+from qod_magics.core.snapshot import TaskManager
 from qod_magics.errors import QodError, SetupError, UsageProblem
 from qod_magics.notebook.replies import FROM_THE_START
 from qod_magics.recordings.criteria import format_verdict
-from qod_magics.recordings.reading import load
+from qod_magics.recordings.reading import Narrator, Query, load, queries
 from qod_magics.recordings.verdict import verdict
+
+# --- demo view --------------------------------------------------------------------------------------------------------
+# The live view of a run while it is recorded: it updates in place in a terminal; elsewhere, a line per cycle.
+
+#: kinds of entries that are no decision: they are shown only until there is one
+ASIDE = frozenset({"warm-up", "warm-up-over", "reaction"})
+BAR = 30  #: characters that stand for all cores of a task manager
+LONGEST = 160  #: characters of a decision on a line
+
+
+def show(out: Path, done: threading.Event, length_s: float) -> None:
+    """Show the recording run.jsonl in `out` while it is written, until `done`. `length_s`: how long that is expected to
+    take, seconds."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    view = View(length_s)
+    tail = Tail(out / "run.jsonl")
+    if console.is_terminal:
+        with Live(view.renderable(), console=console, refresh_per_second=4) as live:
+            while not done.wait(0.25):
+                for record in tail:
+                    view.read(record)
+                live.update(view.renderable())
+        return
+    print(f"running the notebook, about {minutes(length_s)}: {STARTING}", flush=True)
+    while not done.wait(0.5):
+        for record in tail:
+            view.read(record)
+            if not record.repeated:
+                print(view.line(), flush=True)
+
+
+STARTING = "starting Kafka and Spark"
+
+
+class Tail:
+    """Iterates over the records added to a recording since the last iteration."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.offset = 0
+
+    def __iter__(self) -> Iterator[Record]:
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            for raw in file:
+                if not raw.endswith(b"\n"):
+                    return
+                self.offset += len(raw)
+                yield record_from_json(json.loads(raw))
+
+
+@dataclass
+class View:
+    """What is shown: the newest record, and the last decision in words."""
+
+    length_s: float  #: how long the run is expected to take, seconds
+    clock: Callable[[], float] = time.monotonic  #: seconds
+    last: Record | None = None
+    decision: Entry | None = None
+    news: tuple[Entry, ...] = ()  #: what the newest record adds to the decision log
+
+    def __post_init__(self) -> None:
+        self._narrator = Narrator(DecisionLog())
+        self._began = self.clock()
+        self._begun = False  #: whether there was a phase with a name
+
+    def read(self, record: Record) -> None:
+        """Take in the next record of a recording."""
+        self.last = record
+        self._begun |= bool(record.phase)
+        self.news = self._narrator.entries(record)
+        for entry in self.news:
+            if entry.kind not in ASIDE or self.decision is None or self.decision.kind in ASIDE:
+                self.decision = entry
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the run began."""
+        return self.clock() - self._began
+
+    @property
+    def phase(self) -> str:
+        """The phase of the newest record, in words."""
+        if self.last is None:
+            return STARTING
+        name = self.last.phase.replace("-", " ") or ("the load changes" if self._begun else "getting ready")
+        if self.last.applied:
+            return name
+        return f"{name} (controller off)" if self.last.phase or not self._begun else "controller off"
+
+    @property
+    def left(self) -> str:
+        """The time left, in words."""
+        left_s = self.length_s - self.elapsed_s
+        return f"about {minutes(left_s)} left" if left_s >= 1 else "a moment left"
+
+    def line(self) -> str:
+        """The newest record in one line, with what was decided in its cycle."""
+        record = self.last
+        if record is None:
+            return STARTING
+        told = [
+            f"{minutes(self.elapsed_s)} {self.phase}, {self.left}",
+            *(
+                f"{name} {arriving(record, name):,.0f} rows/s, accuracy {fraction(record.measured.accuracy.get(name))} "
+                f"(min {query.min_accuracy:g}), backlog {backlog(record, name):,}"
+                for name, query in by_priority(record)
+            ),
+            ", ".join(map(cpu_text, record.snapshot.task_managers)),
+        ]
+        if decided := self._decided(record):
+            told.append(shortened("; ".join(decided), LONGEST))
+        return " | ".join(told)
+
+    def _decided(self, record: Record) -> list[str]:
+        """What the newest record adds, without its reasons; of shedding what its queries get, not where it begins."""
+        asked = queries(record)
+        told = [entry for entry in self.news if entry.kind not in ASIDE]
+        return [
+            entry.words.split("; ")[0] for entry in told if entry.kind != "shedding" or set(entry.names) & set(asked)
+        ]
+
+    def renderable(self) -> Any:
+        """All of it for a terminal: phase and time left, queries, task managers, the last decision."""
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        record = self.last
+        head = Table.grid(padding=(0, 2))
+        head.add_row(
+            Text(self.phase, style="bold"),
+            ProgressBar(total=self.length_s, completed=min(self.elapsed_s, self.length_s), width=BAR),
+            Text(f"{minutes(self.elapsed_s)}, {self.left}"),
+        )
+        if record is None:
+            return head
+        table = Table(expand=False)
+        names = (
+            "query",
+            "priority",
+            "on",
+            "rows/s",
+            "accuracy",
+            "planned",
+            "minimum",
+            "backlog, rows",
+            "dropped, rows",
+        )
+        for name in names:
+            table.add_column(name, justify="left" if name in ("query", "on") else "right")
+        for name, query in by_priority(record):
+            table.add_row(*_row(record, name, query))
+        machines = Table.grid(padding=(0, 2))
+        for manager in record.snapshot.task_managers:
+            full = 100 * manager.cores
+            bar = ProgressBar(total=full, completed=min(manager.cpu, full), width=BAR)
+            machines.add_row(Text(manager.id), bar, Text(cpu_text(manager).removeprefix(f"{manager.id} ")))
+        decided = self.decision
+        said = "nothing was decided yet"
+        if decided is not None:
+            ago = max((record.at - decided.at).total_seconds(), 0)
+            said = decided.words + (f" ({ago:.0f} s ago)" if ago >= 1 else "")
+        return Group(head, table, machines, Text(f"last decision: {said}"))
+
+
+def _row(record: Record, name: str, query: Query) -> tuple[str, ...]:
+    own = [instance for instance in record.snapshot.instances if instance.task == name]
+    feeds = upstream(record, name)
+    return (
+        name,
+        str(query.priority),
+        " ".join(instance.task_manager + ("*" if instance.warming_up else "") for instance in own),
+        f"{arriving(record, name):,.0f}",
+        fraction(record.measured.accuracy.get(name)),
+        fraction(record.plan.desired.get(name)),
+        fraction(query.min_accuracy),
+        f"{backlog(record, name):,}",
+        f"{sum(record.measured.dropped.get(feed, 0) for feed in feeds):,}",
+    )
+
+
+def by_priority(record: Record) -> list[tuple[str, Query]]:
+    """The queries of a record, the most important first."""
+    return sorted(queries(record).items(), key=lambda named: (-named[1].priority, named[0]))
+
+
+def upstream(record: Record, name: str) -> list[str]:
+    """What a task's rows pass through on their way to it: sources by name, streams as "from>to"."""
+    above = {task.id: task.upstream for task in record.snapshot.tasks}
+    feeds: dict[str, None] = {}
+    seen: set[str] = set()
+    waiting = [name]
+    while waiting:
+        task = waiting.pop()
+        if task in seen:
+            continue
+        seen.add(task)
+        feeds.update(dict.fromkeys(f"{source}>{task}" for source in above.get(task, ())))
+        if not above.get(task):
+            feeds[task] = None
+        waiting += above.get(task, ())
+    return list(feeds)
+
+
+def backlog(record: Record, name: str) -> int:
+    """Rows that a query has still to read: those before it and before all that it reads from."""
+    return sum(record.measured.lag.get(feed, 0) for feed in upstream(record, name))
+
+
+def arriving(record: Record, name: str) -> float:
+    """Rows/s that come from outside for a query, before any are dropped."""
+    rates = record.measured.input_rate
+    return sum(rates.get(feed, 0.0) for feed in upstream(record, name) if ">" not in feed)
+
+
+def cpu_text(manager: TaskManager) -> str:
+    """The CPU of a task manager, in words."""
+    return f"{manager.id} {manager.cpu:.0f} % of {100 * manager.cores:.0f} %"
+
+
+def fraction(value: float | None) -> str:
+    """An accuracy with two digits; "-" where there is none."""
+    return "-" if value is None else f"{value:.2f}"
+
+
+def minutes(seconds: float) -> str:
+    """Seconds as minutes:seconds."""
+    whole, rest = divmod(max(int(seconds), 0), 60)
+    return f"{whole}:{rest:02d}"
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, or as much of it as `most` characters have room for."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
 
 NOTEBOOK = "taxi_drives_overload.ipynb"
 AUTO_NOTEBOOK = "taxi_drives_auto.ipynb"

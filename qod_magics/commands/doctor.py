@@ -16,8 +16,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from qod_magics.errors import QodError, SetupError
-from qod_magics.jvm import class_data
-from qod_magics.jvm.jars import (
+from qod_magics.machine import class_data
+from qod_magics.machine import cores as machine
+from qod_magics.machine.child import check_user, is_noexec, temporary_root
+from qod_magics.machine.cores import can_pin, core_count, every_core, is_limited
+from qod_magics.machine.jars import (
     SPARK_SUPPORTED,
     SPARK_VERSION,
     JarSet,
@@ -26,10 +29,7 @@ from qod_magics.jvm.jars import (
     installed_spark,
     resolve,
 )
-from qod_magics.jvm.java import find_java
-from qod_magics.machine import cores as machine
-from qod_magics.machine.child import check_user, is_noexec, temporary_root
-from qod_magics.machine.cores import can_pin, core_count, every_core, is_limited
+from qod_magics.machine.java import find_java
 
 GIGABYTE = 1e9
 #: Memory of a task manager and of the embedded broker, as measured on a small machine, in bytes.
@@ -84,7 +84,7 @@ def fetch() -> None:
             print(error, file=sys.stderr)
     if not _all_cached():
         return
-    from qod_magics.session.first_start import make_archives
+    from qod_magics.session.resources import make_archives
 
     try:
         make_archives(lambda text: print(text, flush=True))

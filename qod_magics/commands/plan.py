@@ -11,10 +11,9 @@ from time import perf_counter
 from typing import Any, TextIO
 
 from qod_magics.arguments.parser import Parser
+from qod_magics.core.json_form import plan_to_json, snapshot_from_json
 from qod_magics.core.load import current_accuracy
-from qod_magics.core.plan_json import plan_to_json
 from qod_magics.core.policy import Policy
-from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.core.wording import show
 from qod_magics.errors import QodError, SnapshotError, UsageProblem
 from qod_magics.policies import PAPER_POLICY, policy, policy_names

@@ -12,11 +12,9 @@ from qod_magics.arguments.parser import Parser
 from qod_magics.controller.record import Records
 from qod_magics.errors import QodError, UsageProblem
 from qod_magics.policies import policy_names
-from qod_magics.recordings import comparison
 from qod_magics.recordings.criteria import format_verdict
-from qod_magics.recordings.phases import DEFAULT_SETTLE_S
-from qod_magics.recordings.reading import load
-from qod_magics.recordings.verdict import verdict
+from qod_magics.recordings.reading import DEFAULT_SETTLE_S, load
+from qod_magics.recordings.verdict import Comparison, compared, format_comparison, verdict
 
 if TYPE_CHECKING:
     from qod_magics.simulator.rates.fitting import fit as simulations
@@ -92,15 +90,15 @@ def compare(argv: Sequence[str] | None = None) -> int:
     invalid arguments or input raise QodError."""
     words = _compare_parser().parse_args(argv)
     live, simulated = load(words.live, say=print), load(words.simulated, say=print)
-    found = comparison.compare(live, simulated, words.settle)
-    print(comparison.format_comparison(found))
+    found = compared(live, simulated, words.settle)
+    print(format_comparison(found))
     if words.out is not None:
         _write_comparison(words.out, live, simulated, found)
         print(f"report: {words.out}")
     return PASSED if all(criterion.passed for criterion in found.criteria) else FAILED
 
 
-def _write_comparison(out: Path, live: Records, simulated: Records, found: comparison.Comparison) -> None:
+def _write_comparison(out: Path, live: Records, simulated: Records, found: Comparison) -> None:
     from qod_magics.reports.page import comparison_report  # imports Altair and pandas
 
     out.parent.mkdir(parents=True, exist_ok=True)

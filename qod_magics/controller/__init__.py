@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from qod_magics.controller.clock import Clock, ManualClock, SystemClock
 from qod_magics.controller.controller import Controller
-from qod_magics.controller.cycle import Cycle, Decision, Entry
-from qod_magics.controller.log import DecisionLog
-from qod_magics.controller.recording import Recording, RecordingError, read
+from qod_magics.controller.log import Cycle, Decision, DecisionLog, Entry
+from qod_magics.controller.record import Recording, RecordingError, read
+from qod_magics.controller.runtime_calls import InlineWorker, ThreadWorker
 from qod_magics.controller.thread import Command, ControllerThread, StoppedError
-from qod_magics.controller.worker import InlineWorker, ThreadWorker
 
 __all__ = [
     "Clock",

@@ -8,23 +8,33 @@ from dataclasses import replace
 from typing import Any
 
 from qod_magics.controller import warm_up
-from qod_magics.controller.backlog import SETTLED_WITHIN, Drains, Limits, backlogs, hastened, recent, unsettled, waiting
 from qod_magics.controller.clock import Clock, SystemClock
-from qod_magics.controller.cycle import Cycle, Decision
-from qod_magics.controller.dials import dials, hold, opened, overridden
+from qod_magics.controller.dials import (
+    SETTLED_WITHIN,
+    Drains,
+    Limits,
+    backlogs,
+    dials,
+    hastened,
+    hold,
+    opened,
+    overridden,
+    recent,
+    unsettled,
+    waiting,
+)
 from qod_magics.controller.journal import Journal, describe
-from qod_magics.controller.log import DecisionLog
+from qod_magics.controller.log import Cycle, Decision, DecisionLog
 from qod_magics.controller.plan_check import check_plan, refusals
 from qod_magics.controller.reaction import CHECKS, Rates, RateWatch
-from qod_magics.controller.recording import Recording
-from qod_magics.controller.runtime_calls import Actuator, BoundedCall, Sensor
-from qod_magics.controller.worker import ThreadWorker, Worker
+from qod_magics.controller.record import Recording
+from qod_magics.controller.runtime_calls import Actuator, BoundedCall, Sensor, ThreadWorker, Worker
+from qod_magics.core.json_form import snapshot_to_json
 from qod_magics.core.load import current_accuracy
 from qod_magics.core.plan import Edge, Plan, edge_name
 from qod_magics.core.policy import LearningPolicy, Policy, placer_of, reasons_of
 from qod_magics.core.runtime import Dials, Measured, Observation, PlacingRuntime, Runtime
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.snapshot_json import snapshot_to_json
 from qod_magics.errors import UsageProblem
 
 Subscriber = Callable[[Cycle], object]

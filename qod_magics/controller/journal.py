@@ -4,19 +4,182 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from qod_magics.controller.clock import Clock
-from qod_magics.controller.cycle import Cycle, Decision, Entry
-from qod_magics.controller.log import DecisionLog
-from qod_magics.controller.narration import Said, narrate, narrate_event
-from qod_magics.controller.record import RESERVED, Record, record_of, record_to_json
-from qod_magics.controller.recording import Recording
-from qod_magics.core.plan import Action, Refusal
+from qod_magics.controller.log import Cycle, Decision, DecisionLog, Entry
+from qod_magics.controller.record import RESERVED, Record, Recording, record_of, record_to_json
+from qod_magics.core.dag import Dag
+from qod_magics.core.plan import Action, AddNode, Fuse, Move, Refusal, ReleaseNode, Scale, Unfuse
+from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Event, refused
+from qod_magics.core.snapshot import Instance, Keys, differing
+from qod_magics.core.wording import counted
 from qod_magics.errors import QodError, UsageProblem
+
+# --- A cycle's entries for the decision log: only changes that matter. Pure -------------------------------------------
+
+#: actions that are logged once, when a plan first has them
+Resizing: TypeAlias = Scale | Fuse | Unfuse | AddNode | ReleaseNode
+
+#: a desired accuracy that differs by no more from the last one logged is not worth an entry
+WORTH_SAYING = 0.01
+
+#: kinds of entries for events whose own kind is that of the decision
+DONE = {"move": "moved", "scale": "scaled", "fuse": "fused", "unfuse": "parted"}
+
+#: keys of an event's detail that name what it is about
+SUBJECTS = ("instance", "task", "task_manager", "from", "to", "source", "stream", "query")
+
+#: as what the ends of a stream run, by kind of event
+FUSIONS = {"fuse": "one query", "unfuse": "two queries"}
+
+#: what became of a task manager of a budget, by kind of event
+NODES = {
+    "task-manager-starting": "starts",
+    "task-manager-standby": "stands by",
+    "task-manager-failed": "failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the log last reported, so that it is not repeated."""
+
+    desired: Mapping[str, float] = field(default_factory=dict)  #: by task
+    moving: Mapping[str, str] = field(default_factory=dict)  #: instance -> task manager
+    starved: frozenset[str] = frozenset()
+    resizing: frozenset[Action] = frozenset()  #: asked for: parallelism of tasks, fusion, task managers
+
+
+def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, ...], Said]:
+    """The entries for a cycle's decision, and what the log has reported with them."""
+    plan = decision.plan
+    dag = Dag.of(decision.snapshot)
+    tasks = dag.tasks
+    wanted = tasks.values(plan.desired)
+    desired = _last_said(said, tasks)
+    changed = [t for t in differing(desired, wanted) if abs(wanted[t] - desired[t]) > WORTH_SAYING]
+    moves = decision.accepted.moves
+    rows = {each.id: each for each in decision.snapshot.instances} if moves else {}
+    # a recorded plan may name missing instances: such moves were refused
+    going = [move for move in moves if move.instance in rows and move.to != rows[move.instance].task_manager]
+    starved = frozenset(plan.starved)
+    entries: list[Entry] = []
+    if changed:
+        names = [tasks.all[t] for t in changed]
+        causes = decision.reasons.shedding(names)
+        for t, task in zip(changed, names, strict=True):
+            entries.append(_shedding(cycle, task, desired[t], wanted[t], causes[task]))
+            desired[t] = wanted[t]
+    for move in going:
+        if said.moving.get(move.instance) != move.to:
+            entries.append(_move(cycle, rows[move.instance], move, decision.reasons))
+    resizing = [action for action in decision.accepted.actions if isinstance(action, Resizing)]
+    entries += [_resize(cycle, action) for action in resizing if action not in said.resizing]
+    entries += _starving(cycle, starved, said.starved, decision)
+    moving = {move.instance: move.to for move in going}
+    return tuple(entries), Said(tasks.mapping(desired), moving, starved, frozenset(resizing))
+
+
+def _last_said(said: Said, tasks: Keys[str]) -> list[float]:
+    """The desired accuracies of these tasks that the log last reported; 1 where it reported none."""
+    return [said.desired.get(task, 1.0) for task in tasks.all]
+
+
+def narrate_event(event: Event, cycle: Cycle) -> Entry:
+    """The entry for something that happened in the cluster."""
+    detail = event.detail
+    names = dict.fromkeys(str(detail[key]) for key in SUBJECTS if isinstance(detail.get(key), str))
+    numbers = {k: float(v) for k, v in detail.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+    kind = DONE.get(event.kind, event.kind)
+    return Entry(cycle.number, cycle.at, kind, tuple(names), _words(event), numbers)
+
+
+def _words(event: Event) -> str:
+    detail = event.detail
+    reason = f": {detail['why']}" if detail.get("why") else ""
+    if event.kind == "move" and "instance" in detail:
+        return f"{detail['instance']} moved from {detail.get('from')} to {detail.get('to')}{_took(detail)}{reason}"
+    if event.kind == "scale" and "task" in detail:
+        after, before = counted(detail.get("to"), "instance"), detail.get("from")
+        return f"{detail['task']} runs as {after} in place of {before}{_took(detail)}{reason}"
+    if event.kind in FUSIONS and "from" in detail:
+        return f"{detail['from']} and {detail.get('to')} run as {FUSIONS[event.kind]}{_took(detail)}{reason}"
+    if event.kind == "task-manager-up" and "task_manager" in detail:
+        return f"{detail.get('task_manager')} is up{_took(detail)}{reason}"
+    if event.kind == "task-manager-removed":
+        return f"{detail.get('task_manager')} is released{_took(detail, 'after')}{reason}"
+    if event.kind in ("warm-up", "warm-up-over"):
+        return f"{detail['instance']}{reason}"
+    if event.kind in NODES and "task_manager" in detail:
+        again = f"; the next start is in {detail['retry_in_s']:.0f} s" if "retry_in_s" in detail else ""
+        return f"{detail['task_manager']} {NODES[event.kind]}{_took(detail, 'after')}{reason}{again}"
+    facts = [f"{key} {_short(value)}" for key, value in detail.items() if key != "why"]
+    return f"{', '.join(facts)}{reason}" if facts else event.kind + reason
+
+
+def _took(detail: Mapping[str, Any], word: str = "in") -> str:
+    return f" {word} {detail['took_s']:.1f} s" if isinstance(detail.get("took_s"), (int, float)) else ""
+
+
+def _short(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_short(each)}" for key, each in value.items())
+    text = " ".join(str(value).split())
+    return text if len(text) <= 200 else f"{text[:199]}…"
+
+
+def _shedding(cycle: Cycle, task: str, before: float, after: float, because: str) -> Entry:
+    verb = ("sheds more" if after < before else "sheds less") if after < 1 else "sheds nothing any more"
+    words = f"{task} {verb}: from {before:.2f} to {after:.2f} of its input; {because}"
+    return Entry(cycle.number, cycle.at, "shedding", (task,), words, {"before": before, "after": after})
+
+
+def _starving(cycle: Cycle, now: frozenset[str], before: frozenset[str], decision: Decision) -> Iterator[Entry]:
+    if now == before:
+        return
+    there = {manager.id for manager in decision.snapshot.task_managers}
+    for name in sorted((now ^ before) & there):
+        numbers = decision.reasons.numbers(name)
+        if name in now:
+            yield Entry(cycle.number, cycle.at, "starved", (name,), decision.reasons.starved(name), numbers)
+        else:
+            supply = decision.reasons.supply(name)
+            words = f"{name} is no longer starved{': ' if supply else ''}{supply}"
+            yield Entry(cycle.number, cycle.at, "starved-over", (name,), words, numbers)
+
+
+def _move(cycle: Cycle, row: Instance, move: Move, reasons: Reasons) -> Entry:
+    source = row.task_manager
+    verb = "moves" if cycle.applied else "should move"
+    because = f": {move.why}" if move.why else ""
+    words = f"{move.instance} {verb} from {source} to {move.to}{because}"
+    names = tuple(dict.fromkeys((move.instance, row.task, source, move.to)))
+    return Entry(cycle.number, cycle.at, "move", names, words, reasons.numbers(source))
+
+
+def _resize(cycle: Cycle, action: Resizing) -> Entry:
+    because = f": {action.why}" if action.why else ""
+    if isinstance(action, Scale):
+        verb = "is rescaled" if cycle.applied else "should be rescaled"
+        words = f"{action.task} {verb} to {counted(action.parallelism, 'instance')}{because}"
+        return Entry(cycle.number, cycle.at, "scale", (action.task, *action.to), words, {})
+    verb = "is" if cycle.applied else "should be"
+    if isinstance(action, Fuse | Unfuse):
+        kind = "fuse" if isinstance(action, Fuse) else "unfuse"
+        should = "are to run" if cycle.applied else "should run"
+        words = f"{' and '.join(action.edge)} {should} as {FUSIONS[kind]}{because}"
+        return Entry(cycle.number, cycle.at, kind, action.edge, words, {})
+    if isinstance(action, AddNode):
+        words = f"a task manager of kind {action.kind} {verb} started{because}"
+        return Entry(cycle.number, cycle.at, "add-node", (), words, {})
+    return Entry(cycle.number, cycle.at, "release-node", (action.id,), f"{action.id} {verb} released{because}", {})
+
 
 LOG = logging.getLogger(__name__)
 

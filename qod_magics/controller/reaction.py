@@ -9,15 +9,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from qod_magics.controller.backlog import Fall, noticed
 from qod_magics.controller.clock import Clock
-from qod_magics.controller.cycle import Cycle
+from qod_magics.controller.dials import Fall, noticed
 from qod_magics.controller.journal import Journal, describe
+from qod_magics.controller.log import Cycle
 from qod_magics.controller.runtime_calls import BoundedCall
-from qod_magics.core.copying import replace
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import InputRateRuntime, Observation, Runtime
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot import Snapshot, replace
 
 #: checks of the input rates per period
 CHECKS = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
-from qod_magics.controller.cycle import Cycle
+from qod_magics.controller.log import Cycle
 from qod_magics.core.snapshot import Task, TaskManager
 
 HEADINGS = (

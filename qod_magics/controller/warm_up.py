@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from qod_magics.core.columns import column
-from qod_magics.core.copying import replace
 from qod_magics.core.dag import minimums
 from qod_magics.core.plan import Plan, Scale
 from qod_magics.core.runtime import Event, Observation
-from qod_magics.core.snapshot import Instance, Snapshot
+from qod_magics.core.snapshot import Instance, Snapshot, column, replace
 from qod_magics.core.wording import counted
 
 #: events that name an instance that restarts where it is

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from qod_magics.core.columns import Keys, column
 from qod_magics.core.plan import Edge
-from qod_magics.core.snapshot import Snapshot, Task
+from qod_magics.core.snapshot import Keys, Snapshot, Task, column
 
 Declared = list[Sequence[Any]]  #: the columns that determine a topology
 

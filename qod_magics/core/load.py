@@ -11,9 +11,8 @@ from itertools import compress
 from math import fsum
 from typing import Any
 
-from qod_magics.core.columns import column
 from qod_magics.core.dag import Dag, Topology
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot import Snapshot, column
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,96 @@ without it where it is None, no other code needs to know it. Keys of the JSON fo
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
+from operator import attrgetter, ne
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_args
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 from msgspec.structs import fields
 
-from qod_magics.core.nodes import NodeState, Spare
+# --- Task managers that join, stand by, leave or could be started. Pure -----------------------------------------------
+# In the JSON of a snapshot, `node_states` and `spare_nodes`:
+#
+#     {"node_states": {"tm2": "standby", "tm3": "starting"},
+#      "spare_nodes": [{"kind": "large", "count": 2, "cores": 4, "memory_mb": 12288, "price": 0.1168, "start_s": 12}]}
+
+
+class NodeState(StrEnum):
+    """The state of a task manager that is not simply up."""
+
+    STARTING = "starting"  #: joins once it is warm
+    PREPARING = "preparing"  #: stands by once it is warm
+    STANDBY = "standby"  #: up and warm; hosts nothing
+    LEAVING = "leaving"  #: its instances move to the others
+
+
+class Spare(Struct, frozen=True, omit_defaults=True):
+    """Task managers of one kind that an `AddNode` can start."""
+
+    kind: str  #: as in `AddNode.kind`
+    count: Annotated[int, Meta(ge=0)]  #: how many more of it
+    cores: Annotated[float, Meta(ge=0)] = 1.0  #: of each, as plans would see it
+    memory_mb: Annotated[float, Meta(ge=0)] | None = None  #: of each; None: unknown
+    price: Annotated[float, Meta(ge=0)] | None = None  #: of each, per hour; None: unknown
+    start_s: Annotated[float, Meta(ge=0)] = 0.0  #: until one is up, seconds; about 0 for one that stands by
+
+
+# --- `replace` for dataclasses and structs: what `copy.replace` is from Python 3.13 on. Pure --------------------------
+
+_Object = TypeVar("_Object")
+
+
+def replace(obj: _Object, /, **changes: Any) -> _Object:
+    """Return a copy of a dataclass or a struct with other values in these fields."""
+    if isinstance(obj, Struct):
+        return structs.replace(obj, **changes)
+    return dataclasses.replace(obj, **changes)  # type: ignore[type-var]
+
+
+# --- Columns of rows, and values by keys in an order. Pure ------------------------------------------------------------
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def column(rows: Sequence[Any], name: str) -> Sequence[Any]:
+    """Return the values of one field, row by row."""
+    return list(map(attrgetter(name), rows))
+
+
+class Keys(Generic[_Key]):
+    """Keys in an order, each of them once."""
+
+    def __init__(self, keys: Iterable[_Key]) -> None:
+        self.all = tuple(keys)
+
+    @cached_property
+    def position(self) -> Mapping[_Key, int]:
+        """Position of each key."""
+        return {key: i for i, key in enumerate(self.all)}
+
+    def mapping(self, values: Sequence[_Value]) -> dict[_Key, _Value]:
+        """Return these values by key. Raises ValueError unless each key has one."""
+        return dict(zip(self.all, values, strict=True))
+
+    def values(self, mapping: Mapping[_Key, _Value]) -> list[_Value]:
+        """Return the values of a mapping in the order of the keys. Raises KeyError for a missing key."""
+        return [mapping[key] for key in self.all]
+
+
+def differing(these: Sequence[object], those: Sequence[object]) -> list[int]:
+    """Return indices where two sequences of equal length differ."""
+    return list(itertools.compress(itertools.count(), map(ne, these, those)))
+
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-_Value = TypeVar("_Value")
 
 
 def nothing() -> Mapping[str, Any]:
@@ -165,7 +242,7 @@ class Instance(Row, frozen=True):
     in_rate: float  #: rows/s *after* the shedder
     cpu: float  #: % of one core
     warming_up: bool
-    state: str | None = None  #: "running", "moving" ...; see `core.freshness`
+    state: str | None = None  #: "running", "moving" ...; see `Freshness`
     mode: str | None = None  #: "real-time" or "micro-batch"
     batches_per_s: Annotated[float, measure("batches/s", _FITTED, "micro-batches; absent in real-time mode")] | None = (
         None
@@ -268,3 +345,48 @@ def measures() -> tuple[Measure, ...]:
                 extra = meta.extra or {}
                 found.append(Measure(table, field.name, extra["unit"], extra["owner"], meta.description or ""))
     return tuple(found)
+
+
+# --- How far the metrics of an instance can be relied on, and what its `state` says. Pure -----------------------------
+
+BACKING_OFF, GIVEN_UP = "backing off", "given up"  #: states of an instance whose query has failed
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How far the metrics of an instance can be relied on."""
+
+    window: Window | None = None  #: None: the runtime does not say
+    stale: bool = False
+    missing: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, instance: Instance) -> Freshness:
+        """Return the freshness of an instance by its row."""
+        return cls(instance.window, instance.stale, instance.missing)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether all metrics are current."""
+        return not self.stale and not self.missing
+
+
+def is_moving(instance: Instance) -> bool:
+    """Return whether it is moving; until it arrives, it is listed on its old task manager."""
+    return instance.state == "moving"
+
+
+def has_failed(instance: Instance) -> bool:
+    """Return whether its query has failed and does not run now: it starts again after a back-off, or was given up."""
+    return instance.state in (BACKING_OFF, GIVEN_UP)
+
+
+def is_given_up(instance: Instance) -> bool:
+    """Return whether its query has failed too often and starts again only when asked to."""
+    return instance.state == GIVEN_UP
+
+
+def is_running(instance: Instance) -> bool:
+    """Return whether it runs, as far as the runtime says: one that starts, moves or has failed is not moved or
+    fused."""
+    return instance.state in (None, "running")

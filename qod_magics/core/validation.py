@@ -7,8 +7,7 @@ from itertools import compress
 from math import isfinite
 from typing import Any, Protocol
 
-from qod_magics.core.columns import column
-from qod_magics.core.snapshot import Snapshot, Task
+from qod_magics.core.snapshot import Snapshot, Task, column
 from qod_magics.core.wording import hint, show
 from qod_magics.errors import SnapshotError
 

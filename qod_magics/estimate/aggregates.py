@@ -1,16 +1,157 @@
-"""Estimates as Spark columns; how they are made, and what they are when: `formulas`, `distinct`."""
+"""Estimates as Spark columns; how they are made, and what they are when: `formulas`."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 from qod_magics.errors import UsageProblem
-from qod_magics.estimate import chained, distinct, formulas
-from qod_magics.estimate.sampled import groups_read
+from qod_magics.estimate import chained, formulas
+from qod_magics.estimate.formulas import Expression, Functions, groups_read
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+
+
+# --- distinct ---------------------------------------------------------------------------------------------------------
+# Estimates of how many different values columns have in a stream that is shed: `value`, and `low` and `high` of an
+# interval.
+#
+# They are known where rows were kept together by a key whose columns are among those counted. Such a value is there if
+# one of its rows was kept, and the one of the largest probability is whenever another one is, as a key is kept while
+# its hash is below the accuracy: the value has the least weight w of its rows. The number is a total of `formulas`,
+# sum(w) over the values, with V = sum over the keys of (sum of sqrt(w (w - 1)) over a key's values)^2. Values of weight
+# 1 are there for certain: the interval is that of the others. Where there are no others, and yet rows of a weight above
+# 1, of which values may be missing, it ends where that of no kept value does: at z^2 (the largest weight - 1) more.
+#
+# Elsewhere a value is missing with a probability that depends on how many rows it has, which nothing tells: where a row
+# of the group has a weight above 1, all is null.
+#
+# Values are told apart by 64 bits of a hash: of fewer than 10^8 in a group, two hardly ever have the same.
+
+#: How the first part of a count of different values is called that is null where rows were dropped: a plan tells it by
+#: this name from an estimate.
+WHILE_EXACT = "while_exact"
+
+
+def distinct(
+    f: Functions, columns: Sequence[Expression], level: float, whole: bool = False, key: Expression | None = None
+) -> Expression:
+    """The estimate of how many different values these columns have, of rows in which none of them is null.
+
+    The state holds a hash of each value, once for each weight of its rows; without `whole`, of rows of weight 1 only.
+
+    Args:
+        f: the functions.
+        columns: of which the values are.
+        level: of the interval.
+        whole: whether all rows of a value are kept, or none, at one accuracy. Without that all is null where a row of
+            the group has a weight above 1.
+        key: a hash of the key by which they are kept, if several values can have the same.
+
+    """
+    counts = reduce(and_, (x.isNotNull() for x in columns))
+    return _estimated(f, columns, counts, level, key) if whole else _exact(f, columns, counts)
+
+
+def _exact(f: Functions, columns: Sequence[Expression], counts: Expression) -> Expression:
+    """Return how many values there are where no row of the group was dropped, and null elsewhere."""
+    w = formulas.weight(f)
+    of_rows = {
+        WHILE_EXACT: f.size(f.collect_set(f.when(counts & (w <= 1.0), f.xxhash64(*columns)))).cast("double"),
+        **{"greatest": f.max(w), "unknown": f.count(f.when(w.isNull(), 1))},
+    }
+
+    def estimate(s: Expression) -> Expression:
+        value = f.when(f.coalesce(s["greatest"], f.lit(1.0)) <= 1.0, s[WHILE_EXACT])
+        return formulas.known(f, s["unknown"] == 0, value, value, value)
+
+    return formulas.let(f, of_rows, estimate)
+
+
+def _estimated(
+    f: Functions, columns: Sequence[Expression], counts: Expression, level: float, key: Expression | None
+) -> Expression:
+    """The estimate of how many values there are of which all rows are kept, or none."""
+    w = f.when(counts, formulas.weight(f))
+    fields = {**({} if key is None else {"key": key}), "counted": f.xxhash64(*columns), "weight": w}
+    entry = f.when(w.isNotNull(), f.struct(*(each.alias(name) for name, each in fields.items())))
+    of_rows = {
+        "sums": _folded(f, f.sort_array(f.collect_set(entry)), "counted" if key is None else "key"),
+        **{"greatest": f.max(w), "unknown": formulas.unknown(f, f.when(counts, 1))},
+    }
+
+    def estimate(s: Expression) -> Expression:
+        sums = s["sums"]
+        square = sums["root"] * sums["root"]  # of the last key
+        found = {name: sums[name] for name in ("value", "kept", "size")} | {
+            **{"variance": sums["variance"] + square, "squares": sums["squares"] + square * square},
+            **{"keys": sums["keys"] + formulas.one(f, sums["root"] > 0.0)},
+            **{name: s[name] for name in ("greatest", "unknown")},
+        }
+
+        def around(t: Expression) -> Expression:
+            of_keys = {"variance": t["variance"], "squares": t["squares"], "rows": f.greatest(t["keys"], f.lit(1.0))}
+            totals = {name: f.when(t["unknown"] == 0, t[name]) for name in ("value", "kept", "size")}
+            whole = f.coalesce(t["greatest"], f.lit(1.0)) <= 1.0
+            variance, growth = formulas.evidence(f, of_keys, None), t["greatest"] - 1.0
+            value = totals["value"]
+            return formulas.settled(f, whole, value, lambda: formulas.interval(f, totals, variance, level, growth))
+
+        return formulas.let(f, found, around)
+
+    return formulas.let(f, of_rows, estimate)
+
+
+def _folded(f: Functions, entries: Expression, key: str) -> Expression:
+    """Sums over the values: how many were kept, their weights (`value`; of those above 1 `size`), the variance and the
+    sum of its squared parts, and of how many keys it is, without the last one's, which is that of `root`.
+
+    Args:
+        f: the functions.
+        entries: of each value and weight, by key, value and weight: the first one of a value has its least weight.
+        key: the field of an entry that is equal for values that are kept together.
+
+    """
+
+    def state(**fields: Expression) -> Expression:
+        return f.struct(*(each.alias(name) for name, each in fields.items()))
+
+    nothing, none = f.lit(0).cast("bigint"), f.lit(0.0)
+    sums = dict.fromkeys(("kept", "value", "size", "root", "keys", "variance", "squares"), none)
+
+    def merge(s: Expression, entry: Expression) -> Expression:
+        w, square = entry["weight"], s["root"] * s["root"]
+        root = f.sqrt(f.greatest(w * (w - 1.0), f.lit(0.0)))
+        of_value = {"key": entry[key], "counted": entry["counted"], "kept": s["kept"] + 1.0, "value": s["value"] + w}
+        of_value |= {"size": s["size"] + f.when(w > 1.0, w).otherwise(0.0)}
+        more = {"root": s["root"] + root, **{name: s[name] for name in ("keys", "variance", "squares")}}
+        of_last = {"keys": s["keys"] + formulas.one(f, s["root"] > 0.0), "variance": s["variance"] + square}
+        fresh = {"root": root, **of_last, "squares": s["squares"] + square * square}
+        known = (s["kept"] > 0.0) & (s["key"] == entry[key])
+        again = f.when(known & (s["counted"] == entry["counted"]), s)
+        return again.when(known, state(**of_value, **more)).otherwise(state(**of_value, **fresh))
+
+    return f.aggregate(entries, state(key=nothing, counted=nothing, **sums), merge)
+
+
+def kept_whole(f: Functions, columns: Sequence[str | None]) -> tuple[bool, Expression | None]:
+    """Return whether all rows of a value of these columns were kept, or none, as `distinct` has it; and the hash of
+    their key, if several values can have the same. Raises UsageProblem as `part_of` does.
+
+    Args:
+        f: the functions.
+        columns: their names, in any case; None for what is computed.
+
+    """
+    key = formulas.key_of_rows()
+    counted = {name.casefold() for name in columns if name is not None}
+    if key is None or not {name.casefold() for name in key} <= counted:
+        return False, None
+    return True, None if len(key) == len(columns) else f.xxhash64(*map(f.col, key))
 
 
 def count(column: Column | str | None = None, *, level: float = 0.95) -> Column:
@@ -45,8 +186,8 @@ def count_distinct(*columns: Column | str, level: float = 0.95) -> Column:
         raise UsageProblem("count_distinct counts the values of one column or more, such as count_distinct('user')")
     from pyspark.sql import functions as F
 
-    whole, key = distinct.kept_whole(F, [_name(column) for column in columns])
-    return distinct.distinct(F, [_column(column) for column in columns], level, whole, key).alias("count_distinct")
+    whole, key = kept_whole(F, [_name(column) for column in columns])
+    return distinct(F, [_column(column) for column in columns], level, whole, key).alias("count_distinct")
 
 
 def sum(column: Column | str, *, level: float = 0.95) -> Column:

@@ -22,8 +22,7 @@ their own have Student's wide tails.
 from __future__ import annotations
 
 from qod_magics.estimate import formulas
-from qod_magics.estimate.formulas import Expression, Functions
-from qod_magics.estimate.student import normal_quantile
+from qod_magics.estimate.formulas import Expression, Functions, normal_quantile
 
 
 def total(f: Functions, x: Expression, level: float, shared: bool) -> Expression:

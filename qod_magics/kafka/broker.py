@@ -18,14 +18,13 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from qod_magics.errors import KafkaError, SetupError
-from qod_magics.jvm import class_data
-from qod_magics.jvm.jars import broker_jars
-from qod_magics.jvm.java import Java, find_java
-from qod_magics.jvm.ports import HOST, free_ports
 from qod_magics.kafka.cluster import QUIET, Admin, Clients
 from qod_magics.kafka.options import spark_options
 from qod_magics.kafka.properties import LARGEST_RECORD, Login, Retention, log4j_properties, server_properties
+from qod_magics.machine import class_data
 from qod_magics.machine.child import Child, temporary
+from qod_magics.machine.jars import broker_jars
+from qod_magics.machine.java import HOST, Java, find_java, free_ports
 
 _STARTS = 3  #: attempts: a free port can be taken before the broker binds it
 GARBAGE_COLLECTOR = "-XX:+UseSerialGC"

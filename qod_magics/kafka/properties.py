@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from qod_magics.jvm.ports import HOST
 from qod_magics.kafka.options import PLAIN_LOGIN_MODULE
+from qod_magics.machine.java import HOST
 
 #: The age at which a segment is rolled where age does not delete it: Kafka's default, a week.
 ROLL_MS = 7 * 24 * 3600 * 1000

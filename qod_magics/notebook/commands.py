@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from qod_magics.arguments.option import Option, pairs
 from qod_magics.core.policy import StagedPolicy
-from qod_magics.errors import UsageProblem
-from qod_magics.notebook.options import CONFIGURED, RESTRICTIONS
+from qod_magics.core.wording import counted
+from qod_magics.errors import TaskManagerError, UsageProblem
+from qod_magics.notebook.options import COMMANDS, CONFIGURED, RESTRICTIONS
 
 if TYPE_CHECKING:
     from qod_magics.session.session import Session
@@ -117,3 +121,153 @@ class DecisionCommands(Commands):
         else:
             self._session().pause_stage(given.stage, False)
             self._say(f"stage {given.stage} proposes actions again")
+
+
+# --- The commands of `%qod` about the cluster, and what a second `%qod up` or `%qod attach` finds ---------------------
+
+#: What changes an option of a session that has no way of its own.
+_AGAIN = "%qod down, then this again"
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A command that begins a session, with its options by their names."""
+
+    command: str  #: "up" or "attach"
+    options: Mapping[str, Any]
+    defaults: Mapping[str, Any]  #: the options where none is given
+
+    def of(self, row: Option) -> Any:
+        """Return the value of an option; None if the command lacks it."""
+        return self.options.get(row.name)
+
+
+def already_up(before: Begun | None, now: Begun) -> str:
+    """Return the line for a command that asks for what is up already: also which options that were given before it
+    leaves out. Raises UsageProblem: it asks for other options; the line says which, and what changes them."""
+    if before is None or before.command != now.command:
+        how = "" if before is None else f" by %qod {before.command}"
+        raise UsageProblem(f"a session is up already{how}: %qod {now.command} needs %qod down first")
+    differs = [row for row in COMMANDS[now.command].options if before.of(row) != now.of(row)]
+    asked = [row for row in differs if now.of(row) != now.defaults[row.name]]
+    if asked:
+        changes = "; ".join(
+            f"{_flag(row)} is {_shown(row, before)}, not {_shown(row, now)} ({row.running or _AGAIN})" for row in asked
+        )
+        raise UsageProblem(f"a session is up already, with other options: {changes}")
+    kept = ", ".join(f"{_flag(row)} {_shown(row, before)}" for row in differs)
+    return f"already up, with {kept}" if kept else "already up"
+
+
+def _flag(row: Option) -> str:
+    return "the name" if row.positional else row.flag
+
+
+def _shown(row: Option, begun: Begun) -> str:
+    value = begun.of(row)
+    if row.switch:
+        return "off" if value == row.default else "on"
+    if isinstance(value, list | set):
+        return " ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)
+
+
+class ClusterCommands(Commands):
+    """`up`, `attach`, `down`, `topic`, `add-tm`, `remove-tm`, `move`, `scale`, `fuse`, `unfuse`."""
+
+    _spark: object
+    _begun: Begun | None = None  #: how the session was begun
+
+    def _up(self, given: Namespace) -> None:
+        local = int(not given.connect)
+        given.task_managers = local if given.task_managers is None else given.task_managers
+        begun = self._begins("up", given, task_managers=local)
+        if self._is_up(begun):
+            return
+        from qod_magics.session.session import Session
+
+        options = {**vars(given), "kafka_options": pairs(given.kafka_options)}
+        self._keep(begun, Session.up(say=self._say, **options))
+
+    def _attach(self, given: Namespace) -> None:
+        begun = self._begins("attach", given)
+        if self._is_up(begun):
+            return
+        options = {**vars(given), "kafka_options": pairs(given.kafka_options)}
+        name = options.pop("name")
+        spark = self.shell.user_ns.get(name)
+        if spark is None or not hasattr(spark, "readStream"):
+            raise UsageProblem(f"%qod attach: {name!r} is no Spark session: name the variable that holds one")
+        from qod_magics.session.session import Session
+
+        self._keep(begun, Session.attach(spark, say=self._say, headroom=self._defaults["headroom"], **options))
+
+    def _down(self, given: Namespace) -> None:
+        session, self.session = self._session(), None
+        left = session.down()
+        self._unbind()
+        self._say(f"down, but {'; '.join(left)}" if left else "down: no query, server or topic of ours is left")
+
+    def _topic(self, given: Namespace) -> None:
+        if given.name is not None:
+            self._say(self._session().topic(given.name, given.partitions))
+            return
+        if given.partitions is not None:
+            raise UsageProblem(f"--partitions {given.partitions} is of a topic: name it, %qod topic NAME")
+        found = self._session().topics()
+        print("\n".join(f"{name}  {counted(n, 'partition')}" for name, n in found.items()) or "no topic yet")
+
+    def _add_tm(self, given: Namespace) -> None:
+        options = {**vars(given), "cpus": sorted(given.cpus) if given.cpus else None}
+        id = self._session().add_task_manager(**options)
+        self._say(f"{id} is up")
+
+    def _remove_tm(self, given: Namespace) -> None:
+        stands_by = self._session().remove_task_manager(given.id, kill=given.kill)
+        self._bind_spark(self._session())  # it may have been on that one
+        self._say(f"{given.id} stands by: it hosts nothing" if stands_by else f"{given.id} is gone")
+
+    def _move(self, given: Namespace) -> None:
+        self._session().move(given.instance, given.task_manager)
+        self._say(f"{given.instance} runs on {given.task_manager}")
+
+    def _scale(self, given: Namespace) -> None:
+        self._session().scale(given.task, given.parallelism)
+        self._say(f"{given.task} runs as {counted(given.parallelism, 'instance')}")
+
+    def _fuse(self, given: Namespace) -> None:
+        self._session().fuse(given.first, given.second)
+        self._say(f"{given.first} and {given.second} run as one query")
+
+    def _unfuse(self, given: Namespace) -> None:
+        self._session().unfuse(given.first, given.second)
+        self._say(f"{given.first} and {given.second} run as two queries")
+
+    def _begins(self, command: str, given: Namespace, **defaults: Any) -> Begun:
+        unstated = COMMANDS[command].read([], self._defaults)
+        return Begun(command, vars(given), {**vars(unstated), **defaults})
+
+    def _is_up(self, begun: Begun) -> bool:
+        """Tell, and say, whether a session with these options is up already. Raises UsageProblem: it has others."""
+        if self.session is None or not self.session.alive:
+            return False
+        self._say(already_up(self._begun, begun))
+        return True
+
+    def _keep(self, begun: Begun, session: Session) -> None:
+        self._begun, self.session = begun, session
+        self.shell.user_ns["qod"] = session
+        self._bind_spark(session)
+
+    def _bind_spark(self, session: Session) -> None:
+        """Have `spark` in the notebook be the session's, if the name is free or was bound here."""
+        if self.shell.user_ns.get("spark", self._spark) is self._spark:
+            with suppress(TaskManagerError):  # none is up: `%qod up --task-managers 0`
+                self.shell.user_ns["spark"] = self._spark = session.spark
+
+    def _unbind(self) -> None:
+        """Remove `qod` from the notebook, and `spark` if it was bound here."""
+        self.shell.user_ns.pop("qod", None)
+        if self._spark is not None and self.shell.user_ns.get("spark") is self._spark:
+            del self.shell.user_ns["spark"]
+        self._spark = None

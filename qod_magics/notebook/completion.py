@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.streams.options import COMMAND as STREAM
 from qod_magics.arguments.option import Option
-from qod_magics.arguments.parser import Command
-from qod_magics.arguments.words import continued
+from qod_magics.arguments.parser import Command, continued
 from qod_magics.notebook.options import COMMANDS
 
 if TYPE_CHECKING:

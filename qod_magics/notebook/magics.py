@@ -14,18 +14,15 @@ from traitlets import Bool, Enum, Float, Unicode, observe
 
 from qod_magics.application.streams.options import COMMAND as STREAM
 from qod_magics.application.streams.options import parse_stream_line
-from qod_magics.arguments.parser import wants_help
-from qod_magics.arguments.words import joined, words_of
+from qod_magics.arguments.parser import joined, wants_help, words_of
 from qod_magics.errors import QodError, UsageProblem, nearest
-from qod_magics.notebook.cluster_commands import ClusterCommands
-from qod_magics.notebook.commands import DecisionCommands
+from qod_magics.notebook.commands import ClusterCommands, DecisionCommands
 from qod_magics.notebook.completion import Completion
 from qod_magics.notebook.options import CHECKPOINTS, COMMANDS, CONFIGURABLE, HEADROOM, JIT, PERIOD, POLICY
 from qod_magics.notebook.replies import send_through_stream
-from qod_magics.results.layout import Wish
-from qod_magics.session.displaying import in_kernel
-from qod_magics.session.show import show_sample
-from qod_magics.session.waiting import in_place
+from qod_magics.results.drawing import Wish
+from qod_magics.session.decisions import in_place
+from qod_magics.session.show import in_kernel, show_sample
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -15,9 +15,9 @@ from qod_magics.application.streams.options import RESTRICTIONS as OF_STREAMS
 from qod_magics.application.streams.options import accuracy
 from qod_magics.arguments.option import Option, cores, or_none, whole
 from qod_magics.arguments.parser import Command
-from qod_magics.jvm.java import JIT_OPTIONS
+from qod_magics.machine.java import JIT_OPTIONS
 from qod_magics.policies import policy_names
-from qod_magics.results.layout import FORMS
+from qod_magics.results.drawing import FORMS
 from qod_magics.session.settings import Settings
 
 _SETTINGS: Mapping[str, Any] = {each.name: each.default for each in fields(Settings)}

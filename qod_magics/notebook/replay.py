@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Any
 from qod_magics.controller.log import DecisionLog
 from qod_magics.controller.record import Record
 from qod_magics.controller.status import cycle_text
-from qod_magics.core.copying import replace
 from qod_magics.core.plan import Plan
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot import Snapshot, replace
 from qod_magics.errors import UsageProblem, nearest
 from qod_magics.policies import PAPER_POLICY, policy
-from qod_magics.recordings.cycles import cycle_of
 from qod_magics.recordings.frame import Frame, frames
-from qod_magics.recordings.phases import seconds
-from qod_magics.recordings.reading import load
-from qod_magics.session.displaying import mime_bundle
+from qod_magics.recordings.reading import cycle_of, load, seconds
+from qod_magics.session.show import mime_bundle
 
 if TYPE_CHECKING:
     from qod_widgets.dashboard import Dashboard

@@ -7,18 +7,14 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from qod_magics.controller.cycle import Cycle, Entry
-from qod_magics.controller.log import DecisionLog
+from qod_magics.controller.log import Cycle, DecisionLog, Entry
 from qod_magics.controller.record import Record, Records, instant
-from qod_magics.core.freshness import Freshness
-from qod_magics.core.fusion import fused_streams
 from qod_magics.core.load import FULL_ACCURACY
-from qod_magics.core.plan import Edge, Plan, edge_name
+from qod_magics.core.plan import Edge, Plan, edge_name, fused_streams
 from qod_magics.core.runtime import MISFITS, Measured
-from qod_magics.core.snapshot import Instance, Task, TaskManager
+from qod_magics.core.snapshot import Freshness, Instance, Task, TaskManager
 from qod_magics.recordings.criteria import ACCURACY_TOLERANCE
-from qod_magics.recordings.cycles import IDLE, PAUSED, StageNote, narrated, paused_after, recorded_notes
-from qod_magics.recordings.phases import is_warming_up
+from qod_magics.recordings.reading import IDLE, PAUSED, StageNote, is_warming_up, narrated, paused_after, recorded_notes
 
 OTHER = "other processes"
 

@@ -16,13 +16,13 @@ import pandas as pd
 from qod_magics.controller.record import Records, instant
 from qod_magics.controller.status import duration
 from qod_magics.core.runtime import MISFITS
-from qod_magics.recordings.comparison import Aligned, accuracies, aligned, lags, loads
-from qod_magics.recordings.phases import seconds
+from qod_magics.recordings.reading import seconds
+from qod_magics.recordings.verdict import Aligned, accuracies, aligned, lags, loads
 from qod_magics.reports import charts, tables
 
 if TYPE_CHECKING:
-    from qod_magics.recordings.comparison import Comparison
     from qod_magics.recordings.criteria import Criterion
+    from qod_magics.recordings.verdict import Comparison
 
 STYLE = Path(__file__).with_name("page.css")
 
@@ -112,7 +112,7 @@ def report(run: Records, off: Records | None, verdict: Iterable[Criterion], titl
 
 def comparison_report(live: Records, simulated: Records, found: Comparison, title: str) -> str:
     """Return the HTML text of the comparison of a live run with a simulated one, which
-    `qod_magics.recordings.comparison.compare` made."""
+    `qod_magics.recordings.verdict.compared` made."""
     one, other = aligned(live), aligned(simulated)
     start = one.at[0]
 

@@ -13,8 +13,8 @@ import pandas as pd
 from qod_magics.controller.record import Records
 from qod_magics.core.runtime import MISFITS, Count, Event
 from qod_magics.recordings.frame import OTHER
-from qod_magics.recordings.phases import events as recorded_events
-from qod_magics.recordings.phases import phases, queries, seconds, sources, streams
+from qod_magics.recordings.reading import events as recorded_events
+from qod_magics.recordings.reading import phases, queries, seconds, sources, streams
 from qod_magics.recordings.verdict import overload_lag
 
 MEASURED, PLANNED, MINIMUM = "measured", "planned", "minimum"

@@ -2,15 +2,147 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.core.plan import edge_name
-from qod_magics.session import policy_choice, waiting
+from qod_magics.core.policy import Policy, StagedPolicy
+from qod_magics.errors import UsageProblem, nearest
+from qod_magics.policies import policy as policy_named
+from qod_magics.recordings.reading import DISTURBANCES, policy_notes
 from qod_magics.session.status import LATER
 
 if TYPE_CHECKING:
     from qod_magics.controller import Controller, ControllerThread, Cycle
+    from qod_magics.kafka.injector import Injector
+    from qod_magics.session.interface import SessionInterface
     from qod_magics.spark.runtime import SparkRuntime
+
+
+# --- The policy of a running session: which one decides, and which of its stages are paused ---------------------------
+
+
+def choose(thread: ControllerThread, name: str) -> None:
+    """Have another policy decide from the next cycle on; it begins without a memory. Raises UsageProblem without it."""
+    chosen = policy_named(name)
+    thread.ask(lambda: _choose(thread.controller, chosen), "the policy is not changed")
+
+
+def pause_stage(thread: ControllerThread, stage: str, paused: bool) -> None:
+    """Pause a stage of the policy, or not; its memory stays. Raises UsageProblem: the policy has no such stage."""
+    current = thread.controller.policy
+    if not isinstance(current, StagedPolicy):
+        raise UsageProblem(f"policy {current.name} has no stages: %qod policy auto has some, %qod pause pauses it all.")
+    adjusted = current.pausing(stage, paused)
+    words = f"stage {stage} proposes nothing from now on" if paused else f"stage {stage} proposes actions again"
+
+    def adjust() -> None:
+        thread.controller.adjust(adjusted)
+        thread.controller.note("stage-paused" if paused else "stage-resumed", words, stage=stage)
+
+    thread.ask(adjust, f"stage {stage} is not {'paused' if paused else 'resumed'}")
+
+
+def stages_text(controller: Controller) -> str:
+    """The policy, its stages, and what each last decided, a line each."""
+    current, last = controller.policy, controller.last
+    seen = (None, None) if last is None else (last.snapshot, last.plan)
+    notes = policy_notes(current, *seen)
+    return "\n".join([f"policy {current.name}", *(f"  {each.stage}: {each.words}" for each in notes)])
+
+
+def _choose(controller: Controller, chosen: Policy) -> None:
+    controller.policy = chosen
+    controller.note("policy", f"policy {chosen.name} decides from now on", policy=chosen.name)
+
+
+# --- Waiting in a notebook: the status is updated in place once a period, without blocking the kernel -----------------
+
+Show = Callable[[str], None]
+
+LOOK_S = 0.1
+
+
+async def watch(session: SessionInterface, seconds: float, show: Show | None = None) -> None:
+    """`Session.watch`."""
+    deadline = time.monotonic() + seconds
+    show = show or in_place()
+    while session.alive and time.monotonic() < deadline:
+        show(session.status())
+        await asyncio.sleep(max(min(session.controller.period_s, deadline - time.monotonic()), 0.0))
+
+
+async def during(session: SessionInterface, injector: Injector, phase: str, show: Show | None = None) -> None:
+    """`Session.during`."""
+    order = [p.name for p in injector.scenario.phases]
+    known(order, phase)
+    show = show or in_place()
+    while injector.alive():
+        now = injector.phase()
+        if now == phase:
+            break
+        if now is not None and order.index(now) > order.index(phase):
+            raise UsageProblem(f"phase {phase!r} is over: it is phase {now!r} now; await it before it begins")
+        await asyncio.sleep(LOOK_S)
+    else:
+        raise UsageProblem(f"phase {phase!r} does not come: the injector has ended; inject the scenario again")
+    session.annotate(phase=phase)
+    shown = 0.0
+    while session.alive and injector.phase() == phase and injector.alive():
+        if time.monotonic() - shown >= session.controller.period_s:
+            shown = time.monotonic()
+            show(session.status())
+        await asyncio.sleep(LOOK_S)
+
+
+async def until_settled(
+    session: SessionInterface, at_least_s: float, quiet_s: float, at_most_s: float, show: Show | None = None
+) -> bool:
+    """`Session.until_settled`."""
+    show = show or in_place()
+    began = quiet_since = time.monotonic()
+    seen = session.last
+    while session.alive and (now := time.monotonic()) - began < at_most_s:
+        cycle = session.last
+        if cycle is not None and cycle is not seen:
+            seen = cycle
+            show(session.status())
+            if disturbed(cycle):
+                quiet_since = now
+        if now - began >= at_least_s and now - quiet_since >= quiet_s:
+            return True
+        await asyncio.sleep(LOOK_S)
+    return False
+
+
+def disturbed(cycle: Cycle) -> bool:
+    """Whether this cycle had a disturbance, an instance warming up, or no snapshot."""
+    return (
+        cycle.snapshot is None
+        or any(event.kind in DISTURBANCES for event in cycle.events)
+        or any(instance.warming_up for instance in cycle.snapshot.instances)
+    )
+
+
+def in_place() -> Callable[[str], None]:
+    """Shows each text in place of the one before: updates one display in a notebook, prints elsewhere."""
+    from IPython.core.getipython import get_ipython
+    from IPython.display import Pretty, display
+
+    if get_ipython() is None:
+        return print
+
+    handle = display(Pretty(" "), display_id=True)
+    return lambda text: handle.update(Pretty(text)) if handle is not None else print(text)
+
+
+def known(names: Sequence[str], name: str) -> str:
+    """`name`, if it is one of `names`; otherwise raises UsageProblem with the nearest."""
+    if name not in names:
+        raise UsageProblem(f"there is no {name!r}.{nearest(name, names)}")
+    return name
 
 
 class Decisions:
@@ -39,23 +171,23 @@ class Decisions:
 
     def set_policy(self, name: str) -> None:
         """Have another policy decide from the next cycle on. Raises UsageProblem: there is none of this name."""
-        policy_choice.choose(self.thread, name)
+        choose(self.thread, name)
 
     def pause_stage(self, stage: str, paused: bool = True) -> None:
         """Pause one stage of the policy, or resume it. Raises UsageProblem: the policy has no such stage."""
-        policy_choice.pause_stage(self.thread, stage, paused)
+        pause_stage(self.thread, stage, paused)
 
     @property
     def stages(self) -> str:
         """The policy and its stages, with what each last decided, a line each."""
-        return policy_choice.stages_text(self.controller)
+        return stages_text(self.controller)
 
     def override(self, name: str, d: float | None) -> str:
         """Hold the non-drop probability of a source or a stream ("from>to") by hand; None returns it to the plan, also
         where the stream is gone. Returns when that takes effect; "" for the next cycle. Raises UsageProblem: there is
         no such source or stream, or the probability lies outside 0..1."""
         held = [edge_name(edge) for edge in self.controller.overrides if d is None]
-        waiting.known(list(dict.fromkeys([*self.shedders, *held])), name)
+        known(list(dict.fromkeys([*self.shedders, *held])), name)
         source, _, target = name.rpartition(">")
         self.controller.override((source or None, target), d)
         return f"this takes effect {LATER}" if self.controller.paused else ""

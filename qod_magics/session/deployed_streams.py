@@ -12,9 +12,8 @@ from qod_magics.application.application import Application
 from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.application.shed_keys import Decision, Keys, chosen, decided, with_keys
 from qod_magics.application.streams.sink import KafkaTopic
-from qod_magics.application.tasks.difference import difference
-from qod_magics.application.tasks.task import TaskSpec, tasks
-from qod_magics.application.tasks.weight import EMPTY_SIDE, LEFT_OUT, WEIGHT, Weights
+from qod_magics.application.tasks import TaskSpec, difference, tasks
+from qod_magics.application.weights import EMPTY_SIDE, LEFT_OUT, WEIGHT, Weights
 from qod_magics.core.wording import counted
 from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, UsageProblem
 from qod_magics.spark.cluster.incomplete import anew_text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.streams.sink import Console
 from qod_magics.errors import ApplicationError, QodError
-from qod_magics.session.displaying import in_kernel, mime_bundle
+from qod_magics.session.show import in_kernel, mime_bundle
 from qod_magics.session.status import (
     DECLARED,
     fused_text,

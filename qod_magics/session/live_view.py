@@ -7,16 +7,14 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from qod_magics.controller.cycle import Cycle, Entry
-from qod_magics.controller.log import DecisionLog
+from qod_magics.controller.log import Cycle, DecisionLog, Entry
 from qod_magics.controller.record import record_of
 from qod_magics.controller.runtime_calls import STOPPING
 from qod_magics.core.plan import edge_name
 from qod_magics.errors import QodError
-from qod_magics.recordings.cycles import policy_notes
 from qod_magics.recordings.frame import Frame, frame, frames, skipped
-from qod_magics.recordings.reading import newest_records
-from qod_magics.session.displaying import Picture
+from qod_magics.recordings.reading import newest_records, policy_notes
+from qod_magics.session.show import Picture
 from qod_magics.session.status import labels_in_short
 from qod_widgets.controls import Commands, Panel
 from qod_widgets.dashboard import LOG_LENGTH, MOST_FRAMES, Dashboard

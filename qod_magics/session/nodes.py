@@ -9,16 +9,16 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Protocol, TypeVar
 
-from qod_magics.core.nodes import NodeState, Spare
 from qod_magics.core.plan import Refusal, ReleaseNode
 from qod_magics.core.runtime import refused
+from qod_magics.core.snapshot import NodeState, Spare
 from qod_magics.errors import TaskManagerError
-from qod_magics.session.budget import LOCAL
-from qod_magics.session.pool import Await, Close, Instruction, Join, Node, Pool, StandBy, Start
+from qod_magics.lifecycle.events import State
+from qod_magics.session.pool import LOCAL, Await, Close, Instruction, Join, Node, Pool, StandBy, Start
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.runtime import SparkRuntime
-from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.connection import begin, reason
 from qod_magics.spark.servers.task_manager import TaskManager
-from qod_magics.spark.servers.timeouts import begin
 
 T = TypeVar("T")
 
@@ -293,3 +293,29 @@ class SessionNodes:
 
 def _since(begun: float) -> float:
     return round(time.monotonic() - begun, 3)
+
+
+# --- Moves by hand, and what became of them ---------------------------------------------------------------------------
+
+
+def move(runtime: SparkRuntime, id: str, target: str) -> None:
+    """`Session.move`. Raises TaskManagerError: it can't be moved, or does not run there afterwards."""
+    failed = runtime.move(id, target, "moved by hand").result()
+    instance = runtime.instances.get(id)
+    if instance is None:
+        raise TaskManagerError(f"{id} was not moved to {target}: its task was stopped meanwhile.")
+    home = instance.task_manager
+    if instance.state is State.RUNNING and home is not None and home.id == target:
+        return
+    why = failed or instance.failure
+    raise TaskManagerError(f"{id} does not run on {target}: it {_now(instance)}{f' ({why})' if why else ''}")
+
+
+def _now(instance: Instance) -> str:
+    """Where it is, and in which state."""
+    home, state = instance.task_manager, instance.state
+    if state is State.GAVE_UP:
+        return "failed too often and stays stopped" + ("" if home is None else f" on {home.id}")
+    if home is None:
+        return "waits for a task manager" if state is State.WAITING else f"is {state.value}"
+    return f"runs on {home.id}" if state is State.RUNNING else f"is {state.value} on {home.id}"

@@ -3,20 +3,419 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+import threading
+import time
+from collections import ChainMap
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, as_completed, wait
 from contextlib import ExitStack, suppress
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from qod_magics.errors import KafkaError
-from qod_magics.kafka.broker import EmbeddedBroker
+from qod_magics.application.streams.stream import Mode
+from qod_magics.errors import KafkaError, QodError, SetupError, TaskManagerError, UsageProblem
+from qod_magics.kafka.broker import EmbeddedBroker, broker_archives
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.presence import Presence, sweep
+from qod_magics.machine import class_data
+from qod_magics.machine.cache import cache_dir, locked
 from qod_magics.machine.child import Directory
-from qod_magics.session.provisioning import Provisioner
-from qod_magics.session.settings import Settings
-from qod_magics.session.task_managers import TaskManagers
-from qod_magics.spark.queries.checkpoints import checkpoint_root
+from qod_magics.machine.cores import CoreClaim, check_cores, choosing, free_cores, is_limited, planned_cpus
+from qod_magics.session.nodes import SessionNodes
+from qod_magics.session.pool import CONNECT, LOCAL, Budget, Pool, check_url
+from qod_magics.session.settings import Settings, check_kind
+from qod_magics.spark.plans.dial import DialBoard
+from qod_magics.spark.queries.checkpoints import check_shared, checkpoint_root
+from qod_magics.spark.queries.warm_up import warm_up
 from qod_magics.spark.runtime import SparkRuntime
-from qod_magics.spark.servers.connection import leave_connect_mode
+from qod_magics.spark.servers.connection import begin, leave_connect_mode, load_client, refuse_beside_classic
+from qod_magics.spark.servers.server import LocalServer, ServerOptions, server_archive
+from qod_magics.spark.servers.task_manager import TaskManager, attach_session, attach_url, start_local
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+# --- first start ------------------------------------------------------------------------------------------------------
+# First start on a set-up: run a session's JVMs once and archive their classes, to make later starts faster.
+
+#: Queries run in either mode: the classes of both are archived.
+MODES: tuple[Mode, ...] = ("realtime", "microbatch")
+
+
+def missing() -> bool:
+    """Whether an archive is missing. Raises SetupError: there is no Java, no Spark, or no jars."""
+    return any(class_data.is_wanted(archive) for archive in (server_archive(), *broker_archives()))
+
+
+def make_archives(say: Callable[[str], None]) -> None:
+    """Make missing archives: start a broker and a task manager, run a query, and shut both down in order.
+
+    Concurrent processes do this once, under a lock; sessions started meanwhile run without archives.
+
+    Args:
+        say: called with one line if archiving begins.
+
+    Raises:
+        SetupError, KafkaError, TaskManagerError: a process can't be started, or the JVM wrote no archive.
+
+    """
+    with locked(cache_dir() / "class-data.lock"):
+        if not missing():
+            return
+        say("Making archives of Java classes, once, so that later starts take less time: about a minute.")
+        class_data.remove_unfinished()
+        board = DialBoard("archives")
+        with EmbeddedBroker(archiving=True) as broker:
+            server = LocalServer("archives", ServerOptions(), archiving=True)
+            manager = start_local(server.name, server.options, board, 0.0, server=server)
+            try:
+                if manager.server is not server:  # one without an archive, on other ports
+                    raise TaskManagerError("A port was taken meanwhile, and no archive is made: try again.")
+                for mode in [mode for mode in MODES if mode != "realtime" or not manager.no_realtime]:
+                    warm_up(manager, broker, DialBoard(f"archives-{mode}"), None, whole_batch=True, mode=mode)
+                server.child.end(class_data.END_S)
+            finally:
+                manager.close()
+            if server.making is not None:
+                server.making.finish()
+        if not all(
+            archive is None or class_data.is_whole(archive) for archive in (server_archive(), *broker_archives())
+        ):
+            raise SetupError(
+                "Java wrote no archive of its classes: starts take longer, but work. To try again, remove "
+                f"{class_data.directory()}."
+            )
+
+
+# --- Provisioning of task managers: started locally, connected by URL, or attached from the notebook ------------------
+
+T = TypeVar("T")
+
+#: How long shutdown waits for a server that is still starting, seconds.
+END_S = 30.0
+#: How long a task manager is left alone before its warm-up begins, seconds: where the first query follows at once, as
+#: when all cells of a notebook are run, a warm-up beside it would only delay its rows.
+ALONE_S = 1.0
+
+
+def launch(choose: Callable[[], Sequence[ServerOptions]]) -> list[Future[LocalServer]]:
+    """Start the servers that `choose` returns (tm1, tm2, ...) in the background before the session exists: they take
+    several seconds, and so does its broker. See `Provisioner.assemble` and `abandon`.
+
+    Raises TaskManagerError: this kernel has a classic Spark session. Raises whatever `choose` raises.
+    """
+    with choosing():
+        servers = choose()
+        if servers:
+            refuse_beside_classic()
+        claims = [CoreClaim(options.held or ()) for options in servers]
+    if servers:
+        begin(load_client, "client")  # Python imports it while the JVMs start
+    named = zip(count(1), servers, claims, strict=False)
+    return [begin(partial(LocalServer, f"tm{i}", options, claim), "launch") for i, options, claim in named]
+
+
+def abandon(launched: Sequence[Future[LocalServer]]) -> None:
+    """End servers that were launched, whether or not a provisioner has taken them over. Waits for that for `END_S`
+    seconds: one whose jars are still being downloaded ends when it has begun."""
+    wait([begin(partial(_stop, future), "abandon") for future in launched], END_S)
+
+
+def _stop(launched: Future[LocalServer]) -> None:
+    launched.result().stop()
+
+
+class Provisioner:
+    """The task managers of one session. Any thread may add one.
+
+    Each joins the runtime once warmed up. Those of a session that starts join before that where all of it is our own:
+    the warm-up goes on while the first cell is written, and ends at once when a query is placed there, whose own
+    batches do as much.
+
+    Args:
+        runtime: the runtime that they join.
+        headroom: fraction of each one's cores that plans leave free.
+        own_kafka: whether the session started the broker; with a user's, `assemble` tells what a query lacks there.
+
+    """
+
+    def __init__(self, runtime: SparkRuntime, headroom: float, own_kafka: bool = False) -> None:
+        self._runtime = runtime
+        self._headroom = headroom
+        self._own_kafka = own_kafka
+        self._names = count(1)
+        self._ended = False
+        self._cooling = threading.Event()  #: set: warm-ups in the background end
+        self._lock = threading.Lock()  #: held while one of the two lists below is replaced
+        self._coming: list[Future[Any]] = []  #: under way in the background
+        self._servers: list[LocalServer] = []
+        self.start_s: dict[str, float] = {}  #: by kind: seconds until the last one was warm
+        self.cores_of: dict[str, float] = {}  #: by kind: cores of the last one, as plans see it
+        self._urls: dict[str, str] = {}  #: by id: of those connected to; may hold tokens
+        self._abandoned: set[str] = set()  #: ids of local ones that are to end once their process runs
+
+    def __repr__(self) -> str:
+        return f"provisioner of {', '.join(server.name for server in self._servers) or 'no local task manager'}"
+
+    def name(self) -> str:
+        """The id of the next one."""
+        return f"tm{next(self._names)}"
+
+    def assemble(
+        self, launched: Sequence[Future[LocalServer]], urls: Sequence[str], warm: bool = False
+    ) -> Iterator[TaskManager]:
+        """Take over the launched servers and connect to the URLs, concurrently; yields each one once it has joined,
+        which with `warm` is when it is warm.
+
+        Raises the first failure (SetupError, TaskManagerError); `end` stops the others.
+        """
+        coming = [self.track(begin(partial(self._take, self.name(), server, warm), "up")) for server in launched]
+        coming += [self.track(begin(partial(self._connect, self.name(), url), "connect")) for url in urls]
+        for future in as_completed(coming):
+            yield future.result()
+
+    def track(self, under_way: Future[T]) -> Future[T]:
+        """Have `end` wait for it."""
+        with self._lock:
+            self._coming = [*(future for future in self._coming if not future.done()), under_way]
+        return under_way
+
+    def started(self, id: str, choose: Callable[[], ServerOptions]) -> TaskManager:
+        """A local one with the options that `choose` returns, up and warm; it has not joined. Raises SetupError,
+        TaskManagerError and whatever `choose` raises, and leaves nothing behind."""
+        refuse_beside_classic()
+        with choosing():
+            options = choose()
+            server = LocalServer(id, options)
+        return self._warmed(start_local(id, options, self._runtime.board, self._headroom, self._begun, server))
+
+    def _take(self, id: str, launched: Future[LocalServer], warm: bool) -> TaskManager:
+        server = launched.result()
+        made = start_local(id, server.options, self._runtime.board, self._headroom, self._begun, server)
+        if warm or not self._own_kafka:
+            return self.join(self._warmed(made))
+        self.join(made)
+        self.track(begin(partial(self._warm_unless_used, made), f"warm-up-{id}"))
+        return made
+
+    def _warm_unless_used(self, manager: TaskManager) -> None:
+        """Warm one up that has joined, until a query is placed on it. Queries tell why they can't run themselves."""
+
+        def is_unused() -> bool:
+            used = any(instance.task_manager is manager for instance in self._runtime.cluster.all_instances)
+            return not (used or self._cooling.is_set())
+
+        if self._cooling.wait(ALONE_S) or not is_unused():
+            return
+        with suppress(QodError):
+            warm_up(manager, self._runtime.kafka, self._runtime.board, self._runtime.checkpoints, needed=is_unused)
+            if is_unused():
+                self._keep_time(manager)
+
+    def connected(self, id: str, url: str, ui: str | None = None, cores: float | None = None) -> TaskManager:
+        """The server at `sc://host:port`, warm; it has not joined. Raises TaskManagerError."""
+        begun = time.monotonic()
+        made = self._warmed(attach_url(id, url, self._runtime.board, self._headroom, ui, cores), begun)
+        self._urls[id] = url
+        return made
+
+    def _connect(self, id: str, url: str) -> TaskManager:
+        return self.join(self.connected(id, url))
+
+    def url_of(self, id: str) -> str | None:
+        """The URL of one that was connected to; told once."""
+        return self._urls.pop(id, None)
+
+    def attach(self, spark: SparkSession) -> TaskManager:
+        """Attach an existing Spark session. Raises TaskManagerError."""
+        return self.join(self._warmed(attach_session("spark", spark, self._runtime.board, self._headroom)))
+
+    def join(self, manager: TaskManager) -> TaskManager:
+        """Add a warm one to the runtime; if that fails, it is closed. Raises TaskManagerError."""
+        try:
+            self._runtime.add_task_manager(manager)
+        except BaseException:
+            if self._runtime.task_managers.get(manager.id) is not manager:  # else interrupted after that
+                manager.close()
+            raise
+        return manager
+
+    def cores(self, count: int | None, cpus: Collection[int] | None = None) -> frozenset[int] | None:
+        """Cores for another local one: these `cpus`, or `count` of the machine's cores, free ones first.
+
+        Raises UsageProblem when the machine has fewer cores, or lacks one of these.
+        """
+        check_cores(cpus)
+        if cpus is not None:
+            return frozenset(cpus)
+        servers = [server for server in list(self._servers) if server.child.alive()]
+        return free_cores(count, [cpu for server in servers for cpu in server.options.cpus or ()])
+
+    def abandon(self, id: str) -> None:
+        """End a local one that is still starting; if its process does not run yet, as soon as it does."""
+        self._abandoned.add(id)
+        for server in list(self._servers):
+            if server.name == id:
+                begin(server.stop, f"abandon-{id}")
+
+    def cool(self) -> None:
+        """End the warm-ups in the background."""
+        self._cooling.set()
+
+    def end(self) -> None:
+        """Stop all servers started here; one still starting is stopped as soon as its process runs."""
+        self._ended = True
+        for server in list(self._servers):
+            with suppress(Exception):
+                server.stop()
+        wait(self._coming, END_S)
+
+    def _begun(self, server: LocalServer) -> None:
+        with self._lock:
+            self._servers = [*(known for known in self._servers if known.child.alive()), server]
+        if self._ended or server.name in self._abandoned:
+            server.stop()
+
+    def _warmed(self, manager: TaskManager, begun: float | None = None) -> TaskManager:
+        try:
+            check_shared(manager, self._runtime.checkpoints)
+            warm_up(manager, self._runtime.kafka, self._runtime.board, self._runtime.checkpoints)
+        except BaseException:
+            manager.close()
+            raise
+        self._keep_time(manager, begun)
+        return manager
+
+    def _keep_time(self, manager: TaskManager, begun: float | None = None) -> None:
+        begun = manager.server.begun if manager.server is not None else begun
+        if begun is not None:
+            self.start_s[manager.kind] = time.monotonic() - begun
+        self.cores_of[manager.kind] = manager.cores
+
+
+class BudgetMaker:
+    """Starts the task managers of a budget (`session.nodes.Maker`).
+
+    Args:
+        provisioner: of the session.
+        settings: options of local ones.
+        cores: of each local one; None: all that are free.
+
+    """
+
+    def __init__(self, provisioner: Provisioner, settings: Settings, cores: int | None) -> None:
+        self._provisioner, self._settings, self._cores = provisioner, settings, cores
+        self.url_of, self.abandon, self.track = provisioner.url_of, provisioner.abandon, provisioner.track
+
+    def local(self, id: str) -> TaskManager:
+        """A local one that is up and warm, with the session's options; it has not joined."""
+        return self._provisioner.started(
+            id, lambda: self._settings.server(self._provisioner.cores(self._cores), not is_limited())
+        )
+
+    def remote(self, id: str, url: str) -> TaskManager:
+        """The same of the server at `url`."""
+        return self._provisioner.connected(id, url)
+
+
+# --- The task managers that a user adds and removes by hand, within the session's budget if it has one ----------------
+
+#: The smallest share of its cores to which a task manager can be limited.
+LEAST_SHARE = 0.05
+
+
+class TaskManagers:
+    """Adds and removes them, and waits for that.
+
+    Args:
+        runtime: which they join and leave.
+        provisioner: starts them.
+        settings: options of local ones.
+
+    Attributes:
+        nodes: adds and releases them within a budget; None without one.
+
+    """
+
+    def __init__(self, runtime: SparkRuntime, provisioner: Provisioner, settings: Settings) -> None:
+        self._runtime, self._provisioner, self._settings = runtime, provisioner, settings
+        self.nodes: SessionNodes | None = None
+
+    def __repr__(self) -> str:
+        return f"task managers {', '.join(self._runtime.task_managers) or 'none'}; {self.nodes or 'no budget'}"
+
+    def use(self, budget: Budget) -> None:
+        """Let plans add and release them within the budget, if it has a limit. Call it once the first have joined."""
+        if budget.most is not None:
+            maker = BudgetMaker(self._provisioner, self._settings, budget.each)
+            # those of a local one are known: the last one may have been added by hand, with others
+            local = planned_cpus(budget.each) * (1 - self._settings.headroom)
+            cores = ChainMap({LOCAL: local}, self._provisioner.cores_of)
+            pool = Pool(budget, self._provisioner.name, cores, self._provisioner.start_s)
+            self.nodes = SessionNodes(pool, maker, self._runtime)
+            self._runtime.use_nodes(self.nodes)
+
+    def add(
+        self,
+        url: str | None,
+        cores: int | None,
+        cpus: Sequence[int] | None,
+        ui: str | None,
+        jit: str | None,
+        memory: str | None,
+        slots: int | None,
+    ) -> str:
+        """`Session.add_task_manager`."""
+        of_local = {"cpus": cpus, "jit": jit, "memory": memory, "slots": slots}
+        check_kind(url, {"ui": ui}, of_local)
+        if url is not None:
+            check_url(url)
+        if cores is not None and cpus is not None:
+            raise UsageProblem("--cores and --cpus both say which cores it has: leave one of them out")
+        if cores is not None and cores < 1:
+            raise UsageProblem(f"a task manager of {cores} cores: it needs 1 or more")
+        made = self._provisioner
+
+        def options() -> ServerOptions:
+            pinned = cpus is not None or not is_limited()
+            return self._settings.server(made.cores(cores, cpus), pinned, slots=slots, jit=jit, memory=memory)
+
+        def make(id: str) -> TaskManager:
+            return made.started(id, options) if url is None else made.connected(id, url, ui, cores)
+
+        if url is None:
+            options()  # wrong ones are refused before a standby gives way
+
+        if self.nodes is None:
+            return made.join(make(made.name())).id
+        plain = all(option is None for option in (url, cores, *of_local.values()))
+        return self.nodes.admit(LOCAL if url is None else CONNECT, make, plain=plain, url=url)
+
+    def remove(self, id: str, kill: bool) -> bool:
+        """`Session.remove_task_manager`."""
+        if kill:
+            if self.nodes is None or not self.nodes.kill(id):
+                self._runtime.kill_task_manager(id)
+        elif self.nodes is not None:
+            return self.nodes.remove(id)
+        else:
+            self._runtime.remove_task_manager(id)
+        return False
+
+    def limit(self, id: str, share: float) -> None:
+        """`Session.limit_cpu`."""
+        if not LEAST_SHARE <= share <= 1.0:  # also NaN
+            raise UsageProblem(
+                f"the CPU of a task manager must be a share of its cores from {LEAST_SHARE:g} to 1, got {share!r}"
+            )
+        self._runtime.limit_cpu(id, share)
+
+    def end(self) -> None:
+        """Start nothing more within the budget, and close the standby."""
+        if self.nodes is not None:
+            self.nodes.end()
 
 
 class Resources:

@@ -13,9 +13,8 @@ from qod_magics.application.streams.sink import ForEachBatch, KafkaTopic, Memory
 from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.errors import ApplicationError, TaskManagerError
 from qod_magics.kafka.reading import Record, Tail
-from qod_magics.results import layout
-from qod_magics.results.columns import Column, Kind, Row, columns_of
-from qod_magics.results.result import Accuracy, Newest, NewestBatch, Result
+from qod_magics.results import drawing
+from qod_magics.results.result import Accuracy, Column, Kind, Newest, NewestBatch, Result, Row, columns_of
 from qod_magics.session.status import DECLARED, idle_text, instances_with, printed_text
 from qod_magics.spark.plans.kafka_records import record_form
 from qod_magics.spark.plans.labels import WORDS
@@ -23,7 +22,7 @@ from qod_magics.spark.plans.pipeline import INSTANCE
 from qod_magics.spark.plans.whole import BATCH, ROW, RUN
 
 if TYPE_CHECKING:
-    from qod_magics.application.tasks.task import TaskSpec
+    from qod_magics.application.tasks import TaskSpec
     from qod_magics.session.interface import SessionInterface
 
 #: The columns of a record that are read.
@@ -171,9 +170,9 @@ class QueryResults:
         if self._tail is not None:
             self._tail.close()
         # of rows that stand for themselves no more than can be shown
-        most = layout.MOST_ROWS if keys is None and not source.whole else MOST_READ
+        most = drawing.MOST_ROWS if keys is None and not source.whole else MOST_READ
         self._tail = Tail(self._session.kafka, source.topic, most, source.starting)
-        self._newest = Newest(keys, layout.MOST_ROWS) if keys is None else Newest(keys)
+        self._newest = Newest(keys, drawing.MOST_ROWS) if keys is None else Newest(keys)
         if source.whole:
             self._newest = NewestBatch(keys)
         self._unread = 0

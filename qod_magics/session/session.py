@@ -30,23 +30,19 @@ from qod_magics.kafka.rows import RowSender
 from qod_magics.machine.child import at_exit
 from qod_magics.machine.cores import can_pin, check_cores, is_limited
 from qod_magics.policies import latency_note, policy
-from qod_magics.results.layout import Wish
-from qod_magics.session import moving, waiting
-from qod_magics.session.budget import Budget
+from qod_magics.results.drawing import Wish
+from qod_magics.session import decisions, nodes
 from qod_magics.session.decisions import Decisions
 from qod_magics.session.deployed_streams import Streams
-from qod_magics.session.displaying import in_kernel, mime_bundle
 from qod_magics.session.handle import StreamHandle
-from qod_magics.session.injectors import Injectors
+from qod_magics.session.injectors import Injectors, ScenarioRunner, Start
 from qod_magics.session.own_data import NotebookSpark, OwnData
-from qod_magics.session.provisioning import abandon, launch
-from qod_magics.session.report import report_so_far
-from qod_magics.session.resources import Resources
-from qod_magics.session.scenario_runner import ScenarioRunner, Start
+from qod_magics.session.pool import Budget
+from qod_magics.session.resources import Resources, abandon, launch
 from qod_magics.session.settings import Settings
-from qod_magics.session.show import ShownResults
+from qod_magics.session.show import ShownResults, in_kernel, mime_bundle
 from qod_magics.session.status import session_text, status_text, why_text
-from qod_magics.session.views import Views
+from qod_magics.session.views import Views, report_so_far
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -252,7 +248,7 @@ class Session(Decisions, OwnData):
     def move(self, instance: str, task_manager: str) -> None:
         """Move an instance by hand, and wait until it runs there. The policy may move it again.
         Raises TaskManagerError, also where it runs elsewhere in the end."""
-        moving.move(self.runtime, instance, task_manager)
+        nodes.move(self.runtime, instance, task_manager)
 
     def scale(self, task: str, parallelism: int) -> None:
         """Run a task without state as this many instances, and wait until they run. The policy may scale it again."""
@@ -361,25 +357,29 @@ class Session(Decisions, OwnData):
             return {"text/plain": repr(self)}
         return mime_bundle(self.view.widget(), repr(self), **options)
 
-    async def watch(self, seconds: float = 30.0, show: waiting.Show | None = None) -> None:
+    async def watch(self, seconds: float = 30.0, show: decisions.Show | None = None) -> None:
         """Update the status in place once a period, for this many seconds, without blocking the kernel."""
-        await waiting.watch(self, seconds, show)
+        await decisions.watch(self, seconds, show)
 
-    async def during(self, injector: Injector, phase: str, show: waiting.Show | None = None) -> None:
+    async def during(self, injector: Injector, phase: str, show: decisions.Show | None = None) -> None:
         """Wait until the injector's scenario reaches `phase`, annotate the recording with it, and show the status once
         a period until the phase or the injector ends. Raises UsageProblem: the scenario has no such phase, it is over,
         or the injector ended before it."""
-        await waiting.during(self, injector, phase, show)
+        await decisions.during(self, injector, phase, show)
 
     async def until_settled(
-        self, at_least_s: float = 0.0, quiet_s: float = 30.0, at_most_s: float = 300.0, show: waiting.Show | None = None
+        self,
+        at_least_s: float = 0.0,
+        quiet_s: float = 30.0,
+        at_most_s: float = 300.0,
+        show: decisions.Show | None = None,
     ) -> bool:
         """Show the status once a period until nothing has disturbed the cluster for `quiet_s` seconds: no move, no
         task manager joined or lost, no query restarted, no instance warming up.
 
         Takes from `at_least_s` to `at_most_s` seconds. Returns whether the cluster settled.
         """
-        return await waiting.until_settled(self, at_least_s, quiet_s, at_most_s, show)
+        return await decisions.until_settled(self, at_least_s, quiet_s, at_most_s, show)
 
     def inject(
         self, scenario: ScenarioForm, *, cpus: Cores | None = None, record: str | os.PathLike[str] | None = None

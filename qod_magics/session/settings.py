@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from qod_magics.errors import UsageProblem
-from qod_magics.jvm.java import DEFAULT_JIT
+from qod_magics.machine.java import DEFAULT_JIT
 from qod_magics.policies import DEFAULT_POLICY, policy
 from qod_magics.spark.servers.server import SLOTS, ServerOptions, notebook_directory
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import html
+import json
+import os
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
@@ -12,14 +15,69 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qod_magics.errors import ApplicationError, QodError, UsageProblem
-from qod_magics.results.drawing import Drawing, Page, drawing_of, page_of, text_of
-from qod_magics.results.layout import ANY, Layout, Wish, layout_of
-from qod_magics.results.result import Result
-from qod_magics.session.displaying import Picture, in_kernel, mime_bundle
-from qod_magics.session.samples import read_sample, write_sample
+from qod_magics.results.drawing import ANY, Drawing, Layout, Page, Wish, drawing_of, layout_of, page_of, text_of
+from qod_magics.results.result import Result, Row, from_json, to_json
 
 if TYPE_CHECKING:
     from qod_widgets.results import ResultsView
+
+
+# --- What can be shown where a cell runs ------------------------------------------------------------------------------
+
+
+def in_kernel() -> bool:
+    """Whether this Python is the kernel of a notebook, which can show widgets: a terminal can't."""
+    from IPython import get_ipython
+
+    return hasattr(get_ipython(), "kernel")
+
+
+def mime_bundle(widget: Any, words: str, **options: Any) -> Any:
+    """What `_repr_mimebundle_` returns for an object that is shown as a widget, and where that can't be as text."""
+    bundle = widget._repr_mimebundle_(**options)
+    data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+    return {**data, "text/plain": words}, metadata
+
+
+class Picture:
+    """Static output left in a saved notebook, where the live widget is not shown: HTML with a text fallback."""
+
+    def __init__(self, html: str = "", words: str = "a picture of the run is shown here when the session ends") -> None:
+        self._html, self._words = html, words
+
+    def __repr__(self) -> str:
+        return self._words
+
+    def _repr_html_(self) -> str:
+        return self._html
+
+
+# --- samples ----------------------------------------------------------------------------------------------------------
+# Files of results: what `%qod show --save FILE` shows, as JSON lines, to be shown again without Spark.
+
+
+def write_sample(path: Path, result: Result, rows: Sequence[Row]) -> None:
+    """Write a result with only these rows: its query, columns and accuracy first, then a line for each row. A file that
+    is there is replaced at once, so that readers never see a part. Raises UsageProblem: it can't be written."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        lines = (json.dumps(line, ensure_ascii=False) for line in to_json(result, rows))
+        beside.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        beside.replace(path)
+    except OSError as error:
+        raise UsageProblem(f"--save {path}: it can't be written: {error.strerror or error}") from error
+
+
+def read_sample(path: Path) -> Result:
+    """The result in a file. Raises UsageProblem: it can't be read, or is no such file."""
+    try:
+        return from_json([json.loads(line) for line in path.read_text("utf-8").splitlines()])
+    except OSError as error:
+        raise UsageProblem(f"--from {path}: it can't be read: {error.strerror or error}") from error
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise UsageProblem(
+            f"--from {path}: it holds no results; `%qod show QUERY --save FILE` writes such a file"
+        ) from error
 
 
 class Followed(Protocol):
@@ -190,7 +248,7 @@ class ShownResults:
         shown = self._shown
         if shown is None:
             return Picture(words=f"no results of {self.name} could be read")
-        from qod_widgets.result_charts import static_chart
+        from qod_widgets.charts import static_chart
 
         words = self._text(shown)
         table = Picture(f"<pre>{html.escape(words)}</pre>", words)

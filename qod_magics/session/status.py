@@ -12,14 +12,14 @@ from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.core.plan import edge_name
 from qod_magics.errors import UsageProblem
 from qod_magics.lifecycle.story import told
-from qod_magics.spark.cluster.malformed import misfits
+from qod_magics.spark.cluster.books import misfits
 from qod_magics.spark.plans.pipeline import feed_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from qod_magics.application.tasks.task import TaskSpec
-    from qod_magics.controller.cycle import Cycle
+    from qod_magics.application.tasks import TaskSpec
+    from qod_magics.controller.log import Cycle
     from qod_magics.session.interface import SessionInterface
     from qod_magics.spark.queries.instance import Instance
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from qod_magics.results.layout import Wish
+from qod_magics.errors import UsageProblem
+from qod_magics.recordings.reading import load
+from qod_magics.recordings.verdict import verdict
+from qod_magics.results.drawing import Wish
 from qod_magics.session.show import ShownResults
 
 if TYPE_CHECKING:
@@ -59,3 +63,23 @@ class Views:
         for shown in sorted(self._shows, key=lambda shown: shown.closed):
             with suppress(Exception):
                 shown.end(until)
+
+
+# --- The report of a session that is still recording ------------------------------------------------------------------
+
+
+def report_so_far(recording: Path, out: Path, began: datetime) -> Path:
+    """Write the report of a session that began then, judged on its cycles so far; the recording may have earlier runs.
+
+    Raises UsageProblem while nothing is recorded, and when the page can't be written; RecordingError.
+    """
+    from qod_magics.reports.page import write_report
+
+    if not recording.is_file() or not recording.stat().st_size:
+        raise UsageProblem("nothing is recorded yet: wait for the first cycle")
+    records = load(recording, began)
+    try:
+        write_report(out, records, None, verdict(records))
+    except OSError as error:
+        raise UsageProblem(f"{out} can't be written ({error.strerror}): name another file") from None
+    return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.arguments.words import continued, joined, without_comment, words_of
+from qod_magics.arguments.parser import continued, joined, without_comment, words_of
 from qod_magics.errors import UsageProblem
 
 

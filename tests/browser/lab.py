@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 from jupyter_server.services.kernels.connection.base import deserialize_msg_from_ws_v1
 
-from qod_magics.jvm.ports import free_ports
+from qod_magics.machine.java import free_ports
 from qod_magics.notebook import replies
 
 ROOT = Path(__file__).parents[2]

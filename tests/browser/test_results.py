@@ -17,7 +17,7 @@ OVERFLOW = """[...document.querySelectorAll('.qod-results, .qod-results header, 
 #: A query in whose result a window is written each time that it is read, and from time to time one anew.
 GROWS = """\
 import threading
-from qod_magics.results.layout import Wish
+from qod_magics.results.drawing import Wish
 from qod_magics.session.show import ShownResults
 from tests.results.rows import PER_ZONE, per_zone, result
 

@@ -14,16 +14,16 @@ from math import inf
 
 from qod_magics.controller import Controller
 from qod_magics.controller.clock import ManualClock
-from qod_magics.controller.worker import InlineWorker
+from qod_magics.controller.runtime_calls import InlineWorker
 from qod_magics.core.plan import Plan
 from qod_magics.core.policy import Policy
 from qod_magics.core.runtime import Count, Dials, Observation
 from qod_magics.core.snapshot import TaskManager
 from qod_magics.spark.cluster.observation import InstanceView, TaskView, observation
 from qod_magics.spark.queries.meter import Meter
-from qod_magics.spark.queries.pace import gap_s
 from qod_magics.spark.queries.progress import Batch, FeedCount
-from qod_magics.spark.servers.stages import TaskTime
+from qod_magics.spark.runtime import gap_s
+from qod_magics.spark.servers.cpu import TaskTime
 
 PERIOD_S = 5.0
 CORES = 0.9  #: those that plans may use

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from qod_magics.commands.demo_view import LONGEST, STARTING, Tail, View, backlog, show
-from qod_magics.controller.record import Record, record_from_json
-from qod_magics.controller.recording import Recording
+from qod_magics.commands.demo import LONGEST, STARTING, Tail, View, backlog, show
+from qod_magics.controller.record import Record, Recording, record_from_json
 from tests.recordings.taxi_drives import taxi_drives
 
 Line = dict[str, Any]

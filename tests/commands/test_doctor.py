@@ -10,10 +10,10 @@ import pytest
 
 from qod_magics.commands import doctor
 from qod_magics.errors import SetupError
-from qod_magics.jvm import class_data
-from qod_magics.jvm.jars import JarSet, broker_set, connector_set
-from qod_magics.jvm.java import answer
+from qod_magics.machine import class_data
 from qod_magics.machine.cores import MemoryLimit
+from qod_magics.machine.jars import JarSet, broker_set, connector_set
+from qod_magics.machine.java import answer
 from tests.machine.fakes import FakeMachine, on
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from qod_magics.commands.plan import main
 from qod_magics.controller.plan_check import check_plan
-from qod_magics.core.plan_json import plan_from_json
-from qod_magics.core.snapshot_json import snapshot_from_json
+from qod_magics.core.json_form import plan_from_json, snapshot_from_json
 from qod_magics.policies import policy_names
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "taxi_drives.jsonl"

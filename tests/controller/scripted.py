@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from qod_magics.controller import Controller, ManualClock
-from qod_magics.controller.worker import Outcome, PendingCall, attempt
-from qod_magics.core.copying import replace
+from qod_magics.controller.runtime_calls import Outcome, PendingCall, attempt
 from qod_magics.core.plan import Action, Move, Plan
 from qod_magics.core.runtime import Dials, Event, Measured, Observation
-from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
+from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager, replace
 from qod_magics.policies.stream_economics import StreamEconomics
 
 T = TypeVar("T")

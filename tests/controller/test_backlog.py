@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.controller.backlog import Backlog, Drains, Limits, backlogs
+from qod_magics.controller.dials import Backlog, Drains, Limits, backlogs
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Measured
 from tests.controller.scripted import chain

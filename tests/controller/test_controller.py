@@ -5,12 +5,11 @@ import json
 import pytest
 
 from qod_magics.controller import Controller, InlineWorker, ManualClock, Recording, read
-from qod_magics.core.copying import replace
+from qod_magics.core.json_form import plan_to_json, snapshot_from_json, snapshot_to_json
 from qod_magics.core.load import current_accuracy
 from qod_magics.core.plan import AddNode, Move, Plan, Scale, Stop
-from qod_magics.core.plan_json import plan_to_json
 from qod_magics.core.runtime import Event
-from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
+from qod_magics.core.snapshot import replace
 from qod_magics.errors import LostError, UsageProblem
 from qod_magics.policies.stream_economics import StreamEconomics
 from tests.controller.scripted import FixedPolicy, Takes, bench, chain, place, seen

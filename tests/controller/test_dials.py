@@ -5,11 +5,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from qod_magics.controller.dials import DEAD_BAND, dials, hold, reached, thinned
-from qod_magics.core.copying import replace
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Measured
-from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
-from qod_magics.policies.stream_economics.model.propagation import actual_accuracy
+from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager, replace
+from qod_magics.policies.stream_economics.requirements import actual_accuracy
 
 fraction = st.floats(0.0, 1.0)
 rows = st.floats(0.0, 1e9)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.controller import Controller, ControllerThread, Cycle, InlineWorker, ManualClock
-from qod_magics.controller.backlog import SETTLED_WITHIN, Backlog, Fall, Limits, hastened, noticed, unsettled, waiting
+from qod_magics.controller.dials import SETTLED_WITHIN, Backlog, Fall, Limits, hastened, noticed, unsettled, waiting
 from qod_magics.controller.reaction import FALLEN, KNOWN_S, RateCheck
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Measured, Observation

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from qod_magics.controller import Controller, InlineWorker, ManualClock
-from qod_magics.core.copying import replace
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Measured
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot import Snapshot, replace
 from qod_magics.policies import policy
 from tests.controller.toy import Toy
 

@@ -3,10 +3,9 @@ from __future__ import annotations
 import pytest
 
 from qod_magics.controller import DecisionLog
-from qod_magics.core.copying import replace
 from qod_magics.core.plan import Move, ReleaseNode, Scale
 from qod_magics.core.runtime import Event
-from qod_magics.core.snapshot import Instance, Stream, Task
+from qod_magics.core.snapshot import Instance, Stream, Task, replace
 from qod_magics.errors import UsageProblem
 from qod_magics.policies import policy as policy_named
 from tests.controller.scripted import FixedPolicy, bench, chain, place, seen

@@ -11,9 +11,8 @@ import pytest
 
 from qod_magics.controller import Controller, ControllerThread, InlineWorker, ManualClock
 from qod_magics.controller.reaction import SUSTAINED, RateCheck
-from qod_magics.core.copying import replace
 from qod_magics.core.plan import Plan
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot import Snapshot, replace
 from qod_magics.policies import policy
 from qod_magics.simulator import Simulation, simulate
 from tests.controller.looping import until

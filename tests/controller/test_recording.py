@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.controller import Recording, RecordingError, read
-from qod_magics.controller.recording import dumps
+from qod_magics.controller.record import dumps
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))

@@ -4,9 +4,9 @@ import pytest
 
 from qod_magics.controller import warm_up
 from qod_magics.controller.warm_up import REACHED, WarmUp
-from qod_magics.core.copying import replace
 from qod_magics.core.plan import Move, Plan, Scale
 from qod_magics.core.runtime import Event
+from qod_magics.core.snapshot import replace
 from tests.controller.scripted import chain, place, seen
 
 

@@ -4,8 +4,7 @@ import threading
 
 import pytest
 
-from qod_magics.controller.runtime_calls import BoundedCall
-from qod_magics.controller.worker import InlineWorker, ThreadWorker
+from qod_magics.controller.runtime_calls import BoundedCall, InlineWorker, ThreadWorker
 
 LONG_S = 30.0
 

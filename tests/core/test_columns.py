@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.columns import Keys, column, differing
-from qod_magics.core.snapshot import Stream
+from qod_magics.core.snapshot import Keys, Stream, column, differing
 
 STREAMS = st.lists(st.builds(Stream, st.text(), st.text(), st.floats(0.0, 1e9)), max_size=5).map(tuple)
 

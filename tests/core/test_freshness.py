@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.freshness import Freshness, is_moving
+from qod_magics.core.json_form import plan_from_json, plan_to_json, snapshot_from_json, snapshot_to_json
 from qod_magics.core.plan import Plan
-from qod_magics.core.plan_json import plan_from_json, plan_to_json
-from qod_magics.core.snapshot import Instance, measures
-from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
+from qod_magics.core.snapshot import Freshness, Instance, is_moving, measures
 from qod_magics.errors import SnapshotError
 
 

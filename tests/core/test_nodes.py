@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.core.nodes import NodeState, Spare
-from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
+from qod_magics.core.json_form import snapshot_from_json, snapshot_to_json
+from qod_magics.core.snapshot import NodeState, Snapshot, Spare
 from qod_magics.errors import SnapshotError
 
 EMPTY = {"task_managers": [], "tasks": [], "streams": [], "instances": []}

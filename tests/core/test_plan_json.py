@@ -6,9 +6,9 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 
+from qod_magics.core.json_form import plan_from_json, plan_to_json
 from qod_magics.core.load import current_accuracy
 from qod_magics.core.plan import Action, AddNode, Fuse, Move, Plan, ReleaseNode, Scale, SetBatch, Stop, Unfuse
-from qod_magics.core.plan_json import plan_from_json, plan_to_json
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy

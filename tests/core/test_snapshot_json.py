@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qod_magics.core.json_form import snapshot_from_json, snapshot_to_json
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
 from qod_magics.errors import SnapshotError
 from tests.policies.snapshots import snapshots
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.copying import replace
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot import Snapshot, replace
 from qod_magics.core.validation import check_snapshot
 from qod_magics.errors import SnapshotError
 from tests.policies.snapshots import snapshots

@@ -11,10 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from qod_magics.data import generate_trips, read_trips
-from qod_magics.data.files import first_rows, read_jsonl
-from qod_magics.data.rows import load
-from qod_magics.data.schema import TRIP_COLUMNS
-from qod_magics.data.spec import data_from_json
+from qod_magics.data.rows import first_rows, load, read_jsonl
+from qod_magics.data.spec import TRIP_COLUMNS, data_from_json
 from qod_magics.errors import ScenarioError
 
 

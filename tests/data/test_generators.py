@@ -17,8 +17,8 @@ from qod_magics.data import (
     trip_schema,
     zone_centroids,
 )
-from qod_magics.data.schema import COORDINATE_COLUMNS, TRIP_COLUMNS, TRIP_SCHEMA, TRIP_STREAM_SCHEMA
-from qod_magics.data.zones import JFK, LAGUARDIA, NEW_YORK, NEWARK
+from qod_magics.data.generators import JFK, LAGUARDIA, NEW_YORK, NEWARK
+from qod_magics.data.spec import COORDINATE_COLUMNS, TRIP_COLUMNS, TRIP_SCHEMA, TRIP_STREAM_SCHEMA
 from qod_magics.errors import ScenarioError
 
 

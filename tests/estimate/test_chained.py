@@ -15,7 +15,7 @@ from qod_magics.application.sql.estimates import estimated
 from qod_magics.errors import ApplicationError, UsageProblem
 from qod_magics.estimate import chained, formulas
 from qod_magics.estimate.arrays import ArrayFunctions, Values
-from qod_magics.estimate.sampled import Groups, groups_read, recipe_over
+from qod_magics.estimate.formulas import Groups, groups_read, recipe_over
 
 #: How often groups are drawn, and the least share of the intervals that cover: fewer times leave it less certain.
 SAMPLES, LEAST = (300, 0.92) if os.environ.get("HYPOTHESIS_PROFILE", "default") != "default" else (120, 0.9)

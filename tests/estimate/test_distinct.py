@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.errors import UsageProblem
+from qod_magics.estimate.aggregates import distinct, kept_whole
 from qod_magics.estimate.arrays import ArrayFunctions
-from qod_magics.estimate.distinct import distinct, kept_whole
-from qod_magics.estimate.sampled import recipe_over
+from qod_magics.estimate.formulas import recipe_over
 from qod_magics.estimate.text import TextFunctions
 
 LEVEL = 0.95

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from qod_magics.errors import UsageProblem
 from qod_magics.estimate import formulas
 from qod_magics.estimate.arrays import ArrayFunctions, Values
-from qod_magics.estimate.formulas import SPLIT
-from qod_magics.estimate.sampled import recipe_over
+from qod_magics.estimate.formulas import SPLIT, recipe_over
 
 LEVEL = 0.95
 #: Samples, and how far the share of them may be from 0.95: of 150 a standard error is 0.018, of 300 0.013.

@@ -6,7 +6,7 @@ import pytest
 
 from qod_magics.errors import UsageProblem
 from qod_magics.estimate import avg, count, quantile, ratio, sum
-from qod_magics.estimate.student import normal_quantile, student_quantile
+from qod_magics.estimate.formulas import normal_quantile, student_quantile
 
 
 @pytest.mark.parametrize(

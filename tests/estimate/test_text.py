@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.estimate import formulas
-from qod_magics.estimate.distinct import distinct
+from qod_magics.estimate.aggregates import distinct
 from qod_magics.estimate.text import ANY, Text, TextFunctions
 
 OPERATORS: list[Callable[[Any, Any], Any]] = [operator.add, operator.sub, operator.mul, operator.truediv]

@@ -22,10 +22,9 @@ from benchmarks.evaluation.row import Row
 from benchmarks.evaluation.system_rows import SECTIONS
 from qod_magics.application.names import check_stream_name
 from qod_magics.controller.record import Record
-from qod_magics.core.copying import replace
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Count, Dials, Event, Measured
-from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
+from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager, replace
 from qod_magics.kafka.scenario import Scenario
 
 # -- loads and samples -------------------------------------------------------------------------------------------------

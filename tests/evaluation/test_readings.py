@@ -9,10 +9,9 @@ import pytest
 from benchmarks.evaluation import readings
 from benchmarks.evaluation.row import Row
 from qod_magics.controller.record import Record
-from qod_magics.core.copying import replace
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Measured
-from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager
+from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager, replace
 
 
 def line(second: float, phase: str, accuracy: float, planned: float, lag: int = 0, warming_up: bool = False) -> Record:

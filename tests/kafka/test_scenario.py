@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.data.schema import TRIP_STREAM_COLUMNS
-from qod_magics.data.spec import GENERATORS, GeneratedData, ParquetData
+from qod_magics.data.spec import GENERATORS, TRIP_STREAM_COLUMNS, GeneratedData, ParquetData
 from qod_magics.errors import ScenarioError
 from qod_magics.kafka.rates import PiecewiseLinear
 from qod_magics.kafka.scenario import ACTIONS, Scenario

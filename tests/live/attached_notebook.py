@@ -16,7 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from pyspark.sql import SparkSession
 
 from qod_magics.errors import QodError
-from qod_magics.jvm.java import JIT_OPTIONS
+from qod_magics.machine.java import JIT_OPTIONS
 from qod_magics.session.session import Session
 from qod_magics.spark.queries import instance
 from tests.live.applications import count, observed, turn

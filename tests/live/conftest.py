@@ -18,8 +18,8 @@ from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import PAPER_POLICY
 from qod_magics.session.session import Session
+from qod_magics.spark.servers.connection import call_within
 from qod_magics.spark.servers.server import LocalServer
-from qod_magics.spark.servers.timeouts import call_within
 from tests.live.standalone import LEAST_BATCH
 
 #: What may be waited for: the tests wait no longer than it takes, and a machine may be busy with something else.

@@ -11,10 +11,9 @@ from contextlib import ExitStack, suppress
 from itertools import chain
 from pathlib import Path
 
-from qod_magics.jvm.jars import connector_jars
-from qod_magics.jvm.java import find_java
-from qod_magics.jvm.ports import free_ports
 from qod_magics.machine.child import Child
+from qod_magics.machine.jars import connector_jars
+from qod_magics.machine.java import find_java, free_ports
 from qod_magics.spark.servers import server
 
 SLOTS = 8

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from qod_magics.jvm.jars import connector_jars
-from qod_magics.jvm.java import find_java
+from qod_magics.machine.jars import connector_jars
+from qod_magics.machine.java import find_java
 from qod_magics.session.session import Session
 from tests.live import attached_notebook
 from tests.live.conftest import kafka_of, new_topic, server_of

@@ -17,9 +17,6 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from qod_magics.errors import KafkaError
-from qod_magics.jvm.jars import broker_jars
-from qod_magics.jvm.java import find_java
-from qod_magics.jvm.ports import HOST, free_ports
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.cluster import LOG, QUIET, ExternalKafka, Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets, known_end_offsets
@@ -33,6 +30,8 @@ from qod_magics.kafka.topics import (
     topic_partitions,
 )
 from qod_magics.machine.child import Child
+from qod_magics.machine.jars import broker_jars
+from qod_magics.machine.java import HOST, find_java, free_ports
 from tests.live.conftest import eventually
 
 PATIENCE_S = 60.0

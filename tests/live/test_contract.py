@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from qod_magics.session.session import Session
-from qod_magics.spark.servers.timeouts import begin
+from qod_magics.spark.servers.connection import begin
 from tests.contract.cases import BREAKING, GROWING, RuntimeContract
 from tests.contract.harness import LEFT, MIN_ACCURACY, PRIORITY, RIGHT, SOURCE, Watch
 from tests.live.conftest import PATIENCE_S, new_topic

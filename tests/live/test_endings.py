@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from qod_magics.errors import QodError, TaskManagerError, UsageProblem
-from qod_magics.jvm.ports import free_ports
+from qod_magics.machine.java import free_ports
 from qod_magics.session.resources import Resources
 from qod_magics.session.session import Session
 from qod_magics.session.settings import Settings

@@ -7,12 +7,9 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.copying import replace
-from qod_magics.core.freshness import Freshness
-from qod_magics.core.nodes import NodeState
 from qod_magics.core.plan import Action, AddNode, Move, Plan, ReleaseNode, keeping_all
 from qod_magics.core.runtime import Dials
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot import Freshness, NodeState, Snapshot, replace
 from qod_magics.errors import TaskManagerError
 from qod_magics.session.session import Session
 from tests.live.conftest import eventually, kafka_of, new_topic

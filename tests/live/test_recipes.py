@@ -13,19 +13,17 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StringType, StructType
 
 from qod_magics.application.cell import declaration_of
-from qod_magics.application.recipes.building import temporary_views
 from qod_magics.application.recipes.python import PythonRecipe
-from qod_magics.application.recipes.recipe import FunctionRecipe, SqlRecipe
+from qod_magics.application.recipes.recipe import FunctionRecipe, SqlRecipe, temporary_views
 from qod_magics.application.streams.options import parse_stream_line
-from qod_magics.application.streams.schema import as_schema
-from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
-from qod_magics.application.tasks.chain import build_chain, opened_chain
-from qod_magics.application.tasks.task import TaskSpec, tasks
+from qod_magics.application.streams.stream import StreamDeclaration, TopicInput, as_schema
+from qod_magics.application.tasks import TaskSpec, tasks
+from qod_magics.application.weights import build_chain, opened_chain
 from qod_magics.errors import ApplicationError
 from qod_magics.session.session import Session
 from qod_magics.spark.plans.inlining import analyzed_plan_of
 from qod_magics.spark.plans.parsing import parsed
-from qod_magics.spark.plans.unions import positions
+from qod_magics.spark.plans.plan_text import positions
 from qod_magics.spark.servers.connection import connect, let_go
 from tests.application.frames import application
 from tests.live.conftest import PATIENCE_S, server_of

@@ -19,15 +19,14 @@ from confluent_kafka.admin import ConfigResource
 from pyspark.sql import functions as F
 
 from qod_magics.errors import KafkaError, QodError, SetupError, TaskManagerError
-from qod_magics.jvm import class_data
-from qod_magics.jvm.jars import broker_jars, connector_set
-from qod_magics.jvm.java import find_java
-from qod_magics.jvm.ports import free_ports
 from qod_magics.kafka import presence
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.presence import Presence
 from qod_magics.kafka.topics import create_topics, delete_topics, topic_partitions
+from qod_magics.machine import class_data
+from qod_magics.machine.jars import broker_jars, connector_set
+from qod_magics.machine.java import find_java, free_ports
 from qod_magics.session.session import Session
 from qod_magics.spark.servers import server as server_module
 from qod_magics.spark.servers.server import LocalServer, ServerOptions

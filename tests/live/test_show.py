@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from qod_magics.kafka.reading import Tail
-from qod_magics.results.layout import ANY
+from qod_magics.results.drawing import ANY
 from qod_magics.session.handle import StreamHandle
 from qod_magics.session.session import Session
 from qod_magics.session.show import ShownResults, show_sample

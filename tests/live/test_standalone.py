@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.jvm.ports import free_ports
+from qod_magics.machine.java import free_ports
 from qod_magics.session.session import Session
 from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.queries.instance import Instance

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-from qod_magics.application.tasks.weight import one_weight
+from qod_magics.application.weights import one_weight
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Dials
 from qod_magics.session.session import Session

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.notebook.cluster_commands import Begun, already_up
+from qod_magics.notebook.commands import Begun, already_up
 
 DEFAULTS = {"task_managers": 1, "period_s": 5.0, "memory": "1g", "connect": []}
 

@@ -23,11 +23,11 @@ from qod_magics.controller.clock import ManualClock
 from qod_magics.controller.journal import Journal, describe
 from qod_magics.controller.log import DecisionLog
 from qod_magics.errors import UsageProblem
-from qod_magics.notebook.cluster_commands import Begun
+from qod_magics.notebook.commands import Begun
 from qod_magics.notebook.magics import QodMagics
 from qod_magics.policies import DEFAULT_POLICY
-from qod_magics.session.samples import write_sample
 from qod_magics.session.session import Session
+from qod_magics.session.show import write_sample
 from tests.results.rows import PER_ZONE, per_zone, result
 
 COMMANDS = (

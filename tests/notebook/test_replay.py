@@ -8,7 +8,7 @@ import time
 import pytest
 
 import qod_magics
-from qod_magics.core.plan_json import plan_to_json
+from qod_magics.core.json_form import plan_to_json
 from qod_magics.errors import QodError, UsageProblem
 from qod_magics.notebook.replay import restricted
 from tests.recordings.taxi_drives import taxi_drives

@@ -10,8 +10,7 @@ import pytest
 
 from qod_magics.__main__ import main
 from qod_magics.controller.plan_check import check_plan
-from qod_magics.core.copying import replace
-from qod_magics.core.snapshot import Snapshot, TaskManager
+from qod_magics.core.snapshot import Snapshot, TaskManager, replace
 from qod_magics.core.validation import check_snapshot
 from qod_magics.errors import UsageProblem
 from qod_magics.policies import BY_LATENCY, DEFAULT_POLICY, PAPER_POLICY, SHEDDING, latency_note, policy, policy_names

@@ -17,10 +17,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from qod_magics.controller.record import Record, record_from_json
+from qod_magics.core.json_form import plan_to_json, snapshot_from_json
 from qod_magics.core.load import current_accuracy
 from qod_magics.core.plan import Plan
-from qod_magics.core.plan_json import plan_to_json
-from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.policies import policy
 
 PERIOD_S = 5.0

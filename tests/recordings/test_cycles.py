@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from qod_magics.controller.log import DecisionLog
-from qod_magics.core.plan_json import plan_to_json
-from qod_magics.core.snapshot_json import snapshot_from_json
+from qod_magics.core.json_form import plan_to_json, snapshot_from_json
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
 from qod_magics.policies.stack.stage import Lever
 from qod_magics.recordings.criteria import Judged, plans_replayed
-from qod_magics.recordings.cycles import IDLE, PAUSED, SHED, StageNote, narrated, policy_notes
 from qod_magics.recordings.frame import frames
+from qod_magics.recordings.reading import IDLE, PAUSED, SHED, StageNote, narrated, policy_notes
 from qod_magics.simulator import Simulation, simulate
 from tests.recordings.taxi_drives import records, taxi_drives
 

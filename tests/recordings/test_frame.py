@@ -10,7 +10,7 @@ import pytest
 
 from qod_magics.controller.record import record_from_json, record_to_json
 from qod_magics.recordings.frame import OTHER, STATES, frame
-from qod_widgets import live_charts
+from qod_widgets import charts
 from tests.recordings.taxi_drives import records, taxi_drives
 
 LINES = taxi_drives()
@@ -152,7 +152,7 @@ def test_tasks_of_a_starved_task_manager_say_so():
 
 
 def test_the_charts_know_other_processes_by_their_name_in_a_frame():
-    assert live_charts.OTHER == OTHER
+    assert charts.OTHER == OTHER
 
 
 def test_what_shedding_does_to_columns_is_told_by_query():

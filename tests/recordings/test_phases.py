@@ -7,11 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from qod_magics.controller.record import Record
-from qod_magics.core.copying import replace
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials, Event, Measured
-from qod_magics.core.snapshot import Instance, Snapshot, Task
-from qod_magics.recordings.phases import is_warming_up, phases, queries, seconds, settled, sources, streams
+from qod_magics.core.snapshot import Instance, Snapshot, Task, replace
+from qod_magics.recordings.reading import is_warming_up, phases, queries, seconds, settled, sources, streams
 from tests.recordings.taxi_drives import records, taxi_drives
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.controller.record import record_from_json
-from qod_magics.controller.recording import RecordingError
+from qod_magics.controller.record import RecordingError, record_from_json
 from qod_magics.recordings import reading as module
 from qod_magics.recordings.reading import load, newest_records
 from tests.recordings.taxi_drives import START, taxi_drives

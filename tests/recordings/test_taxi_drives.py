@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.snapshot_json import snapshot_from_json
+from qod_magics.core.json_form import snapshot_from_json
 from tests.recordings.taxi_drives import fair_shares, taxi_drives
 
 

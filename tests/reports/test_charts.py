@@ -13,9 +13,9 @@ import altair as alt
 import pytest
 
 from qod_magics.controller.record import Records
-from qod_magics.core.copying import replace
+from qod_magics.core.snapshot import replace
 from qod_magics.reports import charts, tables
-from qod_widgets.colours import GREY, task_colours
+from qod_widgets.charts import GREY, task_colours
 from tests.recordings.taxi_drives import records, taxi_drives
 
 COLOURS = task_colours(["TDSrc1", "TDSrc2", "TDSnk1", "TDSnk2"])

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.reports.timeline import CHARACTER, Timeline, fitted, lanes
+from qod_magics.reports.charts import CHARACTER, Timeline, fitted, lanes
 from tests.recordings.taxi_drives import records, taxi_drives
 
 spans = st.lists(st.tuples(st.floats(0, 900), st.floats(1, 200)).map(lambda s: (s[0], s[0] + s[1])), max_size=20)

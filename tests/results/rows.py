@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from qod_magics.results.columns import Column, Kind, Row
-from qod_magics.results.result import Accuracy, Newest, Result
+from qod_magics.results.result import Accuracy, Column, Kind, Newest, Result, Row
 
 BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
 WINDOW = Column("w", Kind.WINDOW)

@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 from pyspark.sql import types as t
 
-from qod_magics.results.columns import (
+from qod_magics.results.result import (
     LONGEST,
     Column,
     Interval,

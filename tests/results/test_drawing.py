@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.results.drawing import MOST_GROUPS, Drawing, drawing_of, page_of, text_of
-from qod_magics.results.layout import ANY, Layout, Wish, layout_of
+from qod_magics.results.drawing import ANY, MOST_GROUPS, Drawing, Layout, Wish, drawing_of, layout_of, page_of, text_of
 from qod_magics.results.result import Result
 from tests.results.rows import (
     AT,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.results.columns import Column, Kind
-from qod_magics.results.layout import Layout, Wish, layout_of
+from qod_magics.results.drawing import Layout, Wish, layout_of
+from qod_magics.results.result import Column, Kind
 from tests.results.rows import AT, FARES, NAME, PER_ZONE, TRIPS, WINDOW, ZONE
 
 LISTS = Column("list", Kind.OTHER)

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.copying import replace
+from qod_magics.core.snapshot import replace
 from qod_magics.results.result import Accuracy, Newest, NewestBatch, from_json, to_json
 from tests.results.rows import PER_ZONE, per_zone, result
 

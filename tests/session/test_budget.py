@@ -9,7 +9,7 @@ import pytest
 
 from qod_magics.errors import UsageProblem
 from qod_magics.machine import cores
-from qod_magics.session.budget import CONNECT, LOCAL, Budget
+from qod_magics.session.pool import CONNECT, LOCAL, Budget
 from tests.machine.fakes import FakeMachine, on
 
 

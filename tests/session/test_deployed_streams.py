@@ -16,8 +16,8 @@ from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.application.shed_keys import Ask, Place
 from qod_magics.application.streams.stream import AUTO, StreamDeclaration, TopicInput
-from qod_magics.application.tasks.task import TaskSpec
-from qod_magics.application.tasks.weight import LEFT_OUT, NOT_INDEPENDENT, Weights
+from qod_magics.application.tasks import TaskSpec
+from qod_magics.application.weights import LEFT_OUT, NOT_INDEPENDENT, Weights
 from qod_magics.errors import ApplicationError, TaskManagerError
 from qod_magics.session.deployed_streams import Streams
 from qod_magics.spark.cluster.incomplete import Incomplete

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.session import first_start
+from qod_magics.session import resources
 
 
 def test_a_port_that_was_taken_is_no_failed_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +32,7 @@ def test_a_port_that_was_taken_is_no_failed_archive(tmp_path: Path, monkeypatch:
         "broker_archives": list,
     }
     for name, each in stands_in.items():
-        monkeypatch.setattr(first_start, name, each)
+        monkeypatch.setattr(resources, name, each)
     with pytest.raises(TaskManagerError, match="A port was taken meanwhile, and no archive is made: try again"):
-        first_start.make_archives(lambda _: None)
+        resources.make_archives(lambda _: None)
     assert (finished, closed) == ([], [True])

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from qod_magics.controller import Recording
-from qod_magics.controller.cycle import Cycle
-from qod_magics.controller.record import Records
-from qod_magics.controller.recording import RecordingError
+from qod_magics.controller.log import Cycle
+from qod_magics.controller.record import RecordingError, Records
 from qod_magics.core.runtime import Event
 from qod_magics.errors import TaskManagerError
 from qod_magics.recordings.reading import load
 from qod_magics.session.live_view import View
-from qod_magics.session.report import report_so_far
+from qod_magics.session.views import report_so_far
 from tests.controller.scripted import Bench, bench, chain, seen
 
 NONE_UP = TaskManagerError("No task manager is up: `%qod add-tm` adds one.")

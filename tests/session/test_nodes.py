@@ -14,14 +14,13 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.nodes import NodeState
 from qod_magics.core.plan import AddNode, Fuse, Move, Plan, ReleaseNode, Scale, Unfuse
 from qod_magics.core.runtime import Dials
+from qod_magics.core.snapshot import NodeState
 from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.events import State
-from qod_magics.session.budget import CONNECT, LOCAL, Budget
 from qod_magics.session.nodes import SessionNodes
-from qod_magics.session.pool import Node, Pool
+from qod_magics.session.pool import CONNECT, LOCAL, Budget, Node, Pool
 from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.runtime import SparkRuntime
 from tests.spark.stand_ins import instance

@@ -6,7 +6,7 @@ import pytest
 
 from qod_magics.controller import Controller, InlineWorker, ManualClock
 from qod_magics.policies import policy
-from qod_magics.session.policy_choice import stages_text
+from qod_magics.session.decisions import stages_text
 from tests.controller.toy import Toy
 
 PERIOD_S = 5.0

@@ -8,10 +8,22 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from qod_magics.core.nodes import NodeState, Spare
+from qod_magics.core.snapshot import NodeState, Spare
 from qod_magics.errors import TaskManagerError
-from qod_magics.session.budget import CONNECT, LOCAL, Budget
-from qod_magics.session.pool import FIRST_WAIT_S, LONGEST_WAIT_S, Await, Close, Instruction, Join, Pool, StandBy, Start
+from qod_magics.session.pool import (
+    CONNECT,
+    FIRST_WAIT_S,
+    LOCAL,
+    LONGEST_WAIT_S,
+    Await,
+    Budget,
+    Close,
+    Instruction,
+    Join,
+    Pool,
+    StandBy,
+    Start,
+)
 
 START_S = 12.0
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import SetupError
-from qod_magics.session import provisioning
-from qod_magics.session.provisioning import Provisioner, abandon
+from qod_magics.session import resources
+from qod_magics.session.resources import Provisioner, abandon
 
 WAIT_S = 20.0  #: far more than anything here takes
 
@@ -45,7 +45,7 @@ def test_one_that_is_abandoned_before_its_process_runs_ends_then() -> None:
 
 def test_one_that_is_launched_late_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first launch of all downloads jars, which may take minutes."""
-    monkeypatch.setattr(provisioning, "END_S", 0.05)
+    monkeypatch.setattr(resources, "END_S", 0.05)
     there, late, broken = (Future[Any]() for _ in range(3))
     servers = Server("tm1"), Server("tm2")
     there.set_result(servers[0])
@@ -94,9 +94,9 @@ class Started:
             cluster=cluster,
             **dict.fromkeys(("board", "kafka", "checkpoints")),
         )
-        patch.setattr(provisioning, "start_local", lambda *_: self.manager)
-        patch.setattr(provisioning, "check_shared", lambda *_: None)
-        patch.setattr(provisioning, "warm_up", self._warm_up)
+        patch.setattr(resources, "start_local", lambda *_: self.manager)
+        patch.setattr(resources, "check_shared", lambda *_: None)
+        patch.setattr(resources, "warm_up", self._warm_up)
         self.provisioner = Provisioner(runtime, 0.1, own_kafka)
 
     def up(self, warm: bool = False) -> Any:
@@ -116,7 +116,7 @@ class Started:
 
 @pytest.mark.parametrize("why", ["used", "cooled"])
 def test_one_of_ours_joins_before_it_is_warm_until_a_query_is_there(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provisioning, "ALONE_S", 0.01)
+    monkeypatch.setattr(resources, "ALONE_S", 0.01)
     started = Started(monkeypatch, own_kafka=True)
     assert started.up() is started.manager
     assert started.joined == ["tm1"]
@@ -131,7 +131,7 @@ def test_one_of_ours_joins_before_it_is_warm_until_a_query_is_there(why: str, mo
 
 
 def test_where_a_query_follows_at_once_no_warm_up_runs_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provisioning, "ALONE_S", 0.2)
+    monkeypatch.setattr(resources, "ALONE_S", 0.2)
     started = Started(monkeypatch, own_kafka=True)
     started.instances.append(SimpleNamespace(task_manager=started.up()))
     wait(started.provisioner._coming, WAIT_S)

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType
 
 from qod_magics.application.streams.sink import KafkaTopic, Memory, Sink
-from qod_magics.application.tasks.task import tasks
+from qod_magics.application.tasks import tasks
 from qod_magics.kafka.reading import News, Record
 from qod_magics.lifecycle.events import State
 from qod_magics.session.results import QueryResults

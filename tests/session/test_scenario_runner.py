@@ -9,7 +9,7 @@ from typing import Any
 
 from qod_magics.errors import ApplicationError
 from qod_magics.kafka.scenario import ScenarioEvent
-from qod_magics.session.scenario_runner import ScenarioRunner, Start
+from qod_magics.session.injectors import ScenarioRunner, Start
 
 WAIT_S = 30.0  #: far more than anything here takes
 

@@ -14,16 +14,15 @@ from weakref import WeakSet
 import pytest
 
 from qod_magics.application.streams.sink import Console, ForEachBatch, KafkaTopic, Parquet
-from qod_magics.application.tasks.task import tasks
+from qod_magics.application.tasks import tasks
 from qod_magics.errors import ApplicationError, KafkaError, QodError, UsageProblem
 from qod_magics.kafka.reading import News, Record
 from qod_magics.lifecycle.events import State
-from qod_magics.results.layout import ANY, Wish
+from qod_magics.results.drawing import ANY, Wish
 from qod_magics.results.result import Result
 from qod_magics.session.handle import StreamHandle
 from qod_magics.session.results import QueryResults
-from qod_magics.session.samples import read_sample, write_sample
-from qod_magics.session.show import ShownResults, show_sample
+from qod_magics.session.show import ShownResults, read_sample, show_sample, write_sample
 from qod_magics.session.views import LAST_S, Views
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.incomplete import Incomplete

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from qod_magics.application.application import Application
-from qod_magics.application.tasks.task import TaskSpec, tasks
+from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.controller import Controller, ManualClock, Recording
-from qod_magics.controller.cycle import Cycle
-from qod_magics.core.copying import replace
+from qod_magics.controller.log import Cycle
 from qod_magics.core.plan import Action, Plan
 from qod_magics.core.runtime import Dials, Measured, Observation
 from qod_magics.core.snapshot import Instance as Observed
-from qod_magics.core.snapshot import Snapshot, Stream, Task, TaskManager
+from qod_magics.core.snapshot import Snapshot, Stream, Task, TaskManager, replace
 from qod_magics.errors import UsageProblem
 from qod_magics.lifecycle.events import Failed, State
 from qod_magics.lifecycle.query import QueryLife

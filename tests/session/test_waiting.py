@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.session import waiting
+from qod_magics.session import decisions
 
 PHASES = ("calm", "overload", "calm-again")
 
@@ -40,13 +40,13 @@ class Injecting:
 def during(injector: Injecting, phase: str) -> list[str]:
     """What is shown meanwhile."""
     shown: list[str] = []
-    asyncio.run(waiting.during(injector.session, injector, phase, shown.append))  # type: ignore[arg-type]
+    asyncio.run(decisions.during(injector.session, injector, phase, shown.append))  # type: ignore[arg-type]
     return shown
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "LOOK_S", 0.0)
+    monkeypatch.setattr(decisions, "LOOK_S", 0.0)
 
 
 def test_a_phase_is_annotated_once_it_begins() -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError as ClientError
 
-from qod_magics.application.tasks.task import tasks
-from qod_magics.core.copying import replace
+from qod_magics.application.tasks import tasks
 from qod_magics.core.plan import Move, Plan
 from qod_magics.core.runtime import Dials
+from qod_magics.core.snapshot import replace
 from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.events import MoveAsked, State
 from qod_magics.lifecycle.query import QueryLife
@@ -28,8 +28,8 @@ from qod_magics.spark.plans.pipeline import Feed, Job
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import Meter
 from qod_magics.spark.runtime import SparkRuntime
-from qod_magics.spark.servers.stages import TaskTime
-from qod_magics.spark.servers.timeouts import begin, gather
+from qod_magics.spark.servers.connection import begin, gather
+from qod_magics.spark.servers.cpu import TaskTime
 from tests.application.frames import application, stream
 from tests.kafka.fakes import FakeKafka, failure
 from tests.spark.batches import batch

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from qod_widgets.colours import PALETTE, edge_colours, task_colours, tint
+from qod_widgets.charts import PALETTE, edge_colours, task_colours, tint
 
 
 def test_ten_tasks_have_ten_colours_and_the_next_ten_lighter_ones() -> None:

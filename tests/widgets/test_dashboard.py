@@ -8,8 +8,8 @@ import pytest
 
 from qod_magics.controller import DecisionLog
 from qod_magics.recordings.frame import frame, frames
+from qod_widgets.charts import specs
 from qod_widgets.dashboard import HISTORY_S, Dashboard
-from qod_widgets.live_charts import specs
 from qod_widgets.watched import bundle
 from tests.recordings.taxi_drives import records, taxi_drives
 

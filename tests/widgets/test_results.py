@@ -12,9 +12,8 @@ import vl_convert
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.results.drawing import drawing_of, page_of
-from qod_magics.results.layout import Wish, layout_of
-from qod_widgets.result_charts import DATA, result_chart
+from qod_magics.results.drawing import Wish, drawing_of, layout_of, page_of
+from qod_widgets.charts import DATA, result_chart
 from qod_widgets.results import ResultsView, news
 from qod_widgets.watched import bundle
 from tests.results.rows import NAME, PER_ZONE, TRIPS, ZONE, estimate, per_zone, result

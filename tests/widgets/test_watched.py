@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from qod_widgets.cells import Cells
-from qod_widgets.watched import SILENT_S, Watched
+from qod_widgets.watched import SILENT_S, Cells, Watched
 
 MINUTE_S = 60.0
 

@@ -14,9 +14,8 @@ from typing import Any
 
 from benchmarks.evaluation.flink.environment import Environment
 from qod_magics.errors import SetupError
-from qod_magics.jvm.java import find_java
-from qod_magics.jvm.ports import HOST, free_ports
 from qod_magics.machine.child import Child
+from qod_magics.machine.java import HOST, find_java, free_ports
 
 START_S = 120.0
 SUBMIT_S = 180.0

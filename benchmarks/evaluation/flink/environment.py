@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from qod_magics.errors import SetupError
-from qod_magics.jvm.jars import JarSet, resolve
 from qod_magics.machine.cache import cache_dir, locked
+from qod_magics.machine.jars import JarSet, resolve
 
 #: Apache Flink, and the matching release of its Kafka connector. Python packages are in requirements.txt.
 FLINK_VERSION = "2.0.2"

@@ -7,27 +7,131 @@ it, since Spark Connect resolves names only when a plan is used. `build` is for 
 from __future__ import annotations
 
 import inspect
+import logging
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from threading import Lock, RLock
 from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, cast
+from weakref import WeakKeyDictionary
 
 from qod_magics.application.names import SOURCE
-from qod_magics.application.recipes.building import analysis_errors_unprinted, temporary_views
 from qod_magics.application.recipes.capture import Capture, on_session, same
 from qod_magics.application.recipes.modules import Modules
-from qod_magics.application.sql.aggregates import Turned, turned
 from qod_magics.application.sql.estimates import estimated, has_estimates
-from qod_magics.application.sql.names import aggregates, tables_read
+from qod_magics.application.sql.names import Turned, aggregates, tables_read, turned
 from qod_magics.application.sql.parameters import Parameter, bound, parameters_of
 from qod_magics.errors import ApplicationError, QodError
 from qod_magics.estimate.formulas import WEIGHT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+# --- building ---------------------------------------------------------------------------------------------------------
+# Building queries on a Spark session: their temporary views, and analysis errors that pyspark does not print.
+
+#: pyspark logs analysis errors here, with the whole JVM stack trace, on standard error: in the user's cell
+_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+
+
+@dataclass(eq=False, slots=True)
+class _NameSpace:
+    """The temporary views of one session."""
+
+    lock: RLock = field(default_factory=RLock)
+    #: created here, by names without case, as Spark's are; may outlive its context if the session was unreachable
+    ours: set[str] = field(default_factory=set)
+
+
+_name_spaces: WeakKeyDictionary[SparkSession, _NameSpace] = WeakKeyDictionary()
+_name_spaces_lock = Lock()
+
+
+@contextmanager
+def temporary_views(frames: Mapping[str, DataFrame]) -> Iterator[None]:
+    """Register DataFrames of one session under their names while the context is open; other threads wait meanwhile.
+
+    A session has one name space: `source` of one query must not be taken for `source` of another that starts at the
+    same time. Raises ApplicationError if the session (the user's own, attached) has a temporary view of such a name
+    that is not ours: it would be lost.
+    """
+    if not frames:
+        yield
+        return
+    # the DataFrames know their session; what the caller calls `spark` may be a wrapper of it
+    spark = next(iter(frames.values())).sparkSession
+    with _name_spaces_lock:
+        space = _name_spaces.setdefault(spark, _NameSpace())
+    with space.lock:
+        made: list[str] = []
+        try:
+            for name, frame in frames.items():
+                if name.casefold() not in space.ours:
+                    _refuse_taken(spark, name)
+                space.ours.add(name.casefold())  # before: an interrupted call may create it nevertheless
+                made.append(name)
+                frame.createOrReplaceTempView(name)
+            yield
+        finally:
+            for name in made:
+                with suppress(Exception):  # an error inside matters more; the next builder replaces the view
+                    spark.catalog.dropTempView(name)
+                    space.ours.discard(name.casefold())
+
+
+def _refuse_taken(spark: SparkSession, name: str) -> None:
+    if spark.catalog.tableExists(name) and spark.catalog.getTable(name).isTemporary:
+        raise ApplicationError(
+            f"the Spark session has a temporary view {name!r} already, which would be lost: "
+            f"rename it, or spark.catalog.dropTempView({name!r})"
+        )
+
+
+@contextmanager
+def active(frames: Mapping[str, DataFrame]) -> Iterator[None]:
+    """While open, the session of these DataFrames is this thread's active one, as pyspark's functions of DDL types need
+    it: `F.udf(f, "long")` fails where neither an active nor a default session is. A classic session always is."""
+    spark: Any = next((frame.sparkSession for frame in frames.values()), None)
+    if not type(spark).__module__.startswith("pyspark.sql.connect."):
+        yield
+        return
+    mine = type(spark)._active_session
+    before, mine.session = getattr(mine, "session", None), spark
+    try:
+        yield
+    finally:
+        mine.session = before
+
+
+class _Hush(threading.local, logging.Filter):
+    """Drops the records of threads inside `analysis_errors_unprinted`."""
+
+    depth = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return self.depth == 0
+
+
+_hush = _Hush()
+
+
+@contextmanager
+def analysis_errors_unprinted() -> Iterator[None]:
+    """While open, pyspark raises analysis errors in this thread without printing them."""
+    from pyspark.logger import PySparkLogger
+
+    for name in _LOGGERS:
+        PySparkLogger.getLogger(name).addFilter(_hush)  # an existing filter is not added again
+    _hush.depth += 1
+    try:
+        yield
+    finally:
+        _hush.depth -= 1
 
 
 #: Characters of an error of Spark that quotes what stands for an estimate.

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from qod_magics.application.names import check_stream_name, check_topic
-from qod_magics.application.streams.schema import as_schema
 from qod_magics.application.streams.sink import SINK_FORMS, Sink, as_sink, parse_sink, with_options
 from qod_magics.application.streams.stream import (
     DEFAULT_MAX_PARALLELISM,
@@ -26,12 +25,12 @@ from qod_magics.application.streams.stream import (
     Mode,
     Starting,
     TimeUnit,
+    as_schema,
     check_min_accuracy,
     check_utility,
 )
 from qod_magics.arguments.option import Option, duration, number, seconds, whole, words
-from qod_magics.arguments.parser import Command, wrapped
-from qod_magics.arguments.words import words_of
+from qod_magics.arguments.parser import Command, words_of, wrapped
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
 
 #: What changes an option of a stream that runs; by default, the cell again: its query then begins without its state.

@@ -4,8 +4,8 @@ Jobs share the workers of a machine. Each message carries its latest start, deri
 of the window that it feeds, and profiled costs downstream; a worker takes the operator whose next message has the
 earliest.
 
-Modules: `priorities` has the parameters and equations, `contexts` says what travels with messages and derives their
-priorities, `dispatcher` queues and runs them, `baselines` has FIFO and Orleans' scheduler.
+Modules: `contexts` has the parameters and equations, what travels with messages, and their priorities; `dispatcher`
+queues and runs them, and has FIFO and Orleans' scheduler to compare with.
 
 How the source is read where it says too little or contradicts itself, and the option for the other reading:
 
@@ -29,9 +29,8 @@ How the source is read where it says too little or contradicts itself, and the o
 
 from __future__ import annotations
 
-from qod_magics.policies.cameo.baselines import ArrivalOrder, fifo, orleans
-from qod_magics.policies.cameo.dispatcher import Cameo, with_deadlines, with_tokens
-from qod_magics.policies.cameo.priorities import Parameters, TokenRates
+from qod_magics.policies.cameo.contexts import Parameters, TokenRates
+from qod_magics.policies.cameo.dispatcher import ArrivalOrder, Cameo, fifo, orleans, with_deadlines, with_tokens
 
 __all__ = [
     "ArrivalOrder",

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
-from qod_magics.core.columns import column
-from qod_magics.core.copying import replace
 from qod_magics.core.dag import Dag
 from qod_magics.core.load import load_of
 from qod_magics.core.runtime import takes_instances
-from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
-from qod_magics.policies.d_storm.packing import share
-from qod_magics.policies.d_storm.problem import (
+from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager, column, replace
+from qod_magics.policies.d_storm.packing import (
     DEFAULTS,
     Channel,
     Demand,
@@ -26,6 +23,7 @@ from qod_magics.policies.d_storm.problem import (
     growth,
     planned,
     requirement,
+    share,
 )
 
 _Row = TypeVar("_Row", TaskManager, Task, Stream, Instance)

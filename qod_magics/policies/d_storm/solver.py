@@ -23,15 +23,17 @@ from qod_magics.core.plan import Move
 from qod_magics.core.runtime import Unplaced, takes_instances
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
 from qod_magics.policies.d_storm.observation import Observation, observed
-from qod_magics.policies.d_storm.packing import SLACK, Packing, pack
-from qod_magics.policies.d_storm.problem import (
+from qod_magics.policies.d_storm.packing import (
     DEFAULTS,
+    SLACK,
     Demand,
     Node,
+    Packing,
     Parameters,
     Problem,
     costs,
     inter_node_traffic,
+    pack,
     total_traffic,
 )
 

@@ -16,10 +16,8 @@ from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Unplaced, takes_instances
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
 from qod_magics.policies.d_storm.observation import observed
-from qod_magics.policies.d_storm.packing import SLACK
-from qod_magics.policies.d_storm.policy import Memory
-from qod_magics.policies.d_storm.problem import DEFAULTS, Demand, Node, Parameters
-from qod_magics.policies.d_storm.reasons import DStormReasons
+from qod_magics.policies.d_storm.packing import DEFAULTS, SLACK, Demand, Node, Parameters
+from qod_magics.policies.d_storm.policy import DStormReasons, Memory
 from qod_magics.policies.d_storm.solver import placed
 
 Profile = Literal["peak", "mean"]

@@ -4,10 +4,10 @@ Source: Le Xu, dissertation, 2021, chapter 6. A function is bound to one worker,
 its messages is a *lessee*. Static binding keeps state local; dynamic binding draws two workers per message and asks;
 optimistic offloading leaves messages with the lessor until they would be late.
 
-`base.Dirigo` is the dispatcher that all policies share. `binding` decides before a message is queued, `offloading`
-after. `workers` has the workers, their messages and the markers of windows. A worker checks a message against its own
-queue alone (`laxity_queue`), in O(square root of the length); `staircase` is the source's Algorithm 6.1, corrected and
-as printed.
+`base.Dirigo` is the dispatcher that all policies share. `binding` has the policies that
+decide before a message is queued, and those that offload after. `queues` has the workers, their messages and the
+markers of windows. A worker checks a message against its own queue alone (`queues.LaxityQueue`), in O(square root of
+the length); `benchmarks.dirigo.staircase` is the source's Algorithm 6.1, corrected and as printed.
 
 Where the source contradicts itself or leaves a choice:
 
@@ -31,8 +31,17 @@ Where the source contradicts itself or leaves a choice:
 from __future__ import annotations
 
 from qod_magics.policies.dirigo.base import Options
-from qod_magics.policies.dirigo.binding import CentralRandom, LaxityBasedDirect, PriorityBased, QueueBasedDirect
-from qod_magics.policies.dirigo.offloading import AcceptAndCheck, Parallel, Pipelined, RejectSend, Sequential
+from qod_magics.policies.dirigo.binding import (
+    AcceptAndCheck,
+    CentralRandom,
+    LaxityBasedDirect,
+    Parallel,
+    Pipelined,
+    PriorityBased,
+    QueueBasedDirect,
+    RejectSend,
+    Sequential,
+)
 
 __all__ = [
     "AcceptAndCheck",

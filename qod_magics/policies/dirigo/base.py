@@ -14,8 +14,7 @@ from zlib import crc32
 from qod_magics.core.engines import Forward, Instruction, Kind, Message, Run, Topology
 from qod_magics.core.wording import counted
 from qod_magics.errors import UsageProblem
-from qod_magics.policies.dirigo.laxity_queue import Deadlines
-from qod_magics.policies.dirigo.workers import Markers, Ticket, Traffic, Worker, copy, note, promote
+from qod_magics.policies.dirigo.queues import Deadlines, Markers, Ticket, Traffic, Worker, copy, note, promote
 
 
 @dataclass(frozen=True, slots=True)

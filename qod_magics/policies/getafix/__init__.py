@@ -1,7 +1,7 @@
 """Getafix: few copies of popular segments, placed so that queries end as early as with full replication.
 
-Each round (`policy`) packs the accesses of the segments into the nodes (`packing`) and gives the resulting sets to
-nodes so that little is loaded (`matching`). `baselines` has Scarlett and uniform replication. Source: Le Xu,
+Each round (`policy`) packs the accesses of the segments into the nodes and gives the resulting sets to nodes so that
+little is loaded (`packing`). `policy` also has Scarlett and uniform replication, to compare with. Source: Le Xu,
 dissertation, 2021, chapters 1, 4 and 7; where it is silent, the authors' public prototype (a fork of Druid, 2017).
 
 Where the source contradicts itself or leaves a choice, the modules name the reading:
@@ -24,8 +24,7 @@ the weight that it was planned for; a segment without accesses keeps the copy on
 
 from __future__ import annotations
 
-from qod_magics.policies.getafix.baselines import Scarlett, Uniform
 from qod_magics.policies.getafix.packing import Parameters
-from qod_magics.policies.getafix.policy import Getafix, Memory
+from qod_magics.policies.getafix.policy import Getafix, Memory, Scarlett, Uniform
 
 __all__ = ["Getafix", "Memory", "Parameters", "Scarlett", "Uniform"]

@@ -1,7 +1,7 @@
 """Henge: jobs with targets share a cluster; instances move to where they raise the sum of utilities (Xu, chapter 3).
 
-Modules: `jobs` reads jobs and their juice from snapshots, `utility` values and judges them, `machine` decides, `policy`
-runs one round where it is due, and `guard` applies the same rules to the steps of other policies.
+Modules: `jobs` reads jobs and their juice from snapshots, `utility` values and judges them, and judges the steps of
+other policies by the same rules (`utility.guard`); `machine` decides, `policy` runs one round where it is due.
 
 How the source is read where it says too little or contradicts itself, and the option for the other reading:
 
@@ -22,17 +22,27 @@ How the source is read where it says too little or contradicts itself, and the o
 
 from __future__ import annotations
 
-from qod_magics.policies.henge.guard import Allowed, GuardState, Proposal, Reverted, Verdict, Waits, guard
 from qod_magics.policies.henge.policy import Henge
-from qod_magics.policies.henge.utility import TUNED, Parameters, Utility
+from qod_magics.policies.henge.utility import (
+    TUNED,
+    Allowed,
+    GuardState,
+    Intervention,
+    Parameters,
+    Reverted,
+    Utility,
+    Verdict,
+    Waits,
+    guard,
+)
 
 __all__ = [
     "TUNED",
     "Allowed",
     "GuardState",
     "Henge",
+    "Intervention",
     "Parameters",
-    "Proposal",
     "Reverted",
     "Utility",
     "Verdict",

@@ -14,9 +14,8 @@ from statistics import median
 from typing import TypeAlias
 
 from qod_magics.core.dag import Dag, reachable
-from qod_magics.core.freshness import is_moving
 from qod_magics.core.runtime import Count, takes_instances
-from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager, nothing
+from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager, is_moving, nothing
 from qod_magics.policies.henge.machine import Job, Operator
 from qod_magics.policies.henge.utility import (
     Average,

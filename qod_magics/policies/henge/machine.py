@@ -112,7 +112,7 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class Intervention:
     """A reconfiguration of one job that is yet to be judged."""
 
     job: str
@@ -128,7 +128,7 @@ class Memory:
 
     state: State = State.NOT_CONVERGED
     best: Saved | None = None  #: of the history: the highest utility, of several the earliest
-    trials: tuple[Trial, ...] = ()  #: of the last round
+    trials: tuple[Intervention, ...] = ()  #: of the last round
     is_reduced: bool = False  #: there was a reduction since the search began
     stable: int = 0
     skip: Mapping[str, float] = field(default_factory=nothing)  #: jobs that gained too little: until when, seconds
@@ -166,7 +166,7 @@ def advance(
     changes = _reconfigured(memory, jobs, utilities, parameters)
     if changes:
         before = Saved(total, configuration_of(jobs))
-        trials = (Trial(job, utilities[job].current, now_s, total, each) for job, each in changes.items())
+        trials = (Intervention(job, utilities[job].current, now_s, total, each) for job, each in changes.items())
         memory = replace(
             memory,
             best=before if memory.best is None or total > memory.best.utility else memory.best,
@@ -183,7 +183,7 @@ def advance(
 def without_undone(memory: Memory, jobs: Mapping[str, Job]) -> Memory:
     """Return the memory without trials of which nothing was carried out: they tell nothing about the job."""
 
-    def is_done(trial: Trial) -> bool:
+    def is_done(trial: Intervention) -> bool:
         operators = jobs[trial.job].operators
         return any(operators[name].instances != before for name, (before, _) in trial.changes.items())
 
@@ -337,7 +337,7 @@ def memory_from_json(row: Any) -> Memory:
             state=State(row["state"]),
             best=None if best is None else Saved(best["utility"], _plain(best["instances"])),
             trials=tuple(
-                Trial(
+                Intervention(
                     trial["job"],
                     trial["utility"],
                     trial["at_s"],

@@ -4,8 +4,9 @@ Source: Lohrmann, Warneke, Kao, "Nephele Streaming: Stream Processing under QoS 
 Computing). Managers on the workers measure parts of the job graph; while the mean latency of a sequence is above its
 limit they resize the output buffers along it, and chain its tasks into one thread once buffers can give no more.
 
-A pass is `manager.QosManager.check`: it finds violated sequences (`latency`) and takes `countermeasures`. `placement`
-says which workers run managers. Where the source contradicts itself or leaves a choice, the modules name the reading:
+A pass is `manager.QosManager.check`: it finds violated sequences and takes countermeasures. `latency` says which
+workers run managers, and what they measure. Where the source contradicts itself or leaves a choice, the modules name
+the reading:
 
 - N5, N9: an anchor is the first along the path of those that are equally good
 - N6: the expansion of a subgraph goes forwards and backwards and never turns round
@@ -29,7 +30,14 @@ logged buffers bypasses a chain: `Parameters.never_chain` names the job vertices
 
 from __future__ import annotations
 
-from qod_magics.policies.nephele.countermeasures import Parameters
-from qod_magics.policies.nephele.manager import Nephele, QosManager, Unmanaged, fixed_buffers, flush, nephele
+from qod_magics.policies.nephele.manager import (
+    Nephele,
+    Parameters,
+    QosManager,
+    Unmanaged,
+    fixed_buffers,
+    flush,
+    nephele,
+)
 
 __all__ = ["Nephele", "Parameters", "QosManager", "Unmanaged", "fixed_buffers", "flush", "nephele"]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from qod_magics.policies.stack.place import Place
-from qod_magics.policies.stack.scale import ScaleOutAndIn
+from qod_magics.policies.stack.place import Place, ScaleOutAndIn
 from qod_magics.policies.stack.stack import Stack
-from qod_magics.policies.stack.under_way import Judge
+from qod_magics.policies.stack.stage import Judge
 from qod_magics.policies.stream_economics.policy import reactive, staying
 
 

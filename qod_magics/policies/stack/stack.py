@@ -6,16 +6,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from qod_magics.core.fusion import Pair, neighbours
-from qod_magics.core.plan import Action, AddNode, Fuse, Move, Plan
+from qod_magics.core.plan import Action, AddNode, Fuse, Move, Pair, Plan, neighbours
 from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Measured, Unplaced
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
 from qod_magics.core.wording import listed
 from qod_magics.errors import UsageProblem, nearest
-from qod_magics.policies.henge.guard import Reverted, Verdict, Waits
-from qod_magics.policies.stack.stage import LEVER_OF, Demand, Lever, Pressure, Stage, View, pressures
-from qod_magics.policies.stack.under_way import BACK_OFF_S, Judge, Trial, UnderWay, in_use, subject
+from qod_magics.policies.henge.utility import Reverted, Verdict, Waits
+from qod_magics.policies.stack.stage import (
+    BACK_OFF_S,
+    LEVER_OF,
+    Demand,
+    Judge,
+    Lever,
+    Pressure,
+    Stage,
+    Trial,
+    UnderWay,
+    View,
+    in_use,
+    pressures,
+    subject,
+)
 from qod_magics.policies.stream_economics.policy import LearningStreamEconomics
 
 #: Name of the stage that sheds, and of the one that judges.
@@ -61,7 +73,7 @@ class Stack:
     that do not fit, precede what the stages propose, and need not wait for warm-ups. Stages propose in their order; the
     first proposal is carried out, with the task managers that later stages start beside it, and no other until its
     effect is in the snapshot, at most 2 % of the instances warm up, and `settle_s` have passed. Without effect within
-    `under_way.TIMEOUT_S`, an action is not tried again for `BACK_OFF_S`. Where no task manager can be started, none is
+    `stage.TIMEOUT_S`, an action is not tried again for `BACK_OFF_S`. Where no task manager can be started, none is
     emptied and released: none could be started when the load rises.
 
     Args:

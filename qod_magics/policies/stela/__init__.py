@@ -3,9 +3,9 @@
 When task managers join, their instances go to the congested tasks that move the job's throughput most; when some are to
 leave, those go whose instances move it least. Source: Le Xu, dissertation, 2021, chapters 1, 2 and 7.
 
-The cycle is `policy.Elastic.decide`. `job` makes operators with rates of snapshots, `etp` ranks them, `scaling` adds
-and removes instances, `strategies` turns that into actions. `etp.one_more` is for policies that decide themselves when
-to scale. `evaluation` has what the source's evaluation models and measures.
+The cycle is `policy.Elastic.decide`. `job` makes operators with rates of snapshots and ranks them, `scaling` adds and
+removes instances and turns that into actions. `job.one_more` is for policies that decide themselves when to scale.
+`benchmarks.evaluation.convergence` has what the source's evaluation models and measures.
 
 Where the source contradicts itself or leaves a choice, the modules name the reading:
 
@@ -27,8 +27,7 @@ Where the source contradicts itself or leaves a choice, the modules name the rea
 
 from __future__ import annotations
 
-from qod_magics.policies.stela.etp import Advice, one_more
-from qod_magics.policies.stela.job import Options
+from qod_magics.policies.stela.job import Advice, Options, one_more
 from qod_magics.policies.stela.policy import Stela, least_link_load, most_link_load, storm_re_deal
 
 __all__ = [

@@ -14,10 +14,8 @@ from qod_magics.core.plan import Action, Plan, ReleaseNode, keeping_all
 from qod_magics.core.policy import Reasons, SheddingNothing
 from qod_magics.core.runtime import takes_instances
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.policies.stela.etp import congested, etps
-from qod_magics.policies.stela.job import DEFAULT, NO_SAMPLES, Job, Options, Rate, Samples, job_of
-from qod_magics.policies.stela.scaling import score
-from qod_magics.policies.stela.strategies import ByETP, ByLinkLoad, Deployment, ReDeal, Strategy
+from qod_magics.policies.stela.job import DEFAULT, NO_SAMPLES, Job, Options, Rate, Samples, congested, etps, job_of
+from qod_magics.policies.stela.scaling import ByETP, ByLinkLoad, Deployment, ReDeal, Strategy, score
 
 #: An optional key of snapshots: the task managers to end, by id, or how many of them.
 LEAVING = "leaving"

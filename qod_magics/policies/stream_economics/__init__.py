@@ -6,8 +6,7 @@ The cycle is `policy.StreamEconomics.decide`; each other module holds one of its
 from __future__ import annotations
 
 from qod_magics.core.dag import restrictions
-from qod_magics.policies.stream_economics.model.propagation import actual_accuracy
-from qod_magics.policies.stream_economics.placing.scheduler import (
+from qod_magics.policies.stream_economics.placing import (
     UNKNOWN_ESTIMATE,
     PlacementRequest,
     available_cpu,
@@ -15,6 +14,7 @@ from qod_magics.policies.stream_economics.placing.scheduler import (
     place,
 )
 from qod_magics.policies.stream_economics.policy import StreamEconomics
+from qod_magics.policies.stream_economics.requirements import actual_accuracy
 
 __all__ = [
     "UNKNOWN_ESTIMATE",

@@ -6,29 +6,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from qod_magics.core.columns import Keys, column
 from qod_magics.core.dag import Declared, Topology, declared
 from qod_magics.core.load import Hosting, load_of
 from qod_magics.core.plan import Action, Move, Plan, Stop
 from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Measured, Unplaced
-from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
+from qod_magics.core.snapshot import Instance, Keys, Snapshot, TaskManager, column
 from qod_magics.policies.stream_economics.evidence.evidence import NO_EVIDENCE, BacklogEvidence, Evidence
 from qod_magics.policies.stream_economics.learning.learning import learn
-from qod_magics.policies.stream_economics.model.propagation import Edges, kept_shares, propagate
-from qod_magics.policies.stream_economics.model.reach import Reach
-from qod_magics.policies.stream_economics.model.requirements import (
+from qod_magics.policies.stream_economics.placing import Moves, moves_of_all, no_moves, only_helpful, placed
+from qod_magics.policies.stream_economics.reach import Minimums, Reach, Situation
+from qod_magics.policies.stream_economics.reasons import StreamEconomicsReasons, needs, shortage
+from qod_magics.policies.stream_economics.requirements import (
+    Edges,
     Requirements,
+    kept_shares,
     known_requirements,
     minimums,
     paper_requirements,
+    propagate,
 )
-from qod_magics.policies.stream_economics.model.situation import Minimums, Situation
-from qod_magics.policies.stream_economics.placing.moves import Moves, moves_of_all, no_moves, only_helpful
-from qod_magics.policies.stream_economics.placing.scheduler import placed
-from qod_magics.policies.stream_economics.reasons import StreamEconomicsReasons, needs, shortage
-from qod_magics.policies.stream_economics.sharing.filling import max_min_shares
-from qod_magics.policies.stream_economics.sharing.sharing import Sharing, even_shares
+from qod_magics.policies.stream_economics.sharing import Sharing, even_shares, max_min_shares
 
 #: CPU that each task needs by accuracy.
 Costs = Callable[[Snapshot, Topology], Requirements]

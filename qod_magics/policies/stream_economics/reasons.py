@@ -11,13 +11,12 @@ from functools import cached_property
 from itertools import chain
 from math import inf
 
-from qod_magics.core.columns import column
 from qod_magics.core.dag import Dag, above, queries_of, restrictions
 from qod_magics.core.load import load_of, warming_up
 from qod_magics.core.plan import Plan
-from qod_magics.core.snapshot import Snapshot, TaskManager
+from qod_magics.core.snapshot import Snapshot, TaskManager, column
 from qod_magics.core.wording import counted, listed
-from qod_magics.policies.stream_economics.model.requirements import FULL_CORE, known_requirements, minimums
+from qod_magics.policies.stream_economics.requirements import FULL_CORE, known_requirements, minimums
 
 
 @dataclass(frozen=True, slots=True)

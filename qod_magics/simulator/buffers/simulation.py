@@ -16,9 +16,19 @@ import simpy
 
 from qod_magics.core.engines import MS
 from qod_magics.core.job_graph import BufferSize, Chain, Channel, ChannelPolicy, ChannelSample, Manager, Resize, Task
-from qod_magics.simulator.buffers.output import Item, Link, OutputBuffer, Shipment, Transit, Way
 from qod_magics.simulator.buffers.results import Action, Results
-from qod_magics.simulator.buffers.scenario import BufferScenario, Stream, arrivals, streams
+from qod_magics.simulator.buffers.scenario import (
+    BufferScenario,
+    Item,
+    Link,
+    OutputBuffer,
+    Shipment,
+    Stream,
+    Transit,
+    Way,
+    arrivals,
+    streams,
+)
 from qod_magics.simulator.buffers.tasks import ChannelRun, Mailbox, TaskRun, Thread
 
 _DRAIN_LOOK = MS  #: how often it is looked whether the queues of tasks that are to be chained are empty

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 
 from qod_magics.core.engines import MS
 from qod_magics.core.job_graph import BufferSize, Channel, ChannelSample, Report, Task
-from qod_magics.simulator.buffers.output import Item, OutputBuffer, Transit, Way
-from qod_magics.simulator.buffers.scenario import Vertex
+from qod_magics.simulator.buffers.scenario import Item, OutputBuffer, Transit, Vertex, Way
 
 
 @dataclass(slots=True, eq=False)

@@ -5,8 +5,6 @@ from JSON, `declared` makes jobs of a notebook's streams.
 """
 
 from qod_magics.simulator.messages.dataflow import Dataflow, Job, Source, Stage
-from qod_magics.simulator.messages.engine import Engine, Overheads
-from qod_magics.simulator.messages.resources import Links, Store
-from qod_magics.simulator.messages.results import Results
+from qod_magics.simulator.messages.engine import Engine, Links, Overheads, Results, Store
 
 __all__ = ["Dataflow", "Engine", "Job", "Links", "Overheads", "Results", "Source", "Stage", "Store"]

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import cast
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, cast
 
+import numpy as np
 import simpy
 
 from qod_magics.core.engines import (
@@ -25,13 +27,187 @@ from qod_magics.core.engines import (
     Reply,
     Run,
     S,
+    Topology,
 )
 from qod_magics.core.wording import counted
-from qod_magics.simulator.messages.dataflow import Client, Dataflow, Router
+from qod_magics.simulator.messages.dataflow import Client, Dataflow, Router, Sent
 from qod_magics.simulator.messages.operators import Emitted, EmittedPart
-from qod_magics.simulator.messages.resources import Links, Store
-from qod_magics.simulator.messages.results import Books, JobResults, Results
-from qod_magics.simulator.messages.sources import Sent
+
+# --- resources --------------------------------------------------------------------------------------------------------
+# What messages wait for besides workers: links between machines, and a remote state store with caches.
+
+
+class Links:
+    """Arrival times. Messages of one link (from, to) arrive in the order of sending.
+
+    Args:
+        topology: its delays.
+        bytes_per_s: bandwidth of each link between two machines; None: no limit. Within a machine nothing limits it.
+
+    """
+
+    def __init__(self, topology: Topology, bytes_per_s: float | None = None) -> None:
+        if bytes_per_s is not None and bytes_per_s <= 0:
+            raise ValueError(f"bytes_per_s must be above 0, is {bytes_per_s:g}")
+        self.topology = topology
+        self.bytes_per_s = bytes_per_s
+        self.sent_bytes: dict[tuple[int, int], int] = {}  #: by link
+        self._free: dict[tuple[int, int], int] = {}  #: when the link has sent all so far
+
+    def delay(self, now: int, one: int, other: int, size: int) -> int:
+        """Return the ns until a message of this many bytes, sent now, has arrived whole."""
+        if one == other:
+            return 0
+        link = (one, other)
+        if size:
+            self.sent_bytes[link] = self.sent_bytes.get(link, 0) + size
+        delay = self.topology.delay_between(one, other)
+        if self.bytes_per_s is None:
+            return delay
+        begun = max(now, self._free.get(link, 0))
+        sent = begun + round(size * S / self.bytes_per_s)
+        self._free[link] = sent
+        return sent - now + delay
+
+
+class Store:
+    """State objects of all workers, by name.
+
+    Args:
+        read_ns: time of reading an object, without its bytes.
+        bytes_per_s: bandwidth of a read; None: no limit.
+        object_bytes: size of each object.
+        capacity: objects in the cache of a worker; 0: no cache; None: no limit.
+        workers: number of workers.
+
+    """
+
+    def __init__(
+        self,
+        read_ns: int = 0,
+        *,
+        bytes_per_s: float | None = None,
+        object_bytes: int = 0,
+        capacity: int | None = None,
+        workers: int,
+    ) -> None:
+        if read_ns < 0 or object_bytes < 0 or (capacity is not None and capacity < 0):
+            raise ValueError(f"negative values: read_ns {read_ns}, object_bytes {object_bytes}, capacity {capacity}")
+        transfer = 0 if bytes_per_s is None else round(object_bytes * S / bytes_per_s)
+        self.fetch_ns = read_ns + transfer
+        self.capacity = capacity
+        self.reads = 0  #: objects that messages asked for
+        self.fetches = [0] * workers  #: those that were not in the cache, by worker
+        self._caches: list[OrderedDict[Any, None]] = [OrderedDict() for _ in range(workers)]
+
+    def read(self, worker: int, objects: tuple[Any, ...]) -> int:
+        """Return the ns that a worker waits for these objects, one after another."""
+        return sum(self.fetch(worker, each) for each in objects) if objects else 0
+
+    def fetch(self, worker: int, name: Any) -> int:
+        """Return the ns that a worker waits for an object: 0 if it is in its cache."""
+        self.reads += 1
+        cache = self._caches[worker]
+        if name in cache:
+            cache.move_to_end(name)
+            return 0
+        self.fetches[worker] += 1
+        if self.capacity != 0:
+            cache[name] = None
+            if self.capacity is not None and len(cache) > self.capacity:
+                cache.popitem(last=False)
+        return self.fetch_ns
+
+    def cached(self, worker: int) -> tuple[Any, ...]:
+        """Return the objects in the cache of a worker, the least recently used first."""
+        return tuple(self._caches[worker])
+
+
+# --- What a run of messages shows: results and latencies by job, and the accounting of messages -----------------------
+
+
+class JobResults:
+    """The results of one job, in the order of production."""
+
+    def __init__(self, name: str, max_latency: int) -> None:
+        self.name = name
+        self.max_latency = max_latency  #: ns; 0: none is stated
+        self.produced = array("q")  #: ns
+        self.latency = array("q")  #: ns from the arrival of the last row that influenced it
+        self.progress = array("q")  #: ns of event time
+        self.rows = 0  #: in all
+
+    def add(self, now: int, observed: int, progress: int, rows: int) -> None:
+        """Add a result that was produced."""
+        self.produced.append(now)
+        self.latency.append(now - observed)
+        self.progress.append(progress)
+        self.rows += rows
+
+    def percentile_ms(self, percent: float) -> float | None:
+        """Return a percentile of the latencies; None without a result."""
+        return float(np.percentile(np.asarray(self.latency), percent)) / MS if self.latency else None
+
+    @property
+    def success(self) -> float | None:
+        """Share of the results within the target; None without a target or result."""
+        if not self.latency or not self.max_latency:
+            return None
+        return float(np.mean(np.asarray(self.latency) <= self.max_latency))
+
+
+class Results:
+    """The results of all jobs, by job number."""
+
+    def __init__(self, jobs: Sequence[tuple[str, int]]) -> None:
+        self.jobs = tuple(JobResults(name, max_latency) for name, max_latency in jobs)
+
+    def of(self, prefix: str) -> JobResults:
+        """Return the results of all jobs whose name begins with this, as those of one job, in the order of
+        production."""
+        chosen = [job for job in self.jobs if job.name.startswith(prefix)]
+        if not chosen:
+            raise ValueError(f"no job's name begins with {prefix!r}: {', '.join(job.name for job in self.jobs)}")
+        together = JobResults(prefix, max(job.max_latency for job in chosen))
+        rows = sorted(
+            (produced, latency, progress)
+            for job in chosen
+            for produced, latency, progress in zip(job.produced, job.latency, job.progress, strict=True)
+        )
+        for produced, latency, progress in rows:
+            together.produced.append(produced)
+            together.latency.append(latency)
+            together.progress.append(progress)
+        together.rows = sum(job.rows for job in chosen)
+        return together
+
+
+@dataclass(slots=True)
+class Books:
+    """Where each message is: `made = held + in_flight + waiting + running + done`, at each moment.
+
+    So no message is lost or runs twice.
+
+    Messages between dispatchers are done when they arrive, all others when they have run.
+    """
+
+    made: int = 0
+    held: int = 0  #: made, and not yet sent: a dispatcher waits for replies
+    in_flight: int = 0
+    waiting: int = 0  #: arrived, and not running
+    running: int = 0
+    done: int = 0
+
+    @property
+    def left(self) -> int:
+        """Messages that are not done."""
+        return self.held + self.in_flight + self.waiting + self.running
+
+    def check(self) -> None:
+        """Raise AssertionError if the counts don't add up."""
+        counts = asdict(self)
+        assert min(counts.values()) >= 0, f"negative counts: {counts}"
+        assert self.made == self.left + self.done, f"messages were lost or run twice: {counts}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,8 @@ from typing import Any, get_args
 from qod_magics.core.engines import US, Dispatcher, S
 from qod_magics.data.fields import Fields, read_json, read_object
 from qod_magics.errors import ScenarioError
-from qod_magics.simulator.messages.dataflow import Dataflow, Exchange, Job, Source, Stage
-from qod_magics.simulator.messages.engine import Engine, Overheads
-from qod_magics.simulator.messages.resources import Links, Store
-from qod_magics.simulator.messages.sources import Arrivals
+from qod_magics.simulator.messages.dataflow import Arrivals, Dataflow, Exchange, Job, Source, Stage
+from qod_magics.simulator.messages.engine import Engine, Links, Overheads, Store
 
 ENGINE = "messages"  #: what such a file names as its engine
 

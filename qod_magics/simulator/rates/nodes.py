@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from qod_magics.core.nodes import Spare
+from qod_magics.core.snapshot import Spare
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.simulator.rates.agenda import Agenda, Events
 from qod_magics.simulator.rates.components import Machine

@@ -10,10 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from qod_magics.core.columns import Keys
-from qod_magics.core.nodes import Spare
 from qod_magics.core.runtime import Count, Event, Measured, Observation
-from qod_magics.core.snapshot import NOTHING, Instance, Snapshot, Stream, Task, TaskManager
+from qod_magics.core.snapshot import NOTHING, Instance, Keys, Snapshot, Spare, Stream, Task, TaskManager
 from qod_magics.simulator.rates.engine import Engine
 from qod_magics.simulator.rates.reports import Reports, Timed, Timing
 from qod_magics.simulator.rates.simulation import SimulatedTask, Simulation

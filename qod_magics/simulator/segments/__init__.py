@@ -7,8 +7,7 @@ same seed gives the same queries under every policy.
 
 from __future__ import annotations
 
-from qod_magics.simulator.segments.cluster import SegmentCluster
-from qod_magics.simulator.segments.results import Results, begun, run, simulated
+from qod_magics.simulator.segments.cluster import Results, SegmentCluster, begun, run, simulated
 from qod_magics.simulator.segments.scenario import SegmentScenario
 
 __all__ = ["Results", "SegmentCluster", "SegmentScenario", "begun", "run", "simulated"]

@@ -11,7 +11,7 @@ from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.lifecycle.events import State
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.queries.instance import BOOKS_DIFFER, Instance
-from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.connection import reason
 
 
 def begin_change(cluster: Cluster, action: Action, change: Callable[[], Future[None]]) -> None:

@@ -13,8 +13,7 @@ from typing import Any
 
 from qod_magics.application.application import Application
 from qod_magics.application.shed_keys import Ask
-from qod_magics.application.tasks.difference import Difference, difference
-from qod_magics.application.tasks.task import Edges, TaskSpec
+from qod_magics.application.tasks import Difference, Edges, TaskSpec, difference
 from qod_magics.errors import KafkaError, QodError, TaskManagerError
 from qod_magics.kafka.topics import delete_topics
 from qod_magics.lifecycle.events import State, StopAsked
@@ -29,8 +28,7 @@ from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.labels import Labels
 from qod_magics.spark.plans.pipeline import Job, feed_of, same_columns
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
-from qod_magics.spark.servers.reason import reason
-from qod_magics.spark.servers.timeouts import gather
+from qod_magics.spark.servers.connection import gather, reason
 
 #: Timeout for all instances of a deployment together to stop, to start, and to settle, seconds each.
 STEP_S = 120.0

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from qod_magics.application.streams.sink import Parquet
-from qod_magics.application.tasks.fusing import Edge, fused, fused_edges, parted, why_not_fused, why_not_parted
-from qod_magics.application.tasks.task import TaskSpec
+from qod_magics.application.tasks import Edge, TaskSpec, fused, fused_edges, parted, why_not_fused, why_not_parted
 from qod_magics.core.plan import Fuse, Unfuse
 from qod_magics.core.wording import listed
 from qod_magics.errors import QodError, TaskManagerError, nearest
@@ -35,8 +34,7 @@ from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.plans.pipeline import Feed, PlanFacts, Workshop
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import in_a_row
-from qod_magics.spark.servers.reason import reason
-from qod_magics.spark.servers.timeouts import begin, gather
+from qod_magics.spark.servers.connection import begin, gather, reason
 
 #: For how long the first batch of a query with another's state is waited for, seconds.
 FIRST_S = 30.0

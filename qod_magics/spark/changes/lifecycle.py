@@ -16,10 +16,10 @@ from qod_magics.lifecycle.events import (
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.queries.failures import cause_of, explained, limit_of
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance, OngoingMove
-from qod_magics.spark.queries.realtime import not_realtime, refuses_realtime
+from qod_magics.spark.queries.modes import not_realtime, refuses_realtime
 from qod_magics.spark.queries.slots import free
+from qod_magics.spark.servers.connection import begin
 from qod_magics.spark.servers.task_manager import TaskManager
-from qod_magics.spark.servers.timeouts import begin
 
 #: Timeout from a query's start to its first tasks, seconds; one still planning then is taken for settled.
 SETTLED_S = 60.0

@@ -12,9 +12,8 @@ from qod_magics.spark.changes.hold import held
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.queries.instance import Instance, OngoingMove
-from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.connection import begin, reason
 from qod_magics.spark.servers.task_manager import TaskManager
-from qod_magics.spark.servers.timeouts import begin
 
 
 class Mover:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from qod_magics.core.copying import replace
-from qod_magics.core.nodes import NodeState, Spare
 from qod_magics.core.plan import Action, AddNode, Refusal, ReleaseNode
 from qod_magics.core.runtime import Observation, refused
+from qod_magics.core.snapshot import NodeState, Spare, replace
 from qod_magics.errors import QodError
 from qod_magics.spark.cluster.cluster import Cluster
 

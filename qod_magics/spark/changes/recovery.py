@@ -18,11 +18,10 @@ from qod_magics.lifecycle.events import (
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance, OngoingMove
-from qod_magics.spark.queries.realtime import refuses_realtime
+from qod_magics.spark.queries.modes import refuses_realtime
 from qod_magics.spark.queries.stall import share
-from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.connection import begin, reason
 from qod_magics.spark.servers.task_manager import TaskManager
-from qod_magics.spark.servers.timeouts import begin
 
 #: In real-time mode a batch ends every few seconds, rows or none: after this long without one a query is stalled.
 STALLED_S = 60.0

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from qod_magics.application import graph
-from qod_magics.application.tasks.task import TaskSpec
+from qod_magics.application.tasks import TaskSpec
 from qod_magics.core.plan import Scale
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.kafka.topics import grow_topics
@@ -34,9 +34,8 @@ from qod_magics.spark.cluster.deployment import Pipe
 from qod_magics.spark.plans.pipeline import feeds_of
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import shared
-from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.connection import begin, gather, reason
 from qod_magics.spark.servers.task_manager import TaskManager
-from qod_magics.spark.servers.timeouts import begin, gather
 
 #: Interval of looking whether a task runs, seconds.
 LOOK_S = 0.1

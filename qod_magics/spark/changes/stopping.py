@@ -12,8 +12,7 @@ from qod_magics.spark.changes.hold import LONGEST_S, held
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.queries.instance import BOOKS_DIFFER, Instance
-from qod_magics.spark.servers.reason import reason
-from qod_magics.spark.servers.timeouts import gather
+from qod_magics.spark.servers.connection import gather, reason
 
 
 def stop_all(cluster: Cluster, lifecycle: Lifecycle, instances: Sequence[Instance], undone: str, waits: str) -> None:

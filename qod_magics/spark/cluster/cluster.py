@@ -13,15 +13,15 @@ from qod_magics.core import snapshot as core
 from qod_magics.core.runtime import Event, Placer, Unplaced
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.lifecycle.events import State
-from qod_magics.spark.cluster.deployment import Deployment
-from qod_magics.spark.cluster.incomplete import Incomplete, late_text
-from qod_magics.spark.cluster.malformed import (
+from qod_magics.spark.cluster.books import (
     MalformedReports,
     implausible_text,
     is_cut,
     malformed_event,
     malformed_text,
 )
+from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.cluster.incomplete import Incomplete, late_text
 from qod_magics.spark.cluster.observation import InstanceView
 from qod_magics.spark.plans.dial import DialBoard
 from qod_magics.spark.plans.misfit import misfit

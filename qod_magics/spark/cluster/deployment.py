@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from qod_magics.application.application import Application
 from qod_magics.application.recipes.recipe import raise_unless_connection
 from qod_magics.application.shed_keys import Ask
 from qod_magics.application.streams.sink import KafkaTopic, Memory
-from qod_magics.application.tasks.task import TaskSpec
+from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import beginning_offsets, end_offsets
 from qod_magics.kafka.topics import create_topics, grow_topics, topic_partitions
 from qod_magics.spark.cluster.books import Account, furthest_behind
-from qod_magics.spark.cluster.deal import Deal, dealt
 from qod_magics.spark.plans.inspection import Checked, Inspection
 from qod_magics.spark.plans.pipeline import (
     Workshop,
@@ -26,7 +25,39 @@ from qod_magics.spark.plans.pipeline import (
     reader,
     same_columns,
 )
-from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.connection import reason
+
+# --- Which partitions of a topic each instance of a task reads. Pure --------------------------------------------------
+
+#: The partitions of one topic that each instance reads, in ascending order.
+Deal: TypeAlias = tuple[tuple[int, ...], ...]
+
+
+def dealt(partitions: int, instances: int, before: Sequence[Iterable[int]] = ()) -> Deal:
+    """Deal partitions 0, 1, ... to instances: each to exactly one, and as many to each as to any other, or one more.
+
+    Instances keep as many of their partitions as that allows, so that few of them are concerned. Without a deal
+    `before`, partition p goes to instance p mod `instances`. Of a balanced deal to as many instances, more partitions
+    take none away.
+
+    Raises:
+        ValueError: there are fewer partitions than instances, or no instances.
+
+    """
+    if not 0 < instances <= partitions:
+        raise ValueError(f"{partitions} partitions can't be dealt to {instances} instances: each needs one")
+    share, larger = divmod(partitions, instances)
+    had = [sorted(p for p in each if p < partitions) for each in before[:instances]]
+    kept: list[list[int]] = [[] for _ in range(instances)]
+    for index in sorted(range(len(had)), key=lambda index: -len(had[index])):  # the larger shares go to whoever has one
+        most = share + (larger > 0 and len(had[index]) > share)
+        larger -= most > share
+        kept[index] = had[index][:most]
+    left = sorted(set(range(partitions)).difference(*kept))
+    for partition in left:
+        kept[min(range(instances), key=lambda index: len(kept[index]))].append(partition)
+    return tuple(tuple(sorted(each)) for each in kept)
+
 
 #: The fields that a change of the application replaces.
 _BOOKS = ("specs", "pipes", "accounts", "results", "sinks", "source_partitions", "deals", "declarations", "retired")

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from qod_magics.application.streams.sink import KafkaTopic
 from qod_magics.application.streams.stream import RECORD_KEY
-from qod_magics.application.tasks.task import TaskSpec
-from qod_magics.application.tasks.weight import Origins, origins, weighed_since
+from qod_magics.application.tasks import TaskSpec
+from qod_magics.application.weights import Origins, origins, weighed_since
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.plans.inspection import built
 from qod_magics.spark.plans.kafka_records import record_form

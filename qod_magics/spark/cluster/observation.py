@@ -15,9 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qod_magics.core.freshness import Freshness
 from qod_magics.core.runtime import Count, Event, Measured, Observation
-from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
+from qod_magics.core.snapshot import Freshness, Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.spark.queries.meter import MeterReading
 
 #: A reading over a window with less than this share of the present input rate does not represent that input.

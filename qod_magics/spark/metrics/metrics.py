@@ -9,17 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from qod_magics.application.tasks.fusing import fused_edges, why_not_fused, why_not_parted
-from qod_magics.application.tasks.task import TaskSpec
+from qod_magics.application.tasks import TaskSpec, fused_edges, why_not_fused, why_not_parted
 from qod_magics.core.runtime import Count, Observation
 from qod_magics.kafka.history import OffsetHistory
 from qod_magics.kafka.offsets import known_end_offsets
 from qod_magics.spark.cluster.cluster import OTHERS_PERIODS, Cluster
 from qod_magics.spark.cluster.observation import InstanceView, TaskView, observation
-from qod_magics.spark.metrics.lateness import Lateness
+from qod_magics.spark.metrics.latency import Lateness
 from qod_magics.spark.plans.pipeline import feed_of, reader
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
-from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.connection import reason
 from qod_magics.spark.servers.task_manager import TaskManager
 
 

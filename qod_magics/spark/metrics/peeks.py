@@ -20,11 +20,10 @@ from qod_magics.errors import KafkaError
 from qod_magics.kafka.history import OffsetHistory
 from qod_magics.kafka.offsets import beginning_offsets
 from qod_magics.kafka.reading import peek
-from qod_magics.spark.cluster.books import Account, Gap
+from qod_magics.spark.cluster.books import Account, Gap, columnless_text, malformed_event
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.cluster.malformed import columnless_text, malformed_event
 from qod_magics.spark.plans.pipeline import reader
-from qod_magics.spark.servers.timeouts import begin
+from qod_magics.spark.servers.connection import begin
 
 #: For so long, seconds, rows must have waited in a partition without a row that arrives or is read.
 STUCK_S = 3.0

@@ -14,15 +14,14 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from qod_magics.application.recipes.building import temporary_views
+from qod_magics.application.recipes.recipe import temporary_views
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark.plans.copies import PARSES, Copies
-from qod_magics.spark.plans.plan_text import NAMED, Node, children_at, inputs_first, lists_of, nodes_of
+from qod_magics.spark.plans.plan_text import NAMED, PARSES, Copies, Node, children_at, inputs_first, lists_of, nodes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from qod_magics.application.tasks.weight import Equated
+    from qod_magics.application.weights import Equated
 
 #: Physical operators without state, shuffle or Python.
 NARROW = frozenset(

@@ -15,13 +15,11 @@ from qod_magics.application.recipes.recipe import SqlRecipe, raise_unless_connec
 from qod_magics.application.shed_keys import Ask, asking, renamed, with_keys
 from qod_magics.application.streams.sink import KafkaTopic
 from qod_magics.application.streams.stream import RECORD_KEY, StreamDeclaration
-from qod_magics.application.tasks.chain import opened_chain
-from qod_magics.application.tasks.task import Edges, TaskSpec, sources_of, tasks
-from qod_magics.application.tasks.weight import WEIGHT, Origins, Usage, Usages, Weights, origins
+from qod_magics.application.tasks import Edges, TaskSpec, sources_of, tasks
+from qod_magics.application.weights import WEIGHT, Origins, Usage, Usages, Weights, opened_chain, origins
 from qod_magics.errors import ApplicationError
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import partitions
-from qod_magics.spark.plans.copies import kept_columns
 from qod_magics.spark.plans.expressions import Label
 from qod_magics.spark.plans.inlining import (
     analyzed_plan_of,
@@ -45,10 +43,9 @@ from qod_magics.spark.plans.pipeline import (
     schema_of_stream,
     watermarks_of,
 )
-from qod_magics.spark.plans.result_keys import key_columns
+from qod_magics.spark.plans.plan_text import kept_columns, positions
 from qod_magics.spark.plans.shedder import taken_name
-from qod_magics.spark.plans.state import TaskState, chained, state_signature, task_state
-from qod_magics.spark.plans.unions import positions
+from qod_magics.spark.plans.state import TaskState, chained, key_columns, state_signature, task_state
 from qod_magics.spark.plans.whole import Whole, check_whole, may_be_whole, whole_of
 
 if TYPE_CHECKING:

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from qod_magics.application.recipes.building import analysis_errors_unprinted
-from qod_magics.application.recipes.recipe import first_line, raise_unless_connection
-from qod_magics.application.streams.schema import VALUE, Form, columns_of, form_of
+from qod_magics.application.recipes.recipe import analysis_errors_unprinted, first_line, raise_unless_connection
 from qod_magics.application.streams.sink import Console, ForEachBatch, KafkaTopic, Memory, Parquet, Sink
-from qod_magics.application.streams.stream import CORRUPT, RECORD_KEY
-from qod_magics.application.tasks.weight import weighed
+from qod_magics.application.streams.stream import CORRUPT, RECORD_KEY, VALUE, Form, columns_of, form_of
+from qod_magics.application.weights import weighed
 from qod_magics.errors import ApplicationError, nearest
 from qod_magics.kafka.properties import LARGEST_RECORD
 from qod_magics.spark.plans import shedder
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from qod_magics.application.streams.stream import Malformed, TimeUnit
-    from qod_magics.application.tasks.task import TaskSpec
+    from qod_magics.application.tasks import TaskSpec
 
 #: Why groups that an operator with state reads are aggregated in micro-batches.
 GROUPS_ONCE = "an operator with state reads its groups: each is emitted once, when the watermark has passed it"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 #: The id of a column, as in "fare#12L".
@@ -142,3 +142,230 @@ def conjuncts(condition: str) -> list[str]:
 def names_of(header: str) -> list[str]:
     """Names of the columns in "a: int, b: struct<x:int,y:int>"."""
     return [item.partition(": ")[0] for item in split(header, "[(<", "])>")]
+
+
+# --- copies -----------------------------------------------------------------------------------------------------------
+# Which columns of a plan's operators are columns of its inputs as they are, whatever they are called. Pure.
+#
+# Names are in lower case, since Spark names a column of an operator as the query spells it.
+#
+# A column is recognised by its id: another one of the same name, or one that a recipe computes, is none of these. A
+# cast column stands for what it was where the cast keeps values apart and their texts, whose hash is the key, the same:
+# one to string, and one of an integer to bigint. `CAST(fare AS INT)` makes one value of several, and a double has
+# another text.
+
+#: How a record is parsed into a row, or none.
+PARSES = re.compile(r"inline\(array\((?:coalesce\()?from_json\(")
+_COLUMN = re.compile(r"(?:cast\()?[^()#]+#(?P<id>\d+)(?P<long>L?)(?:-T\d+ms)?(?: as (?:string|(?P<bigint>bigint))\))?")
+#: A field of the parsed record that is an integer narrower than a bigint.
+_NARROW = re.compile(r"StructField\(([^,()]+),(?:Byte|Short|Integer)Type,(?:true|false)\)")
+#: Operators whose rows have the columns of their first input, in its order.
+SAME_COLUMNS = frozenset(
+    {
+        *("CollectMetrics", "CTERelationDef", "Deduplicate", "DeduplicateWithinWatermark", "Distinct"),
+        *("GlobalLimit", "LocalLimit", "Offset"),
+        *("EventTimeWatermark", "Exchange", "Filter", "RebalancePartitions", "Repartition", "RepartitionByExpression"),
+        *("ResolvedHint", "Sample", "Sort", "SubqueryAlias", "Union", "UnresolvedHint", "View"),
+    }
+)
+_PLAN_ID = re.compile(r"\[plan_id=\d+\]")
+
+
+class Copies:
+    """Names that the columns of an analyzed or a physical plan have in the topics or streams that they come from."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}  # by id
+        self._narrow: set[str] = set()  # names that are narrow integers in some input
+        self._others: set[str] = set()  # names that are of another type, or of one not known, in some input
+
+    def __repr__(self) -> str:
+        return f"copies: {self._names}"
+
+    def follow(self, nodes: Sequence[Node], at: int) -> None:
+        """What the operator at this position does to columns; inputs first."""
+        node = nodes[at]
+        lists = lists_of(node.text)
+        if node.operator.startswith("StreamingRelation"):  # of raw records
+            for items in lists:
+                self._read(items)
+        elif node.operator == "Generate" and lists and PARSES.search(node.text):
+            self._read(lists[-1], _narrow_integers(node.text))
+        elif node.operator in ("Project", "Aggregate") and lists:
+            self._rename(lists[-1])
+        elif node.operator == "Union":
+            self._unite(nodes, at)
+        elif node.operator == "CTERelationRef" and lists:
+            self._refer(nodes, definition_of(nodes, node), lists[-1])
+        elif node.operator == "ReusedExchange" and lists:
+            self._refer(nodes, _exchange_of(nodes, node), lists[0])
+
+    def name(self, column: str) -> str | None:
+        """What an input calls this column ("user#3L"), also of a cast that keeps its text; None: it is computed."""
+        plain = _COLUMN.fullmatch(column)
+        name = None if plain is None else self._names.get(plain["id"])
+        if plain is None or name is None or not plain["bigint"] or plain["long"]:
+            return name
+        return name if name in self._narrow - self._others else None
+
+    def names(self, columns: Iterable[str]) -> set[str]:
+        """What the inputs call those of these columns that are theirs."""
+        return {name for name in map(self.name, columns) if name is not None}
+
+    def _read(self, items: Iterable[str], narrow: Collection[str] = ()) -> None:
+        for item in items:
+            if (named := NAMED.match(item)) is not None and named["expression"] is None:
+                name = self._names[named["id"]] = named["name"].lower()
+                (self._narrow if name in narrow else self._others).add(name)
+
+    def _rename(self, items: Iterable[str]) -> None:
+        for item in items:
+            named = NAMED.match(item)
+            if named is not None and named["expression"] is not None:
+                self._set(named["id"], self.name(named["expression"]))
+
+    def _unite(self, nodes: Sequence[Node], at: int) -> None:
+        """The columns of a union have the ids that they have in its first input."""
+        branches = [output_of(nodes, child) for child in children_at(nodes, at)]
+        if not branches or any(branch is None or len(branch) != len(branches[0] or ()) for branch in branches):
+            self._names.clear()
+            return
+        for columns in zip(*(branch or () for branch in branches), strict=True):
+            names = {self._names.get(id) for id in columns}
+            self._set(columns[0], names.pop() if len(names) == 1 else None)
+
+    def _refer(self, nodes: Sequence[Node], to: int | None, items: Sequence[str]) -> None:
+        """The columns of another operator, with ids of their own where it is read once more."""
+        columns = None if to is None else output_of(nodes, to)
+        for id, of in zip(ids_of(items), columns or (), strict=False):
+            self._set(id, self._names.get(of))
+
+    def _set(self, id: str, name: str | None) -> None:
+        if name is None:
+            self._names.pop(id, None)
+        else:
+            self._names[id] = name
+
+
+def _narrow_integers(parse: str) -> set[str]:
+    """The fields of a record that are integers narrower than a bigint, from the text of the operator that parses it."""
+    start = PARSES.search(parse)
+    fields = [] if start is None else split(parse[start.end() :])
+    return {narrow[1].lower() for field in fields if (narrow := _NARROW.fullmatch(field)) is not None}
+
+
+def _exchange_of(nodes: Sequence[Node], reused: Node) -> int | None:
+    """Where the exchange stands that a physical plan reads once more."""
+    wanted = _PLAN_ID.search(reused.text)
+    found = (at for at, node in enumerate(nodes) if node.operator == "Exchange" and wanted and wanted[0] in node.text)
+    return next(found, None)
+
+
+def output_of(nodes: Sequence[Node], at: int) -> list[str] | None:
+    """The ids of an operator's columns, in their order; None where its text does not tell."""
+    node = nodes[at]
+    lists = lists_of(node.text)
+    if node.operator in ("Project", "Aggregate") and lists:
+        return ids_of(lists[-1])
+    if node.operator == "WithCTE":
+        return output_of(nodes, max(children_at(nodes, at)))
+    inputs = list(children_at(nodes, at))
+    if node.operator == "Join" and len(inputs) == 2:
+        left, right = (output_of(nodes, each) for each in inputs)
+        if node.text.startswith((" LeftSemi", " LeftAnti")):
+            return left
+        return None if left is None or right is None else [*left, *right]
+    first = next(iter(inputs), None)
+    return output_of(nodes, first) if first is not None and node.operator in SAME_COLUMNS else None
+
+
+def kept_columns(plan: str) -> frozenset[str]:
+    """The columns of a result that are columns of its inputs of the same names, in each branch of a union.
+
+    Args:
+        plan: the analyzed logical plan as text, from the line with the columns on, untruncated.
+
+    """
+    header, _, rest = plan.strip().partition("\n")
+    nodes, copies = list(nodes_of(rest)), Copies()
+    for at in inputs_first(nodes):
+        copies.follow(nodes, at)
+    columns = output_of(nodes, 0) if nodes else None
+    named = zip(names_of(header), columns or (), strict=False)
+    return frozenset(name for name, id in named if copies.name(f"{name}#{id}") == name.lower())
+
+
+# --- Joins of streams in an analyzed plan: which columns they equate, and which they make null. Pure ------------------
+
+#: By the kind of an outer join, the sides that are empty where a row has no partner.
+_OUTER = {"LeftOuter": (1,), "RightOuter": (0,), "FullOuter": (0, 1)}
+_EQUATED = re.compile(r"\((\w+#\d+)L? = (\w+#\d+)L?\)")
+#: The same, also of times with a watermark.
+_SAME = re.compile(r"\([^()]+#(\d+)L?(?:-T\d+ms)? = [^()]+#(\d+)L?(?:-T\d+ms)?\)")
+
+
+def joins_streams(nodes: Sequence[Node], at: int) -> bool:
+    """Whether the operator at this position joins a stream with another one."""
+    return nodes[at].operator == "Join" and all(child.streams for child in children(nodes, at))
+
+
+def equated(nodes: Sequence[Node], at: int) -> list[tuple[str, str]]:
+    """The columns, "name#id", that a join equates, or, without a condition, the filter on it."""
+    found = (_EQUATED.fullmatch(each) for each in _conditions(nodes, at))
+    return [(equal[1], equal[2]) for equal in found if equal is not None]
+
+
+def same(nodes: Sequence[Node], at: int) -> set[frozenset[str]]:
+    """The ids of the columns, by pairs, that are equal wherever a join finds a partner."""
+    found = (_SAME.fullmatch(each) for each in _conditions(nodes, at))
+    return {frozenset(equal.groups()) for equal in found if equal is not None}
+
+
+def _conditions(nodes: Sequence[Node], at: int) -> list[str]:
+    """Of a join, or, without any, of the filter on it: those that have to hold in every case."""
+    around = nodes[at - 1] if at and nodes[at].text.strip() in ("Inner", "Cross") else None
+    filtered = around is not None and around.operator == "Filter" and around.depth == nodes[at].depth - 3
+    whole = [nodes[at - 1].text.strip()] if filtered else split(nodes[at].text)[1:2]
+    return [each for condition in whole for each in conjuncts(condition)]
+
+
+def emptied(nodes: Sequence[Node], at: int) -> set[str]:
+    """Ids of the columns that a join makes null where it finds no partner for a row."""
+    sides, found = list(children_at(nodes, at)), set[str]()
+    for side in _OUTER.get("".join(split(nodes[at].text)[:1]), ()):
+        columns = output_of(nodes, sides[side])
+        below = (nodes[each].text for each in (sides[side], *below_at(nodes, sides[side])))
+        found |= set(ID.findall(" ".join(below)) if columns is None else columns)
+    return found
+
+
+# --- unions -----------------------------------------------------------------------------------------------------------
+# Unions whose inputs have a column at different positions: columns are paired by position, not by name. Pure.
+
+
+def positions(plan: str, column: str) -> tuple[int, ...]:
+    """The positions, from 1 on, that a column has in the inputs of a union; () where they are the same in each union,
+    as far as the plan tells.
+
+    Args:
+        plan: the analyzed logical plan as text, untruncated.
+        column: its name.
+
+    """
+    nodes = list(nodes_of(plan))
+    for at, node in enumerate(nodes):
+        if node.operator == "Union":
+            found = tuple(dict.fromkeys(p for each in children_at(nodes, at) if (p := _position(nodes, each, column))))
+            if len(found) > 1:
+                return found
+    return ()
+
+
+def _position(nodes: Sequence[Node], at: int, column: str) -> int | None:
+    """The position of a column in an operator's output; None if it has none, or the plan does not tell."""
+    while nodes[at].operator in SAME_COLUMNS and at + 1 < len(nodes):
+        at += 1
+    if nodes[at].operator not in ("Project", "Aggregate") or not (lists := lists_of(nodes[at].text)):
+        return None
+    names = [named["name"].lower() if (named := NAMED.match(item)) else "" for item in lists[-1]]
+    return names.index(column) + 1 if names.count(column) == 1 else None

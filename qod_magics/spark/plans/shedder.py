@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from qod_magics.application.tasks import weight
+from qod_magics.application.weights import WEIGHT
 from qod_magics.spark.plans.timing import TIMED, Timing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-WEIGHT = weight.WEIGHT
 #: Uniform in [0, 1) with a resolution of 2^-20, the same for the same record after any replay.
 RECORD_HASH = "((xxhash64(topic, partition, offset) & 1048575) * 9.5367431640625E-7D)"
 #: Uniform in [0, 1) with a resolution of 2^-53, drawn for each row: a task never has two in one nanosecond. `rand()`

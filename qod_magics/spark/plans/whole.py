@@ -16,13 +16,12 @@ from pyspark.sql import functions as F
 
 from qod_magics.application.streams.sink import Parquet
 from qod_magics.errors import ApplicationError
-from qod_magics.spark.plans.joins import joins_streams
-from qod_magics.spark.plans.plan_text import Node, below_at, definition_of, nodes_of
+from qod_magics.spark.plans.plan_text import Node, below_at, definition_of, joins_streams, nodes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from qod_magics.application.tasks.task import TaskSpec
+    from qod_magics.application.tasks import TaskSpec
 
 #: The headers of a record: Spark's time of its batch, ms, which a batch that is run again keeps; the run of the query
 #: that wrote it; and a number that grows from row to row.

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from qod_magics.application.streams.sink import absolute, is_url
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark.servers.location import setting
-from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.connection import reason
+from qod_magics.spark.servers.cpu import setting
 from qod_magics.spark.servers.task_manager import TaskManager
 
 #: How long writing and reading the files of a probe may take, seconds.

@@ -36,13 +36,11 @@ from qod_magics.spark.plans.dial import DialBoard, DialReading
 from qod_magics.spark.plans.pipeline import Job, PlanFacts, Workshop
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, WHEN_WRITTEN
 from qod_magics.spark.queries.meter import Meter, MeterReading
-from qod_magics.spark.queries.modes import against_realtime, output_modes
+from qod_magics.spark.queries.modes import TOO_FEW_SLOTS, against_realtime, not_realtime, output_modes, refuses_realtime
 from qod_magics.spark.queries.progress import Batch, batch_of, report_json
-from qod_magics.spark.queries.realtime import TOO_FEW_SLOTS, not_realtime, refuses_realtime
 from qod_magics.spark.queries.stall import StallDetector
-from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.connection import begin, reason
 from qod_magics.spark.servers.task_manager import TaskManager
-from qod_magics.spark.servers.timeouts import begin
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery

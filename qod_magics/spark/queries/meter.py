@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from qod_magics.spark.queries.progress import Batch
-from qod_magics.spark.servers.stages import TaskTime
+from qod_magics.spark.servers.cpu import TaskTime
 
 #: Resolution of reports, seconds: no batch is shorter.
 SHORTEST_S = 1e-3

@@ -13,18 +13,18 @@ from pyspark.sql import functions as F
 
 from qod_magics.application.streams.stream import Mode
 from qod_magics.errors import KafkaError, TaskManagerError
-from qod_magics.jvm.jars import connector_advice
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.offsets import end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.machine.child import temporary
+from qod_magics.machine.jars import connector_advice
 from qod_magics.spark.plans.dial import DialBoard
 from qod_magics.spark.plans.pipeline import Feed, Job
 from qod_magics.spark.queries.checkpoints import local_path
 from qod_magics.spark.queries.instance import Instance
-from qod_magics.spark.queries.realtime import refuses_realtime
+from qod_magics.spark.queries.modes import refuses_realtime
+from qod_magics.spark.servers.connection import call_within
 from qod_magics.spark.servers.task_manager import TaskManager
-from qod_magics.spark.servers.timeouts import call_within
 
 T = TypeVar("T")
 

@@ -3,23 +3,162 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import re
 import sys
+import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark.servers.reason import reason
-from qod_magics.spark.servers.timeouts import begin, call_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# --- The most informative line of an error, whichever of Spark's layers raised it -------------------------------------
+
+LOG = logging.getLogger(__name__)
+
+#: Maximum length of the line, characters.
+MOST = 400
+
+_DETAILS = re.compile(r'^\s*details = "(.*)"$', re.MULTILINE)
+_BEFORE_THE_LAST = re.compile(r"^.*last error: (?:UNKNOWN: )?(?:ipv[46]:\S+: )?")
+_CAUSE = re.compile(r"^Caused by: (?:[\w.$]+[.$])?(\w+): (\S.*)$", re.MULTILINE)
+#: An error of a function in Python, which stands behind the files and lines that it passed.
+_TRACEBACK = "Traceback (most recent call last):"
+_RAISED = re.compile(rf"{re.escape(_TRACEBACK)}\n(?:[ \t].*\n|\n)*(\S.*)")
+
+
+def reason(error: BaseException) -> str:
+    """One line of at most `MOST` characters: for a failed connection gRPC's own details instead of its object's repr,
+    for a failure on a server the message and its root cause, without stack traces of the JVM and of Python.
+
+    The whole error is logged.
+    """
+    LOG.debug("an error of Spark", exc_info=error)
+    text = str(error)
+    if text.startswith("<_") and (details := _DETAILS.search(text)):
+        text = _BEFORE_THE_LAST.sub("", details[1])
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("JVM stacktrace")]
+    found = lines[0] if lines else type(error).__name__
+    if found.endswith(_TRACEBACK) and (raised := _RAISED.search(text)):
+        return f"{found.removesuffix(_TRACEBACK)}{raised[1]}"[:MOST]
+    causes = _CAUSE.findall(text)
+    if causes and causes[-1][1] not in found:
+        kind, message = causes[-1]
+        found = f"{found[: MOST // 2]} ({kind}: {message})"
+    return found[:MOST]
+
+
+# --- Timeouts for external calls that may hang ------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+
+#: For how long a thread waits for its next call, seconds.
+IDLE_S = 10.0
+#: Interval at which a waiting thread looks at signals, seconds: one that arrives just before it begins to wait does not
+#: wake it.
+SIGNALS_S = 0.5
+
+
+class _Caller:
+    """A daemon thread that makes one call after the other, and ends when it has had none for `IDLE_S` seconds."""
+
+    _idle: ClassVar[list[_Caller]] = []
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[tuple[str, Callable[[], None]]] = SimpleQueue()
+
+    @classmethod
+    def run(cls, job: Callable[[], None], name: str) -> None:
+        """Run `job`, which must not raise, on the thread that became idle last, or on a new one."""
+        with cls._lock:
+            caller = cls._idle.pop() if cls._idle else None
+        if caller is None:
+            caller = cls()
+            threading.Thread(target=caller._loop, name=name, daemon=True).start()
+        caller._jobs.put((name, job))
+
+    def _loop(self) -> None:
+        thread = threading.current_thread()
+        while True:
+            try:
+                thread.name, job = self._jobs.get(timeout=IDLE_S)
+            except Empty:
+                with self._lock:
+                    if self in self._idle:
+                        self._idle.remove(self)
+                        return
+                continue  # it has been given a job just now
+            job()
+            del job  # with the result, which the future has
+            thread.name = "qod-idle"
+            with self._lock:
+                self._idle.append(self)
+
+
+def begin(call: Callable[[], T], name: str) -> Future[T]:
+    """Run `call` on a daemon thread that has nothing else to do: a call that never returns blocks neither caller nor
+    exit. Threads are used again, the last one first: each new one could make the C library take another arena, with
+    holes of its own (some 13 MiB an hour, with queries that restart)."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    _Caller.run(run, f"qod-{name}")
+    return future
+
+
+def call_within(call: Callable[[], T], timeout_s: float, what: str) -> T:
+    """The result of `call`, or TaskManagerError after `timeout_s` seconds."""
+    future = begin(call, what)
+    try:
+        if _ends_by(future, time.monotonic() + timeout_s):
+            return future.result()
+    except TimeoutError:  # the call's own
+        pass
+    raise TaskManagerError(f"{what} did not answer within {timeout_s:g} s.", name=what, value=timeout_s, rule="answers")
+
+
+def _ends_by(future: Future[Any], deadline: float) -> bool:
+    """Whether a call ends by this time of the monotonic clock."""
+    while not future.done():
+        rest = deadline - time.monotonic()
+        if rest <= 0:
+            return False
+        wait((future,), min(rest, SIGNALS_S))
+    return True
+
+
+def gather(calls: Mapping[str, Callable[[], T]], timeout_s: float) -> dict[str, T | BaseException]:
+    """The results (or errors) of concurrent calls, with a timeout of `timeout_s` seconds for all of them together."""
+    futures = {name: begin(call, name) for name, call in calls.items()}
+    deadline = time.monotonic() + timeout_s
+    results: dict[str, Any] = {}
+    for name, future in futures.items():
+        if not _ends_by(future, deadline):
+            why = f"{name} did not answer within {timeout_s:g} s."
+            results[name] = TaskManagerError(why, name=name, value=timeout_s, rule="answers")
+        else:
+            results[name] = future.exception() or future.result()
+    return results
+
 
 CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 #: Where pyspark's `SparkSession.builder.getOrCreate()` finds a Connect server.

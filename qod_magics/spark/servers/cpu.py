@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import socket
 import threading
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, build_opener
 
 import psutil
+
+from qod_magics.spark.servers.connection import is_connect, is_loopback
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 #: Readings over time: monotonic seconds, and cumulative CPU seconds of each core (or of the process tree).
 Samples = deque[tuple[float, tuple[float, ...]]]
@@ -183,3 +194,150 @@ def _cpu_seconds(root: int, which: Callable[[psutil.Process], bool] = lambda _: 
                 yield process.pid, times.user + times.system
         except psutil.Error:
             continue
+
+
+# --- CPU and run time of streaming batches, from Spark's REST API -----------------------------------------------------
+# Spark describes every job of a streaming query by the query's run id and the batch's id, so the completed stages give
+# the executors' CPU and run time of each batch. Python workers are separate processes and not included.
+
+#: What answers on this machine is asked without the proxies of the environment.
+_DIRECT, _BY_ENVIRONMENT = build_opener(ProxyHandler({})), build_opener()
+_BATCH = re.compile(r"runId = ([0-9a-f-]{36})\s+batch = (\d+)")
+
+
+class TaskTime(NamedTuple):
+    """Of the tasks of a batch, seconds."""
+
+    cpu_s: float
+    run_s: float  #: from begin to end of each task, with what it waited for its core
+
+
+def answer(url: str, timeout_s: float) -> Any:
+    """What the REST API answers at this address. Raises OSError, also where an answer ends before its end, and
+    ValueError where it is no JSON."""
+    opener = _DIRECT if is_loopback(urlsplit(url).hostname or "") else _BY_ENVIRONMENT
+    try:
+        with opener.open(url, timeout=timeout_s) as reply:
+            return json.load(reply)
+    except HTTPException as error:  # to callers the same as a connection that breaks
+        raise OSError(f"{url} was not answered whole: {error!r}") from error
+
+
+def completed_stages(api: str, application: str, timeout_s: float = 5.0) -> list[dict[str, Any]]:
+    """The completed stages that the task manager still keeps. `api` is the UI's address. Raises OSError."""
+    url = f"{api.rstrip('/')}/api/v1/applications/{application}/stages?status=complete"
+    stages: list[dict[str, Any]] = answer(url, timeout_s)
+    return stages
+
+
+def active_runs(api: str, application: str, timeout_s: float = 5.0) -> set[str]:
+    """Run ids of the streaming queries with active stages. Raises OSError."""
+    url = f"{api.rstrip('/')}/api/v1/applications/{application}/stages?status=active"
+    found = (_BATCH.search(stage.get("description") or "") for stage in answer(url, timeout_s))
+    return {match[1] for match in found if match}
+
+
+def applications(api: str, timeout_s: float = 5.0) -> list[str]:
+    """Ids of the applications behind this UI. Raises OSError."""
+    return [entry["id"] for entry in answer(f"{api.rstrip('/')}/api/v1/applications", timeout_s)]
+
+
+def times_by_batch(stages: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], TaskTime]:
+    """By (run id, batch id), all tasks of all stages of a batch together."""
+    found: dict[tuple[str, int], TaskTime] = {}
+    for stage in stages:
+        match = _BATCH.search(stage.get("description") or "")
+        if match:
+            key = (match[1], int(match[2]))
+            cpu_s, run_s = found.get(key, TaskTime(0.0, 0.0))
+            found[key] = TaskTime(cpu_s + stage["executorCpuTime"] / 1e9, run_s + stage["executorRunTime"] / 1e3)
+    return found
+
+
+# --- Where a Spark session runs: its settings, its UI and its cores ---------------------------------------------------
+
+
+def adopt(spark: SparkSession, conf: Mapping[str, str]) -> dict[str, str | None]:
+    """Apply these settings to a session of ours; returns the previous values of those that differed.
+
+    Raises:
+        Exception: whatever Spark raises when the session is gone. A setting that the server refuses to change is
+            skipped.
+
+    """
+    spark.sql("SELECT 1").collect()
+    before = {key: setting(spark, key) for key in conf}
+    changed = {key: value for key, value in before.items() if value != conf[key]}
+    for key in changed:
+        with suppress(Exception):
+            spark.conf.set(key, conf[key])
+    return changed
+
+
+def setting(spark: SparkSession, key: str) -> str | None:
+    """A setting of the session; None if it is not set or the session does not answer."""
+    try:
+        value: str | None = spark.conf.get(key)
+        return value
+    except Exception:
+        return None
+
+
+def ui_address(spark: SparkSession) -> str | None:
+    """The UI address of a Connect session's application, if it is at the configured or one of the default ports."""
+    host, port = setting(spark, "spark.driver.host"), setting(spark, "spark.ui.port")
+    application = setting(spark, "spark.app.id")
+    if host is None or setting(spark, "spark.ui.enabled") == "false":
+        return None
+    if port and port != "0":
+        return f"http://{host}:{port}"
+    for number in range(4040, 4044):  # each application on a machine takes the next port
+        with suppress(OSError, ValueError):
+            if application in applications(f"http://{host}:{number}", timeout_s=2.0):
+                return f"http://{host}:{number}"
+    return None
+
+
+def is_here(spark: SparkSession) -> bool:
+    """Whether the session computes on this machine and nowhere else."""
+    if not (setting(spark, "spark.master") or "").startswith("local"):
+        return False
+    host = (setting(spark, "spark.driver.host") or "localhost").strip("[]")
+    own = {address.address for addresses in psutil.net_if_addrs().values() for address in addresses}
+    return host in own or host in ("localhost", socket.gethostname(), socket.getfqdn())
+
+
+def endpoint(spark: SparkSession) -> str | None:
+    """`host:port` of a Connect session's server; None for a classic session."""
+    if not is_connect(spark):
+        return None
+    found: str = spark.client._builder.endpoint
+    return found
+
+
+def refuses(endpoint: str, timeout_s: float = 1.0) -> bool:
+    """Whether nothing listens at this `host:port`: its process has ended. No answer in time is no proof of that."""
+    host, _, port = endpoint.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout_s):
+            return False
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+
+
+def executor_cores(ui: str | None, application: str | None, patience_s: float) -> float | None:
+    """Cores of the executors, if known; waits up to `patience_s` seconds for those of a new server."""
+    if ui is None or application is None:
+        return None
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            executors = answer(f"{ui}/api/v1/applications/{application}/executors", timeout_s=5.0)
+        except (OSError, ValueError):
+            return None
+        cores = sum(entry["totalCores"] for entry in executors if entry["isActive"])
+        if cores or time.monotonic() >= deadline:
+            return float(cores) or None
+        time.sleep(0.5)

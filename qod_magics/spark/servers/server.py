@@ -18,15 +18,13 @@ from pathlib import Path
 import psutil
 
 from qod_magics.errors import SetupError, TaskManagerError
-from qod_magics.jvm import class_data
-from qod_magics.jvm.jars import SPARK_SUPPORTED, connector_jars
-from qod_magics.jvm.java import DEFAULT_JIT, JIT_OPTIONS, Java, find_java
-from qod_magics.jvm.ports import HOST, free_ports
+from qod_magics.machine import class_data
 from qod_magics.machine.child import Child, check_user, temporary
 from qod_magics.machine.cores import CoreClaim
+from qod_magics.machine.jars import SPARK_SUPPORTED, connector_jars
+from qod_magics.machine.java import DEFAULT_JIT, HOST, JIT_OPTIONS, Java, find_java, free_ports
 from qod_magics.spark.servers.connection import CONNECT_MODE, REMOTE
-from qod_magics.spark.servers.kafka_source import shedding_jar
-from qod_magics.spark.servers.loopback import loopback_jar, with_jar
+from qod_magics.spark.servers.own_jars import loopback_jar, shedding_jar, with_jar
 
 _LOGGING = """\
 rootLogger.level = warn

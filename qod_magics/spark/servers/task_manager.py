@@ -13,27 +13,41 @@ from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.recipes.modules import with_our_path
 from qod_magics.errors import LostError, TaskManagerError
-from qod_magics.jvm.ports import HOST
 from qod_magics.machine.cores import core_count, every_core, planned_cpus
+from qod_magics.machine.java import HOST
 from qod_magics.spark.plans import dial
-from qod_magics.spark.servers import stages
+from qod_magics.spark.servers import cpu
 from qod_magics.spark.servers.connection import (
     CONNECT_MODE,
+    begin,
     beside,
+    call_within,
     clone,
     connect,
     hidden,
     is_connect,
     let_go,
     load_client,
+    reason,
     refuse_beside_classic,
     share_views,
 )
-from qod_magics.spark.servers.cpu import CoreMeter, CpuMeter, ProcessMeter, PythonMeter, core_seconds, cpu_seconds
-from qod_magics.spark.servers.location import adopt, endpoint, executor_cores, is_here, refuses, setting, ui_address
-from qod_magics.spark.servers.reason import reason
+from qod_magics.spark.servers.cpu import (
+    CoreMeter,
+    CpuMeter,
+    ProcessMeter,
+    PythonMeter,
+    adopt,
+    core_seconds,
+    cpu_seconds,
+    endpoint,
+    executor_cores,
+    is_here,
+    refuses,
+    setting,
+    ui_address,
+)
 from qod_magics.spark.servers.server import OWN_SESSION_CONF, SESSION_CONF, LocalServer, PortTakenError, ServerOptions
-from qod_magics.spark.servers.timeouts import begin, call_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,7 +102,7 @@ class TaskManager:
         self.polling = threading.Lock()  #: held while a poll of its queries is under way
         self.dials: dict[str, float] = {}  #: those whose values are known
         self._turning = threading.Lock()
-        self._stages: Future[dict[tuple[str, int], stages.TaskTime]] | None = None  #: a call of its REST API under way
+        self._stages: Future[dict[tuple[str, int], cpu.TaskTime]] | None = None  #: a call of its REST API under way
         self.endpoint = None if server is not None else endpoint(spark)
         master = setting(spark, "spark.master") or ""
         local = master.startswith("local") and not master.startswith("local-cluster")
@@ -99,7 +113,7 @@ class TaskManager:
         self.application: str | None = setting(spark, "spark.app.id")
         if self.application is None and ui is not None:
             with suppress(OSError):
-                self.application = next(iter(stages.applications(ui)), None)
+                self.application = next(iter(cpu.applications(ui)), None)
         #: CPU of its cores, or of its processes where it is not pinned to cores; None: unknown.
         self.cpu_meter: CpuMeter | None = None if server is None else _local_meter(server)
         #: CPU of its processes, where `cpu_meter` counts all that runs on its cores.
@@ -240,15 +254,15 @@ class TaskManager:
 
         call_within(turn, timeout_s, f"{self.id}: turning dials")
 
-    def task_times(self, timeout_s: float = 1.5) -> dict[tuple[str, int], stages.TaskTime] | None:
+    def task_times(self, timeout_s: float = 1.5) -> dict[tuple[str, int], cpu.TaskTime] | None:
         """CPU and run time of tasks by (run id, batch id); None where its REST API is unknown, silent, or slow: the
         next call has a late answer. One thread at a time may call it."""
         ui, application = self.ui, self.application
         if ui is None or application is None:
             return None
         if self._stages is None:
-            fetch = partial(stages.completed_stages, ui, application)
-            self._stages = begin(lambda: stages.times_by_batch(fetch()), f"stages-{self.id}")
+            fetch = partial(cpu.completed_stages, ui, application)
+            self._stages = begin(lambda: cpu.times_by_batch(fetch()), f"stages-{self.id}")
         wait((self._stages,), timeout_s)
         if not self._stages.done():
             return None
@@ -262,7 +276,7 @@ class TaskManager:
         if self.ui is None or self.application is None:
             return None
         try:
-            return run_id in stages.active_runs(self.ui, self.application)
+            return run_id in cpu.active_runs(self.ui, self.application)
         except (OSError, ValueError):
             return None
 

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from qod_magics.application.recipes.python_names import names_read
+from qod_magics.application.recipes.python import names_read
 
 
 @pytest.mark.parametrize(

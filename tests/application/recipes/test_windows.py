@@ -6,7 +6,7 @@ import pytest
 
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.recipes.recipe import SqlRecipe
-from qod_magics.application.recipes.windows import window_of
+from qod_magics.simulator.messages.declared import window_of
 
 
 @pytest.mark.parametrize(

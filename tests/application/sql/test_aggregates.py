@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from qod_magics.application.recipes.recipe import SqlRecipe
-from qod_magics.application.sql.aggregates import turned
 from qod_magics.application.sql.estimates import estimated
+from qod_magics.application.sql.names import turned
 from qod_magics.errors import ApplicationError
 
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.application.sql.estimates import estimated, has_estimates
-from qod_magics.application.sql.names import aggregates
+from qod_magics.application.sql.names import aggregates as aggregates_of
 from qod_magics.errors import ApplicationError
-from qod_magics.estimate import chained, distinct, formulas
-from qod_magics.estimate.sampled import Groups, recipe_over
+from qod_magics.estimate import aggregates, chained, formulas
+from qod_magics.estimate.formulas import Groups, recipe_over
 from qod_magics.estimate.text import ANY, Text, TextFunctions
 
 
@@ -131,7 +131,7 @@ def test_what_is_refused_in_one_line(sql: str, says: str) -> None:
 def counted(*columns: str, key: tuple[str, ...] = ()) -> str:
     f = TextFunctions()
     hashed = f.xxhash64(*map(f.col, key)) if key else None
-    return distinct.distinct(f, [written(each) for each in columns], 0.95, True, hashed).sql
+    return aggregates.distinct(f, [written(each) for each in columns], 0.95, True, hashed).sql
 
 
 def written(column: str) -> Text:
@@ -156,7 +156,7 @@ def test_values_are_counted_by_the_key_that_their_topic_is_shed_by(counted: str,
 @pytest.mark.parametrize("counted", ["zone", "upper(user)", "a.user", "t.user.name", "user || ''"])
 def test_others_only_while_no_row_is_dropped(counted: str) -> None:
     """What is computed, and a field of a struct, may be the same for several keys."""
-    while_exact = distinct.distinct(TextFunctions(), [written(counted)], 0.95).sql
+    while_exact = aggregates.distinct(TextFunctions(), [written(counted)], 0.95).sql
     with recipe_over([("user",)]):
         assert estimated(f"SELECT est_count_distinct({counted}) n FROM t") == f"SELECT {while_exact} n FROM t"
     assert estimated(f"SELECT est_count_distinct({counted}) n FROM t") == f"SELECT {while_exact} n FROM t"
@@ -180,7 +180,7 @@ def test_words_of_spark_name_columns_too(name: str) -> None:
 def test_values_name_no_columns(value: str) -> None:
     names = [(name,) for name in ("null", "true", "false", "7", "user", "ab", "interval")]
     text = Text(value, ANY) if " " in value else Text(value)
-    while_exact = distinct.distinct(TextFunctions(), [text], 0.95)
+    while_exact = aggregates.distinct(TextFunctions(), [text], 0.95)
     for key in names:
         with recipe_over([key]):
             assert estimated(f"SELECT est_count_distinct({value}) n FROM t") == f"SELECT {while_exact.sql} n FROM t"
@@ -193,7 +193,7 @@ def test_values_of_a_stream_without_its_key_are_refused() -> None:
 
 @pytest.mark.parametrize("sql", ["SELECT est_count(*) FROM t", "SELECT mean(x) FROM t", "SELECT try_sum(x) FROM t"])
 def test_they_and_other_aggregates_that_the_parser_does_not_know_keep_state(sql: str) -> None:
-    assert aggregates(sql)
+    assert aggregates_of(sql)
     assert SqlRecipe(sql).aggregates
 
 

@@ -9,9 +9,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 from qod_magics.application.recipes.python import PythonRecipe
-from qod_magics.application.streams.schema import as_schema
 from qod_magics.application.streams.sink import ForEachBatch, KafkaTopic, Memory, Parquet
-from qod_magics.application.streams.stream import CORRUPT, StreamDeclaration, TopicInput
+from qod_magics.application.streams.stream import CORRUPT, StreamDeclaration, TopicInput, as_schema
 from qod_magics.errors import ApplicationError
 from tests.application.frames import stream
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.application.tasks.fusing import fused, fused_edges, parted, why_not_fused, why_not_parted
-from qod_magics.application.tasks.task import TaskSpec, tasks
+from qod_magics.application.tasks import TaskSpec, fused, fused_edges, parted, tasks, why_not_fused, why_not_parted
 from tests.application.frames import application, stream
 
 ALL = (("a", "b"), ("b", "c"), ("c", "d"))

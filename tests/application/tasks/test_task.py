@@ -15,8 +15,7 @@ from qod_magics.application.application import Application
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.application.streams.sink import Console, Memory
-from qod_magics.application.tasks.difference import difference
-from qod_magics.application.tasks.task import TaskSpec, sources_of, tasks
+from qod_magics.application.tasks import TaskSpec, difference, sources_of, tasks
 from tests.application.frames import application, stream
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from qod_magics.application.tasks.task import tasks
-from qod_magics.application.tasks.weight import (
+from qod_magics.application.tasks import tasks
+from qod_magics.application.weights import (
     LEFT_OUT,
     NOT_INDEPENDENT,
     Weights,
@@ -16,7 +16,7 @@ from qod_magics.application.tasks.weight import (
     weighed_since,
     weight_problem,
 )
-from qod_magics.estimate.sampled import Groups
+from qod_magics.estimate.formulas import Groups
 from tests.application.frames import application, stream
 
 A, B = frozenset({"topic a"}), frozenset({"topic b"})

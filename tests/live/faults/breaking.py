@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from qod_magics.core.freshness import Freshness
+from qod_magics.core.snapshot import Freshness
 from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.events import State
 from qod_magics.session.session import Session

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qod_magics.core.engines import CLIENT, Message
-from qod_magics.policies.cameo.baselines import ArrivalQueue
+from qod_magics.policies.cameo.dispatcher import ArrivalQueue
 
 
 class Runs:

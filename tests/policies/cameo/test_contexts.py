@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from qod_magics.core.engines import CLIENT, Message, OperatorInfo, Run, Topology
 from qod_magics.policies.cameo import Parameters, TokenRates, with_deadlines, with_tokens
-from qod_magics.policies.cameo.contexts import DeadlineContexts, PriorityContext
+from qod_magics.policies.cameo.contexts import LEAST_URGENT, DeadlineContexts, PriorityContext
 from qod_magics.policies.cameo.dispatcher import TwoLevelQueue
-from qod_magics.policies.cameo.priorities import LEAST_URGENT
 
 #: a window of 10 feeds one of 20; target 100
 INFOS = (OperatorInfo("ten", 0, 0, (1,), 100, 10, 0, 10), OperatorInfo("twenty", 0, 0, (), 100, 20, 0, 20))

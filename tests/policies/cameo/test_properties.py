@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from qod_magics.core.engines import CLIENT, Message, OperatorInfo
 from qod_magics.errors import UsageProblem
 from qod_magics.policies.cameo import Parameters, TokenRates
-from qod_magics.policies.cameo.contexts import DeadlineContexts
-from qod_magics.policies.cameo.dispatcher import SPARE, TwoLevelQueue
-from qod_magics.policies.cameo.priorities import (
+from qod_magics.policies.cameo.contexts import (
     URGENCY,
+    DeadlineContexts,
     ProgressMap,
     critical_paths,
     frontier_progress,
     printed_frontier_progress,
     waits,
 )
+from qod_magics.policies.cameo.dispatcher import SPARE, TwoLevelQueue
 from qod_magics.policies.of_engines import dispatcher
 from tests.policies.cameo.oracles import drive, one_machine, schedule
 

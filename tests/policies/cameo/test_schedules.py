@@ -10,8 +10,7 @@ import pytest
 
 from qod_magics.core.engines import CLIENT, Dispatcher, Message, OperatorInfo, stream_channel
 from qod_magics.policies.cameo import ArrivalOrder, Cameo, Parameters, TokenRates, with_deadlines, with_tokens
-from qod_magics.policies.cameo.contexts import ReplyContext, Tokens
-from qod_magics.policies.cameo.priorities import LEAST_URGENT
+from qod_magics.policies.cameo.contexts import LEAST_URGENT, ReplyContext, Tokens
 from tests.policies.cameo.oracles import drive, one_machine, oracle, schedule
 
 # --- the two jobs of the source's example -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from qod_magics.policies.d_storm.problem import Channel, Demand, Node, Parameters, Problem
+from qod_magics.policies.d_storm.packing import Channel, Demand, Node, Parameters, Problem
 
 DATA = Path(__file__).parent / "data"
 

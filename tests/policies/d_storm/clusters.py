@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qod_magics.core.copying import replace
-from qod_magics.core.nodes import Spare
 from qod_magics.core.plan import AddNode, Move, Plan, ReleaseNode
 from qod_magics.core.policy import Policy
-from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
+from qod_magics.core.snapshot import Instance, Snapshot, Spare, Stream, Task, TaskManager, replace
 from qod_magics.core.validation import check_snapshot
 
 

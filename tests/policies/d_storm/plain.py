@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from qod_magics.policies.d_storm.problem import Parameters, Problem
+from qod_magics.policies.d_storm.packing import Parameters, Problem
 
 
 def packed(problem: Problem, parameters: Parameters) -> tuple[dict[str, str], list[str]]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.policies.d_storm.observation import State, Window, is_due, state_of
-from qod_magics.policies.d_storm.problem import Channel, Parameters, growth, input_rates, planned, requirement
+from qod_magics.policies.d_storm.packing import Channel, Parameters, growth, input_rates, planned, requirement
 from tests.policies.d_storm.cases import oracle
 
 MAPE = oracle("dstorm-10-mape")

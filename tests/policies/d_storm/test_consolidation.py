@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.copying import replace
 from qod_magics.core.plan import Move
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot import Snapshot, replace
 from qod_magics.policies.d_storm.observation import observed
 from qod_magics.policies.d_storm.solver import Known, consolidation
 from tests.policies.d_storm.clusters import Cluster

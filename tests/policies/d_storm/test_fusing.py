@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from qod_magics.controller import Cycle
-from qod_magics.core.copying import replace
 from qod_magics.core.plan import Fuse, Unfuse
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot import Snapshot, replace
+from qod_magics.policies.d_storm.packing import Parameters
 from qod_magics.policies.d_storm.policy import DStorm, possible, to_fuse, to_separate
-from qod_magics.policies.d_storm.problem import Parameters
 from qod_magics.simulator import Simulation, simulate
 from tests.policies.d_storm.clusters import Cluster
 

@@ -8,8 +8,16 @@ from typing import Any
 
 import pytest
 
-from qod_magics.policies.d_storm.packing import Packing, Priority, Step, availability, pack
-from qod_magics.policies.d_storm.problem import Parameters, Problem, inter_node_traffic
+from qod_magics.policies.d_storm.packing import (
+    Packing,
+    Parameters,
+    Priority,
+    Problem,
+    Step,
+    availability,
+    inter_node_traffic,
+    pack,
+)
 from tests.policies.d_storm.cases import demands_of, oracle, parameters_of, problem_of
 from tests.policies.d_storm.plain import packed
 

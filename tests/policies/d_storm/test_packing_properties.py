@@ -8,14 +8,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from qod_magics.policies.d_storm.packing import availability, pack
-from qod_magics.policies.d_storm.problem import (
+from qod_magics.policies.d_storm.packing import (
     DEFAULTS,
     Channel,
     Node,
     Parameters,
     Problem,
+    availability,
     inter_node_traffic,
+    pack,
     total_traffic,
 )
 from tests.policies.d_storm.cases import problems

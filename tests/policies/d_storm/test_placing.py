@@ -7,13 +7,12 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.copying import replace
 from qod_magics.core.plan import Move
 from qod_magics.core.policy import PlacingPolicy
 from qod_magics.core.runtime import Unplaced
-from qod_magics.core.snapshot import Instance, TaskManager
+from qod_magics.core.snapshot import Instance, TaskManager, replace
 from qod_magics.policies import policy
-from qod_magics.policies.d_storm.problem import Demand
+from qod_magics.policies.d_storm.packing import Demand
 from qod_magics.policies.d_storm.static import StormRas, profiled
 from tests.policies.d_storm.clusters import Cluster, Run
 

@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 
 from qod_magics.controller.plan_check import check_plan, refusals
-from qod_magics.core.copying import replace
-from qod_magics.core.nodes import Spare
 from qod_magics.core.plan import AddNode, Move, Plan, ReleaseNode, keeping_all
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot import Snapshot, Spare, replace
 from qod_magics.policies import policy
 from qod_magics.policies.d_storm.policy import DStorm
 from tests.policies.d_storm.clusters import Cluster, Run

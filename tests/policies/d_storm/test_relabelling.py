@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.policies.d_storm.observation import usages
-from qod_magics.policies.d_storm.problem import Demand, Node, inter_node_traffic
+from qod_magics.policies.d_storm.packing import Demand, Node, inter_node_traffic
 from qod_magics.policies.d_storm.solver import assignment, relabelled
 from tests.policies.d_storm.cases import problems
 

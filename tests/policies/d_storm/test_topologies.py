@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.policies.d_storm.packing import pack
-from qod_magics.policies.d_storm.problem import Demand, Node, Problem, costs, inter_node_traffic, total_traffic
+from qod_magics.policies.d_storm.packing import Demand, Node, Problem, costs, inter_node_traffic, pack, total_traffic
 from qod_magics.policies.d_storm.static import resource_aware, round_robin
 from tests.policies.d_storm.cases import nodes_of, oracle, parameters_of, spread, uniform
 

@@ -20,8 +20,8 @@ from qod_magics.policies.dirigo import (
 )
 from qod_magics.policies.dirigo.base import Dirigo, Draws, Listed
 from qod_magics.simulator.messages import Dataflow, Engine, Job, Source, Stage, Store
-from qod_magics.simulator.messages.sources import Listed as ListedMessages
-from qod_magics.simulator.messages.sources import Sent
+from qod_magics.simulator.messages.dataflow import Listed as ListedMessages
+from qod_magics.simulator.messages.dataflow import Sent
 
 POLICIES: Mapping[str, type[Dirigo]] = {
     "SBS": PriorityBased,

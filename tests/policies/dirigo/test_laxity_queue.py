@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.dirigo.staircase import PrintedQueue, StaircaseQueue
 from qod_magics.core.engines import CLIENT, Message, OperatorInfo, Topology
-from qod_magics.policies.dirigo import laxity_queue
-from qod_magics.policies.dirigo.laxity_queue import NEVER, Deadlines, LaxityQueue, violators
-from qod_magics.policies.dirigo.staircase import PrintedQueue, StaircaseQueue
+from qod_magics.policies.dirigo import queues
+from qod_magics.policies.dirigo.queues import NEVER, Deadlines, LaxityQueue, violators
 from tests.policies.dirigo.oracles import oracle
 
 CHAIN = Topology(
@@ -154,7 +154,7 @@ def run(queue: Any, steps: list[tuple[str, int, int]], free_at: int) -> tuple[in
             assert queue.marks() == lows
             if isinstance(queue, LaxityQueue):
                 queue.verify()
-                assert queue.lowest() == min(values, default=laxity_queue.FAR)
+                assert queue.lowest() == min(values, default=queues.FAR)
                 walk = [(due, cost, each) for due, each, cost in listed]
                 assert queue.violators(free_at) == violators(walk, free_at)
     return wrong[0], wrong[1]
@@ -165,11 +165,11 @@ def run(queue: Any, steps: list[tuple[str, int, int]], free_at: int) -> tuple[in
 def test_the_answers_are_those_of_a_computation_from_scratch(
     kind: type[Any], steps: list[tuple[str, int, int]], free_at: int
 ) -> None:
-    before, laxity_queue.SPLIT = laxity_queue.SPLIT, 3  # short blocks: so that few messages need several
+    before, queues.SPLIT = queues.SPLIT, 3  # short blocks: so that few messages need several
     try:
         assert run(kind(), steps, free_at) == (0, 0)
     finally:
-        laxity_queue.SPLIT = before
+        queues.SPLIT = before
 
 
 def test_the_printed_algorithm_accepts_and_refuses_wrongly() -> None:
@@ -237,7 +237,7 @@ def test_a_message_may_end_at_its_deadline_and_makes_no_other_end_there(kind: ty
 
 def test_both_queues_agree_at_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of three: queues of 60 messages have some 25."""
-    monkeypatch.setattr(laxity_queue, "SPLIT", 3)
+    monkeypatch.setattr(queues, "SPLIT", 3)
     draw = Random(7)
     for _ in range(12):
         blocks, staircase = LaxityQueue[int](), StaircaseQueue[int]()
@@ -253,7 +253,7 @@ def test_both_queues_agree_at_any_length(monkeypatch: pytest.MonkeyPatch) -> Non
                 assert blocks.check(*probe) == staircase.check(*probe)
             assert blocks.stored() == staircase.stored()
             assert blocks.marks() == staircase.marks()
-            low = min(blocks.stored().values(), default=laxity_queue.FAR)
+            low = min(blocks.stored().values(), default=queues.FAR)
             assert blocks.lowest() == low
             assert bool(blocks.violators(low + 1)) == bool(len(blocks))
             assert blocks.violators(low) == []

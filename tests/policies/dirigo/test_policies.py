@@ -11,11 +11,10 @@ from qod_magics.errors import UsageProblem
 from qod_magics.policies.dirigo import CentralRandom, Options
 from qod_magics.policies.dirigo.base import Dirigo, lessor, neighbours
 from qod_magics.policies.dirigo.binding import by_laxity, shortest
-from qod_magics.policies.dirigo.laxity_queue import chunks
-from qod_magics.policies.dirigo.workers import Answer
+from qod_magics.policies.dirigo.queues import Answer, chunks
 from qod_magics.policies.of_engines import dispatcher, dispatcher_names
 from qod_magics.simulator.messages import Dataflow, Engine, Job, Source, Stage
-from qod_magics.simulator.messages.sources import Listed, Sent
+from qod_magics.simulator.messages.dataflow import Listed, Sent
 from tests.policies.dirigo.oracles import DATA, NAMES, oracle
 from tests.policies.dirigo.runs import ran
 

@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 
-from qod_magics.policies.getafix.baselines import place
-from qod_magics.policies.getafix.matching import match
 from qod_magics.policies.getafix.packing import (
     Allocation,
     Parameters,
     balance,
     capacities,
+    match,
     minimum_replicas,
     pack,
     replica_bounds,
 )
-from qod_magics.policies.getafix.policy import Router, popularity, saving
+from qod_magics.policies.getafix.policy import Router, place, popularity, saving
 from tests.policies.getafix.oracles import DATA, exact, oracle, steps_of
 
 CASES = oracle("G1")["cases"]

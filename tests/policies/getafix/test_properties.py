@@ -9,17 +9,16 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.policies.getafix.baselines import place, replicas
-from qod_magics.policies.getafix.matching import match
 from qod_magics.policies.getafix.packing import (
     balance,
     capacities,
+    match,
     minimum_replicas,
     most_effective_replication_factor,
     pack,
     replica_bounds,
 )
-from qod_magics.policies.getafix.policy import Router, guard, popularity, probabilities
+from qod_magics.policies.getafix.policy import Router, guard, place, popularity, probabilities, replicas
 
 NAMES = [f"S{j}" for j in range(12)]
 COUNTS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 40), max_size=12)

@@ -8,12 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.core.plan import Fuse, Move, SetBatch, Unfuse
-from qod_magics.policies.henge.guard import Allowed, GuardState, Proposal, Reverted, Waits, guard
-from qod_magics.policies.henge.utility import Parameters, Utility
+from qod_magics.policies.henge.utility import (
+    Allowed,
+    GuardState,
+    Intervention,
+    Parameters,
+    Reverted,
+    Utility,
+    Waits,
+    guard,
+)
 
 P = Parameters()
-FUSE = Proposal("fuse a>b", (Fuse(("a", "b")),), (Unfuse(("a", "b")),), job="x")
-BATCH = Proposal("batch of b", (SetBatch("b", 2.0),), (SetBatch("b", 1.0),))
+FUSE = Intervention("fuse a>b", (Fuse(("a", "b")),), (Unfuse(("a", "b")),), job="x")
+BATCH = Intervention("batch of b", (SetBatch("b", 2.0),), (SetBatch("b", 1.0),))
 
 
 def jobs(x: float, y: float = 10.0) -> dict[str, Utility]:
@@ -98,7 +106,7 @@ def test_steps_are_apart_and_only_the_last_one_is_ever_taken_back(rounds: list[A
     state, now_s, last_s, last = GuardState(), 0.0, None, None
     for passed, utility, which in rounds:
         now_s += passed
-        step = Proposal(f"p{which}", (Move("i", str(which)),), (Move("i", f"not {which}"),)) if which else None
+        step = Intervention(f"p{which}", (Move("i", str(which)),), (Move("i", f"not {which}"),)) if which else None
         verdict, state = guard(state, now_s, {"x": Utility(float(utility), 10.0)}, step, P)
         if verdict.actions:
             assert last_s is None or now_s - last_s >= P.settle_s

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 
 from qod_magics.controller.plan_check import check_plan
-from qod_magics.core.copying import replace
+from qod_magics.core.json_form import snapshot_from_json, snapshot_to_json
 from qod_magics.core.plan import Plan, Scale, keeping_all
 from qod_magics.core.policy import ExplainingPolicy, LearningPolicy
 from qod_magics.core.runtime import Count, Measured
-from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
-from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
+from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager, replace
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
 from qod_magics.policies.henge import TUNED, Henge, Parameters

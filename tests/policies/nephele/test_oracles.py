@@ -22,19 +22,24 @@ from qod_magics.core.job_graph import (
     Task,
 )
 from qod_magics.policies.nephele import Parameters, fixed_buffers, nephele
-from qod_magics.policies.nephele.countermeasures import TaskFacts, longest_chain, step
 from qod_magics.policies.nephele.latency import (
     Crossing,
     Emission,
     Weighed,
     Window,
+    anchor,
+    channel_count,
     element_latencies,
     estimate,
     exact_mean,
+    expand,
     is_violated,
+    overlap,
+    owner,
     sequence_latencies,
+    setup,
 )
-from qod_magics.policies.nephele.placement import anchor, channel_count, expand, overlap, owner, setup
+from qod_magics.policies.nephele.manager import TaskFacts, longest_chain, step
 from qod_magics.simulator.buffers import BufferScenario, BufferSimulation
 from tests.policies.nephele.oracles import DATA, ELEMENTS, PIPELINE, channel, even, graph_of, oracle, task
 

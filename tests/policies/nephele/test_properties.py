@@ -24,9 +24,8 @@ from qod_magics.core.job_graph import (
     Task,
 )
 from qod_magics.policies.nephele import Parameters, nephele
-from qod_magics.policies.nephele.countermeasures import TaskFacts, longest_chain, step
-from qod_magics.policies.nephele.latency import Weighed
-from qod_magics.policies.nephele.placement import anchor, owner, paths, setup
+from qod_magics.policies.nephele.latency import Weighed, anchor, owner, paths, setup
+from qod_magics.policies.nephele.manager import TaskFacts, longest_chain, step
 
 LIMITS = Parameters()
 VERTICES = "ABCDE"

@@ -6,16 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.copying import replace
-from qod_magics.core.fusion import fused_streams, neighbours, within_a_core
-from qod_magics.core.plan import Fuse, Move, Unfuse, keeping_all
-from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
+from qod_magics.core.plan import Fuse, Move, Unfuse, fused_streams, keeping_all, neighbours, within_a_core
+from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager, replace
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
 from qod_magics.policies.stack.place import Place, fusing, separating
 from qod_magics.policies.stack.stack import StackState
-from qod_magics.policies.stack.stage import Demand, Pressure, View
-from qod_magics.policies.stack.under_way import UnderWay, subject
+from qod_magics.policies.stack.stage import Demand, Pressure, UnderWay, View, subject
 from qod_magics.simulator import Simulation, simulate
 
 

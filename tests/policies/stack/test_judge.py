@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from qod_magics.core.copying import replace
 from qod_magics.core.plan import AddNode, Move, Scale, keeping_all
-from qod_magics.policies.henge.guard import Allowed, Reverted, Waits
+from qod_magics.core.snapshot import replace
+from qod_magics.policies.henge.utility import Allowed, Reverted, Waits
 from qod_magics.policies.stack import Stack
-from qod_magics.policies.stack.stage import Demand, Lever, Proposal, View
-from qod_magics.policies.stack.under_way import Judge, Trial, utilities
+from qod_magics.policies.stack.stage import Demand, Judge, Lever, Proposal, Trial, View, utilities
 from qod_magics.policies.stream_economics.policy import reactive, staying
 from tests.policies.stack.test_stages import snapshot
 

@@ -10,15 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.controller import read
-from qod_magics.core.copying import replace
+from qod_magics.core.json_form import plan_from_json, snapshot_from_json
 from qod_magics.core.plan import AddNode, Move, ReleaseNode, Scale
-from qod_magics.core.plan_json import plan_from_json
-from qod_magics.core.snapshot_json import snapshot_from_json
+from qod_magics.core.snapshot import replace
 from qod_magics.errors import UsageProblem
 from qod_magics.policies import policy
 from qod_magics.policies.stack import Stack, auto
-from qod_magics.policies.stack.stage import LEVER_OF, Lever, Proposal
-from qod_magics.policies.stack.under_way import TIMEOUT_S, UnderWay
+from qod_magics.policies.stack.stage import LEVER_OF, TIMEOUT_S, Lever, Proposal, UnderWay
 from qod_magics.policies.stream_economics.policy import reactive, staying
 from qod_magics.simulator import Simulation, simulate
 from tests.policies.snapshots import snapshots

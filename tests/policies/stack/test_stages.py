@@ -6,13 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.copying import replace
-from qod_magics.core.nodes import Spare
 from qod_magics.core.plan import AddNode, Move, ReleaseNode, Scale, keeping_all
-from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
+from qod_magics.core.snapshot import Instance, Snapshot, Spare, Stream, Task, TaskManager, replace
 from qod_magics.policies import policy
-from qod_magics.policies.stack.place import Place, emptying_moves, helpful_moves
-from qod_magics.policies.stack.scale import ScaleOutAndIn, cheapest, enough, narrower_task, released, wider_task
+from qod_magics.policies.stack.place import (
+    Place,
+    ScaleOutAndIn,
+    cheapest,
+    emptying_moves,
+    enough,
+    helpful_moves,
+    narrower_task,
+    released,
+    wider_task,
+)
 from qod_magics.policies.stack.stage import Demand, Pressure, View, exceeding_latency, pressures
 
 

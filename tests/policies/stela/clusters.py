@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from qod_magics.core.copying import replace
-from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
+from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager, replace
 from tests.policies.stela.oracles import model_of
 
 

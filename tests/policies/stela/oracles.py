@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from qod_magics.policies.stela.evaluation import Proportional
+from benchmarks.evaluation.convergence import Proportional
 from qod_magics.policies.stela.job import Edge, Graph, Job, Options
 
 DATA = Path(__file__).parent / "data"

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from qod_magics.policies.stela.etp import Gains, congested, etp, etps, is_congested
-from qod_magics.policies.stela.evaluation import chance_of_best, convergence_s, settled_mean
-from qod_magics.policies.stela.job import Options
+from benchmarks.evaluation.convergence import chance_of_best, convergence_s, settled_mean
+from qod_magics.policies.stela.job import Gains, Options, congested, etp, etps, is_congested
 from qod_magics.policies.stela.scaling import Shift, scale_in, scale_out, slots_per_machine
 from tests.policies.stela.oracles import exact, example, job_of, model_of, options_of, oracle, scenarios
 

@@ -11,12 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.controller.plan_check import check_plan, refusals
-from qod_magics.core.copying import replace
+from qod_magics.core.json_form import plan_from_json, plan_to_json, snapshot_from_json, snapshot_to_json
 from qod_magics.core.plan import AddNode, Move, ReleaseNode, Scale, keeping_all
-from qod_magics.core.plan_json import plan_from_json, plan_to_json
 from qod_magics.core.policy import ExplainingPolicy
-from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.snapshot_json import snapshot_from_json, snapshot_to_json
+from qod_magics.core.snapshot import Snapshot, replace
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
 from qod_magics.policies.stela import Options, Stela, one_more

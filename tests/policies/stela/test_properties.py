@@ -8,10 +8,16 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.policies.stela.etp import congested, etp, etps
-from qod_magics.policies.stela.job import Job, Options
-from qod_magics.policies.stela.scaling import scale_in, scale_out, score, slots_per_machine
-from qod_magics.policies.stela.strategies import by_link_load, link_loads, re_deal
+from qod_magics.policies.stela.job import Job, Options, congested, etp, etps
+from qod_magics.policies.stela.scaling import (
+    by_link_load,
+    link_loads,
+    re_deal,
+    scale_in,
+    scale_out,
+    score,
+    slots_per_machine,
+)
 from tests.policies.stela.jobs import POSITIVE, jobs, placements
 
 OPTIONS = st.builds(

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.evaluation.convergence import convergence_s, down_s
 from qod_magics.errors import UsageProblem
-from qod_magics.policies.stela.etp import Gains, congested, etp
-from qod_magics.policies.stela.evaluation import convergence_s, down_s
-from qod_magics.policies.stela.job import Graph, Job, Options
-from qod_magics.policies.stela.scaling import scale_in, scale_out, slots_per_machine
-from qod_magics.policies.stela.strategies import by_link_load, link_loads, re_deal
+from qod_magics.policies.stela.job import Gains, Graph, Job, Options, congested, etp
+from qod_magics.policies.stela.scaling import by_link_load, link_loads, re_deal, scale_in, scale_out, slots_per_machine
 from tests.policies.stela.oracles import example, model_of, scenarios
 
 CHAIN = Graph(("s", "a", "b", "k"), (("s", "a"), ("a", "b"), ("b", "k")))

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from qod_magics.core.copying import replace
 from qod_magics.core.dag import Topology
 from qod_magics.core.load import Load, load_of
 from qod_magics.core.plan import Plan
-from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
+from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager, replace
 from qod_magics.policies import policy
-from qod_magics.policies.stream_economics.model.requirements import Requirements, learned
+from qod_magics.policies.stream_economics.requirements import Requirements, learned
 from tests.policies.snapshots import snapshots
 
 NAME = "stream-economics-filled"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.policies.stream_economics.placing.moves import kill
+from qod_magics.policies.stream_economics.placing import kill
 
 #: id, priority, minimum requirement: the example of the thesis, section 3.5.1
 EXAMPLE = [("a", 4, 20.0), ("b", 3, 10.0), ("c", 3, 40.0), ("d", 2, 10.0), ("e", 2, 10.0), ("f", 1, 10.0)]

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from qod_magics.controller.recording import read
-from qod_magics.core.copying import replace
-from qod_magics.core.plan_json import plan_from_json, plan_to_json
+from qod_magics.controller.record import read
+from qod_magics.core.json_form import plan_from_json, plan_to_json, snapshot_from_json
 from qod_magics.core.policy import LearningPolicy
 from qod_magics.core.runtime import Count, Measured
-from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
-from qod_magics.core.snapshot_json import snapshot_from_json
+from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager, replace
 from qod_magics.notebook.replay import Replay
 from qod_magics.policies import SHEDDING, policy
 from qod_magics.policies.stream_economics.learning.learning import SHORT_SEARCH_S, Lessons, learn

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
+from qod_magics.core.json_form import plan_to_json, snapshot_from_json
 from qod_magics.core.load import current_accuracy
-from qod_magics.core.plan_json import plan_to_json
-from qod_magics.core.snapshot_json import snapshot_from_json
 from qod_magics.policies import policy
 
 ORACLES = Path(__file__).parents[2] / "recorded" / "stream_economics_oracles.jsonl"

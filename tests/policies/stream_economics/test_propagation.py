@@ -5,7 +5,7 @@ import pytest
 from qod_magics.core.dag import Topology
 from qod_magics.core.snapshot import Snapshot, Stream, Task
 from qod_magics.policies.stream_economics import actual_accuracy
-from qod_magics.policies.stream_economics.model.propagation import non_drop, propagate
+from qod_magics.policies.stream_economics.requirements import non_drop, propagate
 
 
 def figure(desired: dict[str, float]) -> tuple[Snapshot, dict[str, float]]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.core.copying import replace
-from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager
-from qod_magics.policies.stream_economics.placing.rests import CHANGE, REST_S, START_S, with_rests
+from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager, replace
+from qod_magics.policies.stream_economics.placing import CHANGE, REST_S, START_S, with_rests
 
 
 def seen(host: str, at: float, rate: float = 100.0) -> Snapshot:

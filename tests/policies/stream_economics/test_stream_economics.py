@@ -10,12 +10,10 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.copying import replace
 from qod_magics.core.load import current_accuracy
 from qod_magics.core.plan import Plan
-from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
-from qod_magics.policies.stream_economics import StreamEconomics, actual_accuracy, restrictions
-from qod_magics.policies.stream_economics.model import reach
+from qod_magics.core.snapshot import Instance, Snapshot, TaskManager, replace
+from qod_magics.policies.stream_economics import StreamEconomics, actual_accuracy, reach, restrictions
 from tests.policies import reference
 from tests.policies.snapshots import chain_of, one_manager, snapshots
 from tests.policies.stream_economics.shapes import LOADS, SHAPES, snapshot

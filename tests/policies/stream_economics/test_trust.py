@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.copying import replace
 from qod_magics.core.runtime import Measured
-from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager
+from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager, replace
 from qod_magics.policies import policy
 from qod_magics.policies.stream_economics.evidence import regimes
 from qod_magics.policies.stream_economics.evidence.limits import (

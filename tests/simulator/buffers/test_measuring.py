@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from qod_magics.core.engines import MS, S
 from qod_magics.core.job_graph import CannotBeMet, JobConstraint, Report, RuntimeGraph, Task
 from qod_magics.policies.nephele import Parameters, QosManager
-from qod_magics.policies.nephele.placement import paths, setup
+from qod_magics.policies.nephele.latency import paths, setup
 from qod_magics.simulator.buffers import BufferScenario, BufferSimulation, Results
 from qod_magics.simulator.buffers.scenario import streams
 from qod_magics.simulator.buffers.tasks import Mailbox, TaskMeter

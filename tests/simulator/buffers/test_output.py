@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.simulator.buffers.output import Item, OutputBuffer, Transit
+from qod_magics.simulator.buffers.scenario import Item, OutputBuffer, Transit
 
 
 def transit() -> Transit:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from qod_magics.core.engines import S
 from qod_magics.policies.of_engines import channel_policy, channel_policy_names
 from qod_magics.simulator.buffers import BufferScenario, BufferSimulation
-from qod_magics.simulator.buffers.output import Item
-from qod_magics.simulator.buffers.scenario import arrivals, streams
+from qod_magics.simulator.buffers.scenario import Item, arrivals, streams
 from qod_magics.simulator.buffers.tasks import ChannelRun
 from tests.simulator.buffers.jobs import ELEMENTS, pair, video
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from qod_magics.core.engines import MS, US, Forward, Instruction, Kind, Message, Reply, Run, S, Topology
 from qod_magics.simulator.messages import Dataflow, Engine, Job, Links, Overheads, Source, Stage, Store
-from qod_magics.simulator.messages.sources import Arrivals, Listed, Sent
+from qod_magics.simulator.messages.dataflow import Arrivals, Listed, Sent
 from tests.simulator.messages.in_order import InOrder
 
 

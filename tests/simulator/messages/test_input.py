@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from qod_magics.core.engines import Dispatcher, S
 from qod_magics.policies.of_engines import dispatcher, dispatcher_names
 from qod_magics.simulator.messages import Dataflow, Engine, Job, Source, Stage
-from qod_magics.simulator.messages.dataflow import Client
-from qod_magics.simulator.messages.sources import Arrivals, Sent
+from qod_magics.simulator.messages.dataflow import Arrivals, Client, Sent
 
 
 class Watched(Engine):

@@ -14,11 +14,11 @@ from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
 from qod_magics.core.engines import MS, S
 from qod_magics.errors import ScenarioError
 from qod_magics.simulator.messages import Dataflow, Engine
+from qod_magics.simulator.messages.dataflow import Arrivals
 from qod_magics.simulator.messages.declared import Costs, jobs_of
 from qod_magics.simulator.messages.engine import summary
 from qod_magics.simulator.messages.scenario import MessageScenario
 from qod_magics.simulator.messages.scenario import __doc__ as text
-from qod_magics.simulator.messages.sources import Arrivals
 from tests.simulator.messages.in_order import InOrder
 
 

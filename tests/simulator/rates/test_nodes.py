@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.nodes import Spare
 from qod_magics.core.plan import AddNode, ReleaseNode
 from qod_magics.core.runtime import Count
+from qod_magics.core.snapshot import Spare
 from qod_magics.errors import ScenarioError
 from qod_magics.simulator import Simulation
 from tests.simulator.rates.scenarios import Lab, scenario

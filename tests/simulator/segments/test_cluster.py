@@ -12,8 +12,7 @@ from simpy import Environment, Event
 from qod_magics.core.engines import MS, Round, S
 from qod_magics.policies.of_engines import replication_policy
 from qod_magics.simulator.segments import SegmentCluster, begun, run
-from qod_magics.simulator.segments.node import MemoryOverTime, Node, Pair, Query
-from qod_magics.simulator.segments.scenario import NodeInfo, Slices, queries
+from qod_magics.simulator.segments.scenario import MemoryOverTime, Node, NodeInfo, Pair, Query, Slices, queries
 from tests.simulator.segments.clusters import small
 
 POLICIES = [

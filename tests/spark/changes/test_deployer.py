@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from qod_magics.application.recipes.python import PythonRecipe
-from qod_magics.application.tasks.task import TaskSpec, tasks
+from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.events import State
 from qod_magics.spark.changes import deployer as module

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StructField, StructType
 
 from qod_magics.application.streams.sink import Parquet
-from qod_magics.application.tasks.fusing import fused
-from qod_magics.application.tasks.task import tasks
+from qod_magics.application.tasks import fused, tasks
 from qod_magics.core.plan import Fuse, Unfuse
 from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.events import State
@@ -31,8 +30,8 @@ from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.pipeline import PlanFacts, Workshop
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import MeterReading, in_a_row
+from qod_magics.spark.servers.connection import begin
 from qod_magics.spark.servers.task_manager import TaskManager
-from qod_magics.spark.servers.timeouts import begin
 from tests.application.frames import application, stream
 from tests.spark.stand_ins import BOARD, Parts, Query, cluster, kinds, manager, soon
 

@@ -33,8 +33,8 @@ from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.plans.dial import written
 from qod_magics.spark.plans.pipeline import Feed
 from qod_magics.spark.queries.instance import Instance
+from qod_magics.spark.servers.connection import begin
 from qod_magics.spark.servers.task_manager import TaskManager
-from qod_magics.spark.servers.timeouts import begin
 from tests.spark.batches import batch
 from tests.spark.stand_ins import BOARD, Parts, Query, cluster, instance, kinds, manager, runs, soon
 

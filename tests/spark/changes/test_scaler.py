@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from qod_magics.application.tasks.task import tasks
+from qod_magics.application.tasks import tasks
 from qod_magics.core.plan import Scale
 from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.events import MoveAsked, MoveNotNeeded, State

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.spark.cluster.deal import Deal, dealt
+from qod_magics.spark.cluster.deployment import Deal, dealt
 
 COUNTS = st.integers(1, 24)
 

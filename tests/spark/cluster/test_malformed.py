@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.spark.cluster.malformed import (
+from qod_magics.spark.cluster.books import (
     EVERY_S,
     MalformedReports,
     columnless_text,

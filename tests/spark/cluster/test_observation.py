@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.core.copying import replace
-from qod_magics.core.freshness import Freshness
 from qod_magics.core.load import current_accuracy
 from qod_magics.core.runtime import Count, Observation
-from qod_magics.core.snapshot import TaskManager
+from qod_magics.core.snapshot import Freshness, TaskManager, replace
 from qod_magics.core.validation import check_snapshot
 from qod_magics.policies.stream_economics import StreamEconomics
 from qod_magics.spark.cluster.observation import InstanceView, TaskView, observation

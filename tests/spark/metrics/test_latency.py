@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.ages import LEVELS
 from qod_magics.spark.metrics.latency import HELD_S, WINDOWS_S, Latencies, Step
+from qod_magics.spark.plans.timing import LEVELS
 from qod_magics.spark.queries.progress import Batch, FeedCount
 from tests.spark.batches import batch
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from qod_magics.application.tasks.task import tasks
-from qod_magics.core.ages import LEVELS
+from qod_magics.application.tasks import tasks
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Pipe
-from qod_magics.spark.metrics.lateness import Lateness
+from qod_magics.spark.metrics.latency import Lateness
 from qod_magics.spark.plans.pipeline import Job
+from qod_magics.spark.plans.timing import LEVELS
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.progress import Batch, FeedCount
 from tests.application.frames import application, stream

@@ -11,8 +11,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from qod_magics.core.runtime import Count
 from qod_magics.kafka.history import OffsetHistory
-from qod_magics.spark.cluster.books import Account
-from qod_magics.spark.cluster.malformed import misfits
+from qod_magics.spark.cluster.books import Account, misfits
 from qod_magics.spark.metrics.peeks import STUCK_S, Peeks
 from qod_magics.spark.plans.pipeline import PlanFacts, Read
 from qod_magics.spark.queries.progress import FeedCount

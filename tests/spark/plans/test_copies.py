@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.spark.plans.copies import Copies, kept_columns
-from qod_magics.spark.plans.plan_text import inputs_first, nodes_of
+from qod_magics.spark.plans.plan_text import Copies, inputs_first, kept_columns, nodes_of
 
 PARSED = "~Generate inline(array(from_json(StructField(a,LongType,true), cast(value#7 as string), Some(UTC))))"
 TOPIC = f"{PARSED}, false, [user#1L, page#2L]"

@@ -10,7 +10,7 @@ from qod_magics.application.recipes.recipe import raise_unless_connection
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.plans import inlining
 from qod_magics.spark.plans.inlining import groups_by, joined_by, keeps_one, plan_of, runs_python, sums_weights
-from qod_magics.spark.servers.timeouts import begin
+from qod_magics.spark.servers.connection import begin
 
 NORMAL = "knownfloatingpointnormalized(normalizenanandzero(_weight#9)) AS _weight#9"
 

@@ -12,7 +12,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from qod_magics.application.streams.sink import KafkaTopic, Memory, Sink
 from qod_magics.application.streams.stream import StreamDeclaration
-from qod_magics.application.tasks.task import tasks
+from qod_magics.application.tasks import tasks
 from qod_magics.spark.plans import inspection
 from qod_magics.spark.plans.expressions import Label
 from qod_magics.spark.plans.inspection import Checked, Inspection, losing_rows

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from qod_magics.application.shed_keys import Place
-from qod_magics.estimate.distinct import WHILE_EXACT
+from qod_magics.estimate.aggregates import WHILE_EXACT
 from qod_magics.spark.plans.expressions import Label
-from qod_magics.spark.plans.key_choice import KeyChoice
-from qod_magics.spark.plans.labels import labels
+from qod_magics.spark.plans.labels import KeyChoice, labels
 
 EXACT, INTERVAL, ESTIMATE, KEPT, NOT = Label
 ROWS = """~EventTimeWatermark 9fe5, at#2: timestamp, 1 minutes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.spark.plans.result_keys import key_columns
+from qod_magics.spark.plans.state import key_columns
 
 READ = """~Project [named_struct(start, at#2-T5000ms, end, at#2-T5000ms) AS window#67-T5000ms, at#2-T5000ms, zone#3L]
 {0}+- ~Filter isnotnull(at#2-T5000ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.spark.plans.unions import positions
+from qod_magics.spark.plans.plan_text import positions
 
 ADDED = "Project [zone#1, fare#2, _weight#3, (fare#2 * 0.9) AS net#4]"
 LAST = "Project [zone#5, fare#6, net#7, _weight#8]"

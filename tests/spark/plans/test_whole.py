@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from qod_magics.application.streams.sink import Console, KafkaTopic, Parquet
-from qod_magics.application.tasks.task import TaskSpec
+from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import ApplicationError
 from qod_magics.spark.plans.pipeline import Job
 from qod_magics.spark.plans.whole import Whole, check_whole, may_be_whole, whole_of

@@ -10,8 +10,7 @@ from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.lifecycle.events import State
 from qod_magics.spark.plans.pipeline import GROUPS_ONCE, Feed, Job, PlanFacts
 from qod_magics.spark.queries.instance import Instance
-from qod_magics.spark.queries.modes import against_realtime, output_modes
-from qod_magics.spark.queries.realtime import not_realtime, refuses_realtime
+from qod_magics.spark.queries.modes import against_realtime, not_realtime, output_modes, refuses_realtime
 from qod_magics.spark.servers.server import ServerOptions
 from tests.spark.stand_ins import Parts, Query, cluster, instance, manager
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import RUNS_KEPT, Meter
 from qod_magics.spark.queries.progress import Batch, FeedCount
-from qod_magics.spark.servers.stages import TaskTime
+from qod_magics.spark.servers.cpu import TaskTime
 from tests.spark.batches import batch
 from tests.spark.stand_ins import instance, manager
 

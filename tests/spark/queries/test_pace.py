@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.spark.plans.dial import MOST_S
-from qod_magics.spark.queries.pace import BATCHES, LONG_S, REST, gap_s, rest_s
 from qod_magics.spark.queries.progress import Batch
+from qod_magics.spark.runtime import BATCHES, LONG_S, REST, gap_s, rest_s
 
 
 def batch(number: int, works_s: float, waits_s: float = 0.0) -> Batch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.spark.queries.realtime import not_realtime, refuses_realtime
+from qod_magics.spark.queries.modes import not_realtime, refuses_realtime
 
 HEAD = "[STREAMING_REAL_TIME_MODE.{}] Streaming real-time mode has the following limitation: "
 TAIL = (

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.core import snapshot as core
-from qod_magics.core.copying import replace
 from qod_magics.core.runtime import Unplaced, fewest_first
+from qod_magics.core.snapshot import replace
 from qod_magics.lifecycle.events import State
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.plans.pipeline import Feed, PlanFacts
 from qod_magics.spark.queries.instance import Instance
-from qod_magics.spark.queries.realtime import TOO_FEW_SLOTS
+from qod_magics.spark.queries.modes import TOO_FEW_SLOTS
 from qod_magics.spark.queries.slots import free, held, placed
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.spark.stand_ins import Query, cluster, instance, manager

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from qod_magics.errors import SetupError
-from qod_magics.jvm.java import Java
+from qod_magics.machine.java import Java
 from qod_magics.spark.plans.shedder import KEEP, READER
 from qod_magics.spark.servers import server
-from qod_magics.spark.servers.kafka_source import SOURCE, shedding_jar
+from qod_magics.spark.servers.own_jars import SOURCE, shedding_jar
 
 COMPILES = """\
 #!/bin/sh

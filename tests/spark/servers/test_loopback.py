@@ -11,12 +11,12 @@ import pyspark
 import pytest
 
 from qod_magics.errors import SetupError, TaskManagerError
-from qod_magics.jvm import class_data
-from qod_magics.jvm.class_file import ClassFile
+from qod_magics.machine import class_data
+from qod_magics.machine.class_data import ClassFile
 from qod_magics.spark.plans.pipeline import Feed, PlanFacts
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers import server
-from qod_magics.spark.servers.loopback import loopback_jar, on_loopback, with_jar
+from qod_magics.spark.servers.own_jars import loopback_jar, on_loopback, with_jar
 from tests.spark.stand_ins import instance, manager
 
 HOME = Path(pyspark.__file__).parent

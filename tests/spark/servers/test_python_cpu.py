@@ -14,7 +14,7 @@ from qod_magics.spark.metrics.collector import Collector
 from qod_magics.spark.plans.dial import DialBoard
 from qod_magics.spark.plans.pipeline import Job, PlanFacts
 from qod_magics.spark.queries.instance import Instance
-from qod_magics.spark.servers.stages import TaskTime
+from qod_magics.spark.servers.cpu import TaskTime
 from tests.spark.batches import batch
 
 

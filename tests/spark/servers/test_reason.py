@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.spark.servers.reason import MOST, reason
+from qod_magics.spark.servers.connection import MOST, reason
 
 OF_A_CALL = """<_MultiThreadedRendezvous of RPC that terminated with:
 \tstatus = StatusCode.UNAVAILABLE

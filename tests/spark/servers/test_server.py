@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import SetupError
-from qod_magics.jvm.java import Java
+from qod_magics.machine.java import Java
 from qod_magics.session.settings import Settings
 from qod_magics.spark.servers import server
 from qod_magics.spark.servers.connection import CONNECT_MODE, REMOTE

@@ -15,8 +15,8 @@ import pytest
 
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.plans.dial import DialReading
-from qod_magics.spark.servers import stages, task_manager
-from qod_magics.spark.servers.location import executor_cores, refuses
+from qod_magics.spark.servers import cpu, task_manager
+from qod_magics.spark.servers.cpu import executor_cores, refuses
 from qod_magics.spark.servers.server import LocalServer, _quoted
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.machine.fakes import FakeMachine, on
@@ -119,10 +119,10 @@ def test_an_answer_that_is_cut_short_is_none_and_the_next_one_counts() -> None:
 def test_whatever_an_answer_is_the_next_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     made = TaskManager("tm1", Spark(), kind="attached", cores=1.0, board=BOARD)  # type: ignore[arg-type]
     made.ui, made.application = "http://127.0.0.1:9", "app"
-    monkeypatch.setattr(stages, "completed_stages", lambda *_: [{"description": f"runId = {RUN}\nbatch = 3"}])
+    monkeypatch.setattr(cpu, "completed_stages", lambda *_: [{"description": f"runId = {RUN}\nbatch = 3"}])
     with pytest.raises(KeyError):
         made.task_times(30.0)
-    monkeypatch.setattr(stages, "completed_stages", lambda *_: [])
+    monkeypatch.setattr(cpu, "completed_stages", lambda *_: [])
     assert made.task_times(30.0) == {}
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark.servers import timeouts
-from qod_magics.spark.servers.timeouts import begin, call_within, gather
+from qod_magics.spark.servers import connection
+from qod_magics.spark.servers.connection import begin, call_within, gather
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def test_threads_are_used_again_but_not_while_they_are_busy() -> None:
 
 
 def test_a_thread_without_calls_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeouts, "IDLE_S", 0.05)
-    monkeypatch.setattr(timeouts._Caller, "_idle", [])  # those of other tests wait for longer
+    monkeypatch.setattr(connection, "IDLE_S", 0.05)
+    monkeypatch.setattr(connection._Caller, "_idle", [])  # those of other tests wait for longer
     threads = {begin(threading.current_thread, str(i)).result(5) for i in range(8)}
     assert begin(lambda: 3, "the next").result(5) == 3
     for thread in threads:

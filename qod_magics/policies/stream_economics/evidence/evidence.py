@@ -8,19 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from qod_magics.core.columns import column
-from qod_magics.core.copying import replace
 from qod_magics.core.dag import Topology
-from qod_magics.core.freshness import is_moving, is_running
 from qod_magics.core.load import Load
 from qod_magics.core.plan import Limits
 from qod_magics.core.runtime import Measured
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot import Snapshot, column, is_moving, is_running, replace
 from qod_magics.policies.stream_economics.evidence.limits import REST_S, WAITING_S, rest_s
 from qod_magics.policies.stream_economics.evidence.trust import trusted
-from qod_magics.policies.stream_economics.model.requirements import Requirements
-from qod_magics.policies.stream_economics.model.situation import Situation
-from qod_magics.policies.stream_economics.placing.rests import with_rests
+from qod_magics.policies.stream_economics.placing import with_rests
+from qod_magics.policies.stream_economics.reach import Situation
+from qod_magics.policies.stream_economics.requirements import Requirements
 
 #: CPU assumed for a task manager that runs open, % of one core: no limit.
 PLENTY = 1e9

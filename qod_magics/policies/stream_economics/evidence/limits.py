@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from qod_magics.core.snapshot import Snapshot, TaskManager
-from qod_magics.policies.stream_economics.model.requirements import FULL_CORE
+from qod_magics.policies.stream_economics.requirements import FULL_CORE
 
 #: Backlog above which an open task manager sheds, seconds of input: with queries that have run for a while, with a new
 #: one, with new ones that share it, and while no query there has ended a batch yet. Two periods of the controller are

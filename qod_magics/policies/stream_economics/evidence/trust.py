@@ -10,15 +10,16 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from qod_magics.core.columns import column
-from qod_magics.core.copying import replace
 from qod_magics.core.dag import Topology
-from qod_magics.core.freshness import (
-    has_failed,
-)
 from qod_magics.core.load import load_of
 from qod_magics.core.runtime import Measured
-from qod_magics.core.snapshot import Snapshot, TaskManager
+from qod_magics.core.snapshot import (
+    Snapshot,
+    TaskManager,
+    column,
+    has_failed,
+    replace,
+)
 from qod_magics.policies.stream_economics.evidence.limits import (
     LONGEST_PACE_S,
     REST_S,
@@ -29,7 +30,7 @@ from qod_magics.policies.stream_economics.evidence.limits import (
 )
 from qod_magics.policies.stream_economics.evidence.regimes import Seen, Trust, after
 from qod_magics.policies.stream_economics.evidence.waiting import Collected, backlogs
-from qod_magics.policies.stream_economics.model.requirements import known_requirements
+from qod_magics.policies.stream_economics.requirements import known_requirements
 
 #: A query is new for this long, in seconds since it was first measured; on a task manager, too, which compiles its code
 #: anew: the backlog of a move says as little of the CPU there as that of a start.

@@ -11,10 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
-from qod_magics.core.copying import replace
-from qod_magics.core.freshness import Freshness, is_given_up
 from qod_magics.core.runtime import Count, Measured
-from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager, Window
+from qod_magics.core.snapshot import Freshness, Instance, Snapshot, Task, TaskManager, Window, is_given_up, replace
 from qod_magics.policies.stream_economics.learning.batch_overhead import BatchOverhead
 from qod_magics.policies.stream_economics.learning.cost_fit import CostFit
 

@@ -17,7 +17,7 @@ from qod_magics.data.spec import data_from_json
 from qod_magics.kafka.rates import PiecewiseLinear
 from qod_magics.kafka.scenario import Feed, Phase, Scenario, ScenarioEvent
 from qod_magics.policies import PAPER_POLICY
-from qod_magics.recordings.phases import phases, settled
+from qod_magics.recordings.reading import phases, settled
 from qod_magics.simulator.rates.fitting.cost_fit import (
     STEADY_S,
     Costs,
@@ -30,8 +30,17 @@ from qod_magics.simulator.rates.fitting.cost_fit import (
     starts,
     task_costs,
 )
-from qod_magics.simulator.rates.fitting.rate_fit import load_curve, rate_curve, unaveraged
-from qod_magics.simulator.rates.fitting.readings import Load, loads, lost_cpu, move_times, readings, times
+from qod_magics.simulator.rates.fitting.readings import (
+    Load,
+    load_curve,
+    loads,
+    lost_cpu,
+    move_times,
+    rate_curve,
+    readings,
+    times,
+    unaveraged,
+)
 from qod_magics.simulator.rates.simulation import Fault, Machine, Metrics, Moves, SimulatedTask, Simulation
 
 #: Tolerance of the simplified background curve, cores.

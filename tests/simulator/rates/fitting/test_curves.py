@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.simulator.rates.fitting.cost_fit import fit_line
-from qod_magics.simulator.rates.fitting.rate_fit import load_curve, rate_curve, unaveraged
+from qod_magics.simulator.rates.fitting.readings import load_curve, rate_curve, unaveraged
 
 
 def test_a_line_is_found_in_spite_of_outliers() -> None:

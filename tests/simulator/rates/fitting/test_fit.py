@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from qod_magics.__main__ import main as run
 from qod_magics.controller.record import Records
-from qod_magics.core.copying import replace
-from qod_magics.recordings.comparison import Comparison, compare
+from qod_magics.core.snapshot import replace
 from qod_magics.recordings.reading import load
+from qod_magics.recordings.verdict import Comparison, compared
 from qod_magics.simulator import Simulation, simulate
 from qod_magics.simulator.rates.fitting.fit import Fit, fit
 from tests.simulator.rates.scenarios import scenario
@@ -132,7 +132,7 @@ def draws(tmp_path_factory: pytest.TempPathFactory) -> list[Comparison]:
     records, found = live()
     folder, simulation = tmp_path_factory.mktemp("runs"), found.simulation
     seeded = [replace(simulation, scenario=replace(simulation.scenario, seed=seed)) for seed in SEEDS]
-    return [compare(records, recorded(each, folder / f"{n}.jsonl")) for n, each in enumerate(seeded)]
+    return [compared(records, recorded(each, folder / f"{n}.jsonl")) for n, each in enumerate(seeded)]
 
 
 def test_most_draws_of_the_simulation_move_what_was_moved_live_in_the_same_phase(draws: list[Comparison]) -> None:

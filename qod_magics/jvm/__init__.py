@@ -1,1 +1,0 @@
-"""Finding Java, resolving jars, and archives of Java classes."""

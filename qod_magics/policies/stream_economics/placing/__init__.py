@@ -1,1 +1,0 @@
-"""Placement and moves: which instances leave a task manager, and where to."""

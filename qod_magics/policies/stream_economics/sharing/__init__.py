@@ -1,1 +1,0 @@
-"""The CPU left above the minimum accuracies, shared among queries."""
