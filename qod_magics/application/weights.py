@@ -257,66 +257,123 @@ def opened_chain(
         ApplicationError: a recipe fails: one line that names the stream. Connection errors pass through.
 
     """
-    weights = Weights() if weights is None else weights
-    known = {**{name: frozenset({name}) for name in spec.upstream}, **(origins or {})}
-    keys: dict[str, Key] = {name: weights.keys.get(name) for name in spec.upstream}
-    with ExitStack() as open_recipes, analysis_errors_unprinted(), active(inputs):
-        made = dict(inputs)
+    with ExitStack() as recipes, analysis_errors_unprinted(), active(inputs):
+        chain = _Chain(spec, spark, inputs, origins or {}, Weights() if weights is None else weights, usages, recipes)
         for stream in spec.streams:
-            given = _given(stream, made)
-            sampled = [keys[name] for name in stream.upstream]
-            if stream.topic is not None:
-                sampled = [stream.topic.shed_by or None]
-            before = _groups(stream, weights)
-            inputs_read = open_recipes.enter_context(recipe_over(sampled, before))
-            if stream.name in weights.compared:
-                given = _unweighed(given)
-            try:
-                frame = spelled(open_recipes.enter_context(stream.recipe.opened(spark, given)))
-                usage = usages(frame) if usages is not None else None
-                if usage is not None and usage.compares and stream.name not in weights.compared:
-                    with suppress(ApplicationError):  # without the column fails what names it, and so means it
-                        frame = spelled(open_recipes.enter_context(stream.recipe.opened(spark, _unweighed(given))))
-                        weights.compared.add(stream.name)
-                if usage is not None and _repeats(stream, before, inputs_read, usage):
-                    weights.repeated.add(stream.name)
-                    inputs_read = open_recipes.enter_context(recipe_over(sampled, _groups(stream, weights)))
-                    frame = spelled(open_recipes.enter_context(stream.recipe.opened(spark, given)))
-            except (ApplicationError, UsageProblem) as error:
-                raise ApplicationError(f"stream {stream.name!r}: {error}") from (error.__cause__ or error)
-            if usage is not None and joins_by_key(sampled, usage.joined):
-                weights.by_key.add(stream.name)
-            by_key = stream.name in weights.by_key
-            keyed = sum(key is not None for key in sampled)
-            problem = weight_problem(frame.columns, [known[name] for name in stream.upstream], keyed, by_key)
-            if problem is None and ((usage is not None and usage.joins) or stream.name in weights.unknown):
-                problem = weights.unknown.get(stream.name, ONE_OF_A_PAIR)
-            if usage is not None:
-                _note_groups(stream, frame, usage, inputs_read, sampled, weights)
-            ends = spec.is_query and stream is spec.tail
-            if not ends and stream.name in weights.groups and weights.groups[stream.name].begins:
-                frame, problem = newly_weighed(frame), None
-            if problem is not None:
-                weights.unknown[stream.name] = problem
-            elif usage is not None and usage.outer and WEIGHT in frame.columns:
-                weights.partly.add(stream.name)
-            columns = frame.columns if usage is None or usage.kept is None else usage.kept
-            whole = by_key or len(sampled) == 1 or (usage is not None and not usage.joined)
-            key = key_of(sampled, columns, by_key) if whole else () if keyed else None
-            if usages is not None and key is not None:
-                weights.keys[stream.name] = key
-            keys[stream.name] = weights.keys.get(stream.name)
-            frame = one_weight(frame, problem is None, by_key)
-            # every input of a recipe has a weight, as without fusion
-            made[stream.name] = frame if stream is spec.tail else weighed(frame)
-            known[stream.name] = origins_of(stream, known)
+            frame = chain.add(stream)
         if spec.is_query and WEIGHT in frame.columns and not spec.tail.recipe.weighs:
-            weights.hidden.add(spec.id)
+            chain.weights.hidden.add(spec.id)
             frame = frame.drop(WEIGHT)
         same = twice(frame)
         if same is not None:
             raise ApplicationError(f"stream {spec.id!r} gives two columns {same!r}: rename one, or leave it out")
         yield frame
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A stream's DataFrame as its recipe makes it."""
+
+    frame: DataFrame
+    usage: Usage | None  #: None: what recipes do with weights is known already
+    inputs: Inputs
+
+
+class _Chain:
+    """The DataFrames of a task's streams while they are composed, inputs first; notes what becomes of their weights."""
+
+    def __init__(
+        self,
+        spec: TaskSpec,
+        spark: SparkSession,
+        inputs: Mapping[str, DataFrame],
+        origins: Origins,
+        weights: Weights,
+        usages: Usages | None,
+        recipes: ExitStack,
+    ) -> None:
+        self.spec, self.spark, self.weights, self.usages, self.recipes = spec, spark, weights, usages, recipes
+        self.known = {**{name: frozenset({name}) for name in spec.upstream}, **origins}
+        self.keys: dict[str, Key] = {name: weights.keys.get(name) for name in spec.upstream}
+        self.made = dict(inputs)
+
+    def add(self, stream: StreamDeclaration) -> DataFrame:
+        """Return the DataFrame of a stream, whose inputs were added before."""
+        sampled = [self.keys[name] for name in stream.upstream]
+        if stream.topic is not None:
+            sampled = [stream.topic.shed_by or None]
+        opened = self._open(stream, sampled)
+        frame, usage = opened.frame, opened.usage
+        if usage is not None and joins_by_key(sampled, usage.joined):
+            self.weights.by_key.add(stream.name)
+        problem = self._problem(stream, opened, sampled)
+        if usage is not None:
+            _note_groups(stream, frame, usage, opened.inputs, sampled, self.weights)
+        if self._begins_groups(stream):
+            frame, problem = newly_weighed(frame), None
+        if problem is not None:
+            self.weights.unknown[stream.name] = problem
+        elif usage is not None and usage.outer and WEIGHT in frame.columns:
+            self.weights.partly.add(stream.name)
+        self._note_key(stream, frame, usage, sampled)
+        frame = one_weight(frame, problem is None, stream.name in self.weights.by_key)
+        # every input of a recipe has a weight, as without fusion
+        self.made[stream.name] = frame if stream is self.spec.tail else weighed(frame)
+        self.known[stream.name] = origins_of(stream, self.known)
+        return frame
+
+    def _open(self, stream: StreamDeclaration, sampled: Sequence[Key]) -> _Opened:
+        """Run the recipe; again without the weights that it compares, or with the groups that it repeats."""
+        given, before = _given(stream, self.made), _groups(stream, self.weights)
+        inputs = self.recipes.enter_context(recipe_over(sampled, before))
+        if stream.name in self.weights.compared:
+            given = _unweighed(given)
+        try:
+            frame = self._frame(stream, given)
+            usage = self.usages(frame) if self.usages is not None else None
+            if usage is not None and usage.compares and stream.name not in self.weights.compared:
+                with suppress(ApplicationError):  # without the column fails what names it, and so means it
+                    frame = self._frame(stream, _unweighed(given))
+                    self.weights.compared.add(stream.name)
+            if usage is not None and _repeats(stream, before, inputs, usage):
+                self.weights.repeated.add(stream.name)
+                inputs = self.recipes.enter_context(recipe_over(sampled, _groups(stream, self.weights)))
+                frame = self._frame(stream, given)
+        except (ApplicationError, UsageProblem) as error:
+            raise ApplicationError(f"stream {stream.name!r}: {error}") from (error.__cause__ or error)
+        return _Opened(frame, usage, inputs)
+
+    def _frame(self, stream: StreamDeclaration, given: Mapping[str, DataFrame]) -> DataFrame:
+        return spelled(self.recipes.enter_context(stream.recipe.opened(self.spark, given)))
+
+    def _problem(self, stream: StreamDeclaration, opened: _Opened, sampled: Sequence[Key]) -> str | None:
+        """Return why the weights of a stream's rows are unknown; None if they are known."""
+        by_key, keyed = stream.name in self.weights.by_key, sum(key is not None for key in sampled)
+        origins = [self.known[name] for name in stream.upstream]
+        problem = weight_problem(opened.frame.columns, origins, keyed, by_key)
+        joins = opened.usage is not None and opened.usage.joins
+        if problem is None and (joins or stream.name in self.weights.unknown):
+            return self.weights.unknown.get(stream.name, ONE_OF_A_PAIR)
+        return problem
+
+    def _begins_groups(self, stream: StreamDeclaration) -> bool:
+        """Return whether a stream's rows are groups that other recipes read, and weigh 1 from here on."""
+        groups = self.weights.groups.get(stream.name)
+        is_result = self.spec.is_query and stream is self.spec.tail
+        return not is_result and groups is not None and groups.begins
+
+    def _note_key(
+        self, stream: StreamDeclaration, frame: DataFrame, usage: Usage | None, sampled: Sequence[Key]
+    ) -> None:
+        """Note by which key the rows of a stream are kept, if by one."""
+        by_key = stream.name in self.weights.by_key
+        columns = frame.columns if usage is None or usage.kept is None else usage.kept
+        whole = by_key or len(sampled) == 1 or (usage is not None and not usage.joined)
+        keyed = any(key is not None for key in sampled)
+        key = key_of(sampled, columns, by_key) if whole else () if keyed else None
+        if self.usages is not None and key is not None:
+            self.weights.keys[stream.name] = key
+        self.keys[stream.name] = self.weights.keys.get(stream.name)
 
 
 def build_chain(spec: TaskSpec, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> DataFrame:

@@ -64,62 +64,17 @@ class Wiring:
     def of(cls, tasks: Sequence[SimulatedTask]) -> Wiring:
         """Return the wiring of these tasks, inputs before their readers."""
         number = {task.id: t for t, task in enumerate(tasks)}
-        sources = [task for task in tasks if not task.upstream]
-        edges: list[Edge] = [(None, task.id) for task in sources]
-        edges += [(name, task.id) for task in tasks for name in task.upstream]
-        edge_number = {edge: e for e, edge in enumerate(edges)}
-        of_task = np.repeat(np.arange(len(tasks)), [task.partitions for task in tasks])
-        first = np.concatenate(([0], np.cumsum([task.partitions for task in tasks])[:-1])).astype(int)
-        channels: list[tuple[int, int, int, float]] = []  #: (task, partition, edge, share)
-        first_channel = []
-        for i, t in enumerate(of_task.tolist()):
-            task = tasks[t]
-            p = i - int(first[t])
-            share = task.shares[p] if task.shares else 1.0 / task.partitions
-            first_channel.append(len(channels))
-            channels += [(t, p, edge_number[name, task.id], share) for name in task.upstream or (None,)]
-        streams = [(e, number[a]) for e, (a, _) in enumerate(edges) if a is not None]
-        outlets = [(i, e) for e, t in streams for i in range(first[t], first[t] + tasks[t].partitions)]
-        depth = [0] * len(tasks)
-        for t, task in enumerate(tasks):
-            depth[t] = max((depth[number[name]] + 1 for name in task.upstream), default=0)
-        by_level: list[list[int]] = [[] for _ in range(max(depth, default=0))]
-        for e, (a, b) in enumerate(edges):
-            if a is not None:
-                by_level[depth[number[b]] - 1].append(e)
-        each = [tasks[t] for t in of_task.tolist()]
-        readers = [tasks[t] for t, _, _, _ in channels]
+        partitions = [task.partitions for task in tasks]
+        of_task = np.repeat(np.arange(len(tasks)), partitions)
+        first = np.concatenate(([0], np.cumsum(partitions)[:-1])).astype(int)
         return cls(
             tasks=tuple(tasks),
-            edges=tuple(edges),
-            edge_names=tuple(b if a is None else f"{a}>{b}" for a, b in edges),
-            sources=len(sources),
-            edge_target=_whole(number[b] for _, b in edges),
-            edge_source=_whole(-1 if a is None else number[a] for a, _ in edges),
-            instances=tuple(f"{tasks[t].id}.{i - first[t] + 1}" for i, t in enumerate(of_task.tolist())),
-            instance_task=of_task,
-            instance_number=np.arange(len(of_task)) - first[of_task],
-            first_instance=first,
-            first_channel=_whole(first_channel),
-            scales=any(task.partitions > task.parallelism for task in tasks),
-            channel_task=_whole(t for t, _, _, _ in channels),
-            channel_partition=_whole(p for _, p, _, _ in channels),
-            channel_instance=_whole(first[t] + p % tasks[t].parallelism for t, p, _, _ in channels),
-            channel_edge=_whole(e for _, _, e, _ in channels),
-            channel_share=_real(share for _, _, _, share in channels),
             pairs=all(len(task.upstream) <= 2 for task in tasks),
-            outlet_instance=_whole(i for i, _ in outlets),
-            outlet_edge=_whole(e for _, e in outlets),
-            levels=tuple(_whole(level) for level in by_level),
-            fixed=_real(task.fixed for task in each),
-            overhead=_real(task.overhead for task in each),
-            read_s=_real(task.read_us * 1e-6 for task in readers),
-            work_s=_real(task.work_us * 1e-6 for task in readers),
-            selectivity=_real(task.selectivity for task in each),
-            micro=_whole(i for i, task in enumerate(each) if task.mode == MICRO_BATCH),
-            trigger_s=_real(task.trigger_s for task in each),
-            latency_s=_real(tasks[number[b]].latency_s for _, b in edges),
-            loses_weight=np.array([not task.keeps_weight for task in each], bool),
+            scales=any(task.partitions > task.parallelism for task in tasks),
+            first_instance=first,
+            **_edge_columns(tasks, number, first),
+            **_channel_columns(tasks, _edges(tasks), of_task, first),
+            **_instance_columns(tasks, of_task, first),
         )
 
     def with_parallelism(self, task: int, parallelism: int) -> Wiring:
@@ -192,6 +147,84 @@ class Wiring:
     def by_edge(self, channels: Array) -> Array:
         """Return sums of whole numbers by edge."""
         return np.bincount(self.channel_edge, channels, len(self.edges)).astype(np.int64)
+
+
+def _edges(tasks: Sequence[SimulatedTask]) -> list[Edge]:
+    """Return the inputs of sources, then the streams between tasks."""
+    edges: list[Edge] = [(None, task.id) for task in tasks if not task.upstream]
+    return edges + [(name, task.id) for task in tasks for name in task.upstream]
+
+
+def _edge_columns(tasks: Sequence[SimulatedTask], number: Mapping[str, int], first: Array) -> dict[str, Any]:
+    """Return the fields of `Wiring` by edge and by outlet; `number`: of each task by its id."""
+    edges = _edges(tasks)
+    streams = [(e, number[a]) for e, (a, _) in enumerate(edges) if a is not None]
+    outlets = [(i, e) for e, t in streams for i in range(first[t], first[t] + tasks[t].partitions)]
+    return {
+        "edges": tuple(edges),
+        "edge_names": tuple(b if a is None else f"{a}>{b}" for a, b in edges),
+        "sources": len(edges) - len(streams),
+        "edge_target": _whole(number[b] for _, b in edges),
+        "edge_source": _whole(-1 if a is None else number[a] for a, _ in edges),
+        "latency_s": _real(tasks[number[b]].latency_s for _, b in edges),
+        "levels": tuple(_whole(level) for level in _levels(tasks, edges, number)),
+        "outlet_instance": _whole(i for i, _ in outlets),
+        "outlet_edge": _whole(e for _, e in outlets),
+    }
+
+
+def _levels(tasks: Sequence[SimulatedTask], edges: Sequence[Edge], number: Mapping[str, int]) -> list[list[int]]:
+    """Return the streams between tasks, by the depth of their reader."""
+    depth = [0] * len(tasks)
+    for t, task in enumerate(tasks):
+        depth[t] = max((depth[number[name]] + 1 for name in task.upstream), default=0)
+    by_level: list[list[int]] = [[] for _ in range(max(depth, default=0))]
+    for e, (a, b) in enumerate(edges):
+        if a is not None:
+            by_level[depth[number[b]] - 1].append(e)
+    return by_level
+
+
+def _channel_columns(
+    tasks: Sequence[SimulatedTask], edges: Sequence[Edge], of_task: Array, first: Array
+) -> dict[str, Any]:
+    """Return the fields of `Wiring` by channel, and the first channel of each instance."""
+    edge_number = {edge: e for e, edge in enumerate(edges)}
+    channels: list[tuple[int, int, int, float]] = []  #: (task, partition, edge, share)
+    first_channel = []
+    for i, t in enumerate(of_task.tolist()):
+        task = tasks[t]
+        p = i - int(first[t])
+        share = task.shares[p] if task.shares else 1.0 / task.partitions
+        first_channel.append(len(channels))
+        channels += [(t, p, edge_number[name, task.id], share) for name in task.upstream or (None,)]
+    readers = [tasks[t] for t, _, _, _ in channels]
+    return {
+        "first_channel": _whole(first_channel),
+        "channel_task": _whole(t for t, _, _, _ in channels),
+        "channel_partition": _whole(p for _, p, _, _ in channels),
+        "channel_instance": _whole(first[t] + p % tasks[t].parallelism for t, p, _, _ in channels),
+        "channel_edge": _whole(e for _, _, e, _ in channels),
+        "channel_share": _real(share for _, _, _, share in channels),
+        "read_s": _real(task.read_us * 1e-6 for task in readers),
+        "work_s": _real(task.work_us * 1e-6 for task in readers),
+    }
+
+
+def _instance_columns(tasks: Sequence[SimulatedTask], of_task: Array, first: Array) -> dict[str, Any]:
+    """Return the fields of `Wiring` by instance."""
+    each = [tasks[t] for t in of_task.tolist()]
+    return {
+        "instances": tuple(f"{tasks[t].id}.{i - first[t] + 1}" for i, t in enumerate(of_task.tolist())),
+        "instance_task": of_task,
+        "instance_number": np.arange(len(of_task)) - first[of_task],
+        "fixed": _real(task.fixed for task in each),
+        "overhead": _real(task.overhead for task in each),
+        "selectivity": _real(task.selectivity for task in each),
+        "micro": _whole(i for i, task in enumerate(each) if task.mode == MICRO_BATCH),
+        "trigger_s": _real(task.trigger_s for task in each),
+        "loses_weight": np.array([not task.keeps_weight for task in each], bool),
+    }
 
 
 def _whole(values: Any) -> Array:

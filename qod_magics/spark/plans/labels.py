@@ -216,99 +216,159 @@ def labels(
     nodes = list(nodes_of(rest))
     if not nodes:
         return None
-    known = _Known()
-    missing: set[str] = set()
-    helped: set[tuple[str, str]] = set()  #: what is missing without a key: a template, and the key in general words
-    refused: list[tuple[str, str]] = []  #: alike
-    keys = [tuple(column.lower() for column in key) for key in keys]
-    choice, copies, fitness = KeyChoice(), Copies(), Fitness(nodes, unfit)
-    shed = _Shed(copies, keys if _one_key(nodes, keys) else ())
-    output: list[Column] | None = None
-    columns: list[str] = []  #: of it, "name#id"
-    for at in inputs_first(nodes):
-        node = nodes[at]
-        copies.follow(nodes, at)
-        if node.operator == "Project" or node.operator == "Aggregate":
-            lists = lists_of(node.text)
-            if not lists:
-                return None
-            groups = None if node.operator == "Project" else set(lists[0]) if len(lists) > 1 else set()
-            if groups is not None:
-                known.advice |= _key_counted(lists[-1], choice)
-            output = [_column(item, known, groups, shed) for item in lists[-1]]
-            columns = [f"{named['name']}#{named['id']}" for item in lists[-1] if (named := NAMED.match(item))]
-            choice.rename(lists[-1])
-            fitness.rename(lists[-1])
-            if groups is not None and (estimates := [item for item in lists[-1] if ESTIMATE in item]):
-                refused += (why for item in estimates if (why := fitness.problem(item, copies, keys)) is not None)
-                if not keys and any(_explodes(nodes[below]) for below in below_at(nodes, at)):
-                    missing.add(_EXPLODED)
-            if groups:
-                weighed = any(item not in groups and WEIGHTS.search(item) for item in lists[-1])
-                missing.add(_GROUPS if not shed.by_key(groups) else _WHOLE if weighed else _KEYS)
-                others = " ".join(item for item in lists[-1] if _WHILE_EXACT not in item)
-                if any(known.labels.get(id) == Label.NOT_ESTIMABLE for id in ID.findall(others)):
-                    choice.narrow(lists[0])
-        elif node.operator == "Generate" and PARSES.search(node.text) and (lists := lists_of(node.text)):
-            for item in lists[-1]:
-                if (named := NAMED.match(item)) is not None:
-                    known.labels[named["id"]] = (inputs or {}).get(named["name"], Label.EXACT)
-            if inputs is None:
-                choice.read(lists[-1], _topic_of(nodes, at))
-        elif node.operator == "Filter" and worst(node.text, known.labels) >= Label.INTERVAL:
-            missing.add(_FILTERED)
-        elif node.operator == "GlobalLimit" and node.streams:
-            missing.add(_CUT)
-        elif node.operator in ("Distinct", "Deduplicate", "DeduplicateWithinWatermark"):
-            of = lists_of(node.text)[0] if node.operator != "Distinct" and lists_of(node.text) else columns
-            choice.narrow(of)
-            if shed.by_key(of):
-                missing.add(_KEYS)
-            else:
-                helped.add(_DEDUPLICATED)
-                fitness.deduplicate(at)
-        elif joins_streams(nodes, at):
-            choice.narrow_to_equal(equal := equated(nodes, at))
-            if shed.joined_by_key(equal):
-                missing.add(_KEYS)
-            else:
-                helped.add(_JOIN_PAIRS)
-                fitness.pair(at)
-                shed.keys = ()  # a row has the keys of both
-                if empty := emptied(nodes, at):
-                    known.doubtful |= dict.fromkeys(empty, _JOINED_BY)
-                    known.same |= same(nodes, at)
-                    missing.add(_EMPTY_SIDES)
-        elif node.streams and node.operator not in _FOLLOWED and any(children_at(nodes, at)):
-            grouped = _grouped_by(nodes, at)
-            whole = shed.by_key(grouped)
-            if grouped:
-                choice.narrow(grouped)
-                missing.add(_KEYS if whole else _GROUPS)
-            if made := known.compute(node, None if grouped else _ROW_BY_ROW, whole):
-                output, columns = [_column(item, known, None, shed) for item in made], made
-        else:
-            known.follow(nodes, at)
-    if output is None or [column.name for column in output] != names_of(header):
+    walk = _Walk(nodes, [tuple(column.lower() for column in key) for key in keys], inputs, unfit)
+    if not all(map(walk.step, inputs_first(nodes))):
         return None
-    advice = choice.advice()
-    shown = tuple(
-        replace(column, advice=advice or _JOINED_BY) if column.advice == _JOINED_BY else column
-        for column in output
-        if column.name != WEIGHT
-    )
-    missing |= {words.format(advice or general) for words, general in helped}
-    missing -= {_KEYS} if missing - {_KEYS} else set()
-    refusal = next((words.format(advice or general) for words, general in refused), None)
-    weight = next((column.partition("#")[2] for column in columns if column.startswith(f"{WEIGHT}#")), None)
-    return Labels(
-        shown,
-        "; ".join(sorted(missing)) or None,
-        advice,
-        choice.asks(),
-        refusal,
-        None if weight is None else fitness.why(weight),
-    )
+    if walk.output is None or [column.name for column in walk.output] != names_of(header):
+        return None
+    return walk.labels(walk.output)
+
+
+class _Walk:
+    """Visits a plan's operators, inputs first, and collects what shedding does to the columns of each."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        keys: Sequence[tuple[str, ...]],
+        inputs: Mapping[str, Label] | None,
+        unfit: tuple[str, str] | None,
+    ) -> None:
+        self.nodes, self.keys, self.inputs = nodes, keys, inputs
+        self.known = _Known()
+        self.missing: set[str] = set()
+        self.helped: set[tuple[str, str]] = (
+            set()
+        )  #: what is missing without a key: a template, the key in general words
+        self.refused: list[tuple[str, str]] = []  #: alike
+        self.choice, self.copies, self.fitness = KeyChoice(), Copies(), Fitness(nodes, unfit)
+        self.shed = _Shed(self.copies, keys if _one_key(nodes, keys) else ())
+        self.output: list[Column] | None = None
+        self.columns: list[str] = []  #: of the output, "name#id"
+
+    def step(self, at: int) -> bool:
+        """Visit one operator. False: its text does not tell."""
+        node = self.nodes[at]
+        self.copies.follow(self.nodes, at)
+        if node.operator in ("Project", "Aggregate"):
+            return self._project(at)
+        if node.operator == "Generate" and PARSES.search(node.text) and (lists := lists_of(node.text)):
+            self._parse(at, lists[-1])
+        elif node.operator == "Filter" and worst(node.text, self.known.labels) >= Label.INTERVAL:
+            self.missing.add(_FILTERED)
+        elif node.operator == "GlobalLimit" and node.streams:
+            self.missing.add(_CUT)
+        elif node.operator in ("Distinct", "Deduplicate", "DeduplicateWithinWatermark"):
+            self._deduplicate(at)
+        elif joins_streams(self.nodes, at):
+            self._join(at)
+        elif node.streams and node.operator not in _FOLLOWED and any(children_at(self.nodes, at)):
+            self._call(at)
+        else:
+            self.known.follow(self.nodes, at)
+        return True
+
+    def _project(self, at: int) -> bool:
+        """A projection, or an aggregation by the columns of its first list."""
+        lists = lists_of(self.nodes[at].text)
+        if not lists:
+            return False
+        items, groups = lists[-1], None
+        if self.nodes[at].operator == "Aggregate":
+            groups = set(lists[0]) if len(lists) > 1 else set()
+            self.known.advice |= _key_counted(items, self.choice)
+        self.output = [_column(item, self.known, groups, self.shed) for item in items]
+        self.columns = [f"{named['name']}#{named['id']}" for item in items if (named := NAMED.match(item))]
+        self.choice.rename(items)
+        self.fitness.rename(items)
+        if groups is not None:
+            self._estimate(at, [item for item in items if ESTIMATE in item])
+        if groups:
+            self._group(lists[0], groups, items)
+        return True
+
+    def _estimate(self, at: int, estimates: Sequence[str]) -> None:
+        """Collect why these estimates can't be made, and whether their intervals are too narrow."""
+        problems = (self.fitness.problem(item, self.copies, self.keys) for item in estimates)
+        self.refused += (why for why in problems if why is not None)
+        if estimates and not self.keys and any(_explodes(self.nodes[below]) for below in below_at(self.nodes, at)):
+            self.missing.add(_EXPLODED)
+
+    def _group(self, by: Sequence[str], groups: set[str], items: Sequence[str]) -> None:
+        """Collect which groups are missing, and whether their values need the key."""
+        if not self.shed.by_key(groups):
+            self.missing.add(_GROUPS)
+        else:
+            weighed = any(item not in groups and WEIGHTS.search(item) for item in items)
+            self.missing.add(_WHOLE if weighed else _KEYS)
+        others = " ".join(item for item in items if _WHILE_EXACT not in item)
+        if any(self.known.labels.get(id) == Label.NOT_ESTIMABLE for id in ID.findall(others)):
+            self.choice.narrow(by)
+
+    def _parse(self, at: int, items: Sequence[str]) -> None:
+        """Records of a topic are parsed into these columns."""
+        for item in items:
+            if (named := NAMED.match(item)) is not None:
+                self.known.labels[named["id"]] = (self.inputs or {}).get(named["name"], Label.EXACT)
+        if self.inputs is None:
+            self.choice.read(items, _topic_of(self.nodes, at))
+
+    def _deduplicate(self, at: int) -> None:
+        node = self.nodes[at]
+        lists = lists_of(node.text) if node.operator != "Distinct" else []
+        by = lists[0] if lists else self.columns
+        self.choice.narrow(by)
+        if self.shed.by_key(by):
+            self.missing.add(_KEYS)
+        else:
+            self.helped.add(_DEDUPLICATED)
+            self.fitness.deduplicate(at)
+
+    def _join(self, at: int) -> None:
+        """Two streams are joined."""
+        equal = equated(self.nodes, at)
+        self.choice.narrow_to_equal(equal)
+        if self.shed.joined_by_key(equal):
+            self.missing.add(_KEYS)
+            return
+        self.helped.add(_JOIN_PAIRS)
+        self.fitness.pair(at)
+        self.shed.keys = ()  # a row has the keys of both
+        if empty := emptied(self.nodes, at):
+            self.known.doubtful |= dict.fromkeys(empty, _JOINED_BY)
+            self.known.same |= same(self.nodes, at)
+            self.missing.add(_EMPTY_SIDES)
+
+    def _call(self, at: int) -> None:
+        """A function of the recipe computes rows of rows, or of groups of them."""
+        by = _grouped_by(self.nodes, at)
+        whole = self.shed.by_key(by)
+        if by:
+            self.choice.narrow(by)
+            self.missing.add(_KEYS if whole else _GROUPS)
+        if made := self.known.compute(self.nodes[at], None if by else _ROW_BY_ROW, whole):
+            self.output, self.columns = [_column(item, self.known, None, self.shed) for item in made], made
+
+    def labels(self, output: Sequence[Column]) -> Labels:
+        """Return the labels of these columns, all operators having been visited."""
+        advice = self.choice.advice()
+        shown = tuple(
+            replace(column, advice=advice or _JOINED_BY) if column.advice == _JOINED_BY else column
+            for column in output
+            if column.name != WEIGHT
+        )
+        missing = self.missing | {words.format(advice or general) for words, general in self.helped}
+        missing -= {_KEYS} if missing - {_KEYS} else set()
+        refusal = next((words.format(advice or general) for words, general in self.refused), None)
+        weight = next((column.partition("#")[2] for column in self.columns if column.startswith(f"{WEIGHT}#")), None)
+        return Labels(
+            shown,
+            "; ".join(sorted(missing)) or None,
+            advice,
+            self.choice.asks(),
+            refusal,
+            None if weight is None else self.fitness.why(weight),
+        )
 
 
 def _topic_of(nodes: Sequence[Node], at: int) -> str:
@@ -339,20 +399,9 @@ def _column(item: str, known: _Known, groups: set[str] | None, shed: _Shed) -> C
     if named is None:
         return Column(item, Label.NOT_ESTIMABLE)
     expression = named["expression"]
-    if expression is None:
-        label = known.labels.get(named["id"], Label.EXACT)
-    elif groups is None:
-        label = worst(expression, known.labels)
-    elif _WHILE_EXACT in expression:
-        label = Label.NOT_ESTIMABLE
-    elif shed.by_key(groups) and not WEIGHTS.search(expression):  # else it is of other groups, too
-        label = Label.EXACT
-    else:
-        label = aggregated(expression, known.labels, groups)
-    if groups is not None and named["name"].startswith(_SESSION) and not shed.by_key(groups):
-        label = Label.NOT_ESTIMABLE  # a dropped row may have joined two sessions
-    elif groups is not None and not shed.by_key(groups) and any(g.startswith(f"{_SESSION}#") for g in groups):
-        label = label if item in groups else Label.NOT_ESTIMABLE
+    label = _label(named["id"], expression, known, groups, shed)
+    if groups is not None and not shed.by_key(groups):
+        label = _in_session(item, named["name"], label, groups)
     known.labels[named["id"]] = label
     read = [named["id"], *ID.findall(expression or "")]
     either = _EITHER.fullmatch(expression or "") is not None and frozenset(read[1:]) in known.same
@@ -363,6 +412,27 @@ def _column(item: str, known: _Known, groups: set[str] | None, shed: _Shed) -> C
     if label is Label.NOT_ESTIMABLE and (advice := next(filter(None, map(known.advice.get, read)), None)) is not None:
         known.advice[named["id"]] = advice
     return Column(named["name"], label, advice)
+
+
+def _label(id: str, expression: str | None, known: _Known, groups: set[str] | None, shed: _Shed) -> Label:
+    """Return the label of an item; `expression` None: it is a column of the input."""
+    if expression is None:
+        return known.labels.get(id, Label.EXACT)
+    if groups is None:
+        return worst(expression, known.labels)
+    if _WHILE_EXACT in expression:
+        return Label.NOT_ESTIMABLE
+    if shed.by_key(groups) and not WEIGHTS.search(expression):  # else it is of other groups, too
+        return Label.EXACT
+    return aggregated(expression, known.labels, groups)
+
+
+def _in_session(item: str, name: str, label: Label, groups: set[str]) -> Label:
+    """Return the label of an item of groups that may be sessions: a dropped row may have joined two of them."""
+    if name.startswith(_SESSION):
+        return Label.NOT_ESTIMABLE
+    in_session = any(group.startswith(f"{_SESSION}#") for group in groups)
+    return Label.NOT_ESTIMABLE if in_session and item not in groups else label
 
 
 @dataclass(slots=True)
@@ -395,10 +465,7 @@ class _Known:
             for id in ids_of(lists[-1]):
                 self.derive(id, ID.findall(node.text))
         elif node.operator == "Expand" and len(lists) > 1:
-            rows = [split(row[1:-1]) for row in lists[0]]
-            for n, id in enumerate(ids_of(lists[-1])):
-                of = [row[n] for row in rows] if all(len(row) == len(lists[-1]) for row in rows) else [node.text]
-                self.derive(id, ID.findall(" ".join(of)))
+            self._expand(node, lists)
         elif node.operator == "Union":
             branches = [output_of(nodes, child) for child in children_at(nodes, at)]
             for ids in zip(*(branch or () for branch in branches), strict=False):
@@ -411,6 +478,13 @@ class _Known:
         else:
             for id in ID.findall(node.text):
                 self.labels.setdefault(id, Label.EXACT)
+
+    def _expand(self, node: Node, lists: Sequence[Sequence[str]]) -> None:
+        """Each column of an Expand has the values of its column in every row of the first list."""
+        rows = [split(row[1:-1]) for row in lists[0]]
+        for n, id in enumerate(ids_of(lists[-1])):
+            of = [row[n] for row in rows] if all(len(row) == len(lists[-1]) for row in rows) else [node.text]
+            self.derive(id, ID.findall(" ".join(of)))
 
     def compute(self, node: Node, advice: str | None, whole: bool) -> list[str]:
         """The columns that a function in an operator computes of rows; right if these are `whole` groups."""
