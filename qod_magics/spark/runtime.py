@@ -321,20 +321,36 @@ class SparkRuntime:
             TaskManagerError: dials of some task manager could not be set; all else was done.
 
         """
+        self._note_dials(plan, dials)
+        by_manager = self._dials_by_manager()
+        restarts = self._outdated(by_manager)
+        failed = self._set_dials(by_manager)
+        for instance in restarts:
+            self.cluster.event("dial-fallback", instance=instance.id, why="its task manager refuses reflect: restarted")
+            begin(lambda i=instance: self.mover.restart(i), instance.id)  # type: ignore[misc]
+        self._begin_actions(plan)
+        if failed:
+            raise TaskManagerError("The plan is only partly in force: " + "; ".join(failed))
+
+    def _note_dials(self, plan: Plan, dials: Dials) -> None:
+        """Note the keep probability, accuracy and pause of each task, edge and instance by the name of its dial."""
         specs = self.cluster.deployment.specs
         within = {member: d for task, d in plan.desired.items() if task in specs for member in specs[task].members}
         values = {self.board.accuracy(name): d for name, d in {**within, **plan.desired}.items()}
         values |= {self.board.accept(task): accepted for task, accepted in dials.accept.items()}
         for (source, reader), d in dials.keep.items():
             values[self.board.source(reader) if source is None else self.board.send(f"{source}>{reader}")] = d
-        pace = plan.pace_s
         with self.cluster.lock:
             for i in self.cluster.all_instances:
                 if i.is_paced and i.task_manager is not None:
-                    waits_s = max(gap_s(pace.get(i.task_manager.id, 0.0), i.batches), rest_s(i.batches))
+                    waits_s = max(gap_s(plan.pace_s.get(i.task_manager.id, 0.0), i.batches), rest_s(i.batches))
                     values[self.board.pace(i.id)] = 1.0 - waits_s / MOST_S
             self.cluster.dials |= values
-            by_manager = {
+
+    def _dials_by_manager(self) -> dict[TaskManager, dict[str, float]]:
+        """Return the dials that the instances of each live task manager read."""
+        with self.cluster.lock:
+            return {
                 manager: {
                     key: value
                     for i in self.cluster.all_instances
@@ -344,15 +360,21 @@ class SparkRuntime:
                 for manager in self.task_managers.values()
                 if manager.alive()
             }
-        restarts = [
+
+    def _outdated(self, by_manager: Mapping[TaskManager, object]) -> list[Instance]:
+        """Return the running instances that read new dials only after a restart."""
+        return [
             i
-            for manager, wanted in by_manager.items()
+            for manager in by_manager
             if manager.reading is DialReading.RESTART
             for i in self.cluster.all_instances
             if i.task_manager is manager
             and i.state is State.RUNNING
             and any(abs(manager.dials.get(k, 1.0) - v) > 0.02 for k, v in self.cluster.dials_of(i).items())
         ]
+
+    def _set_dials(self, by_manager: Mapping[TaskManager, Mapping[str, float]]) -> list[str]:
+        """Set the dials of all task managers that need no restart for it. Return what failed, in words."""
         results = gather(
             {
                 m.id: (lambda m=m, wanted=wanted: m.turn(wanted))  # type: ignore[misc]
@@ -361,12 +383,9 @@ class SparkRuntime:
             },
             max(self.period_s, 3.0),
         )
-        for instance in restarts:
-            self.cluster.event("dial-fallback", instance=instance.id, why="its task manager refuses reflect: restarted")
-            begin(lambda i=instance: self.mover.restart(i), instance.id)  # type: ignore[misc]
-        failed = [
-            f"dials of {id} not set: {error}" for id, error in results.items() if isinstance(error, BaseException)
-        ]
+        return [f"dials of {id} not set: {error}" for id, error in results.items() if isinstance(error, BaseException)]
+
+    def _begin_actions(self, plan: Plan) -> None:
         for action in plan.moves:
             self._begin(action)
         for scaling in (action for action in plan.actions if isinstance(action, Scale)):
@@ -375,8 +394,6 @@ class SparkRuntime:
             self.fuser.begin(fusing)
         if self.nodes is not None:
             self._node_actions.begin(self.nodes, plan.actions)
-        if failed:
-            raise TaskManagerError("The plan is only partly in force: " + "; ".join(failed))
 
     def _begin(self, action: Move) -> None:
         """Begin a move of a plan, unless it is under way or done; a refused move is an event."""
