@@ -18,10 +18,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
+import numpy as np
+
 from qod_magics.core.load import whole_cpu
 from qod_magics.core.plan import Move
 from qod_magics.core.runtime import Unplaced, takes_instances
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
+from qod_magics.policies.assignment import optimum
 from qod_magics.policies.d_storm.observation import Observation, observed
 from qod_magics.policies.d_storm.packing import (
     DEFAULTS,
@@ -152,41 +155,13 @@ def assignment(weights: Sequence[Sequence[float]]) -> list[int]:
     """Return the column of each row: one each, so that the sum of weights is largest. -inf: never, unless there is no
     other way.
 
-    The Hungarian method with potentials; square matrices, O(n ** 3).
+    Square matrices, O(n ** 3).
     """
     n = len(weights)
     finite = [abs(w) for row in weights for w in row if w != -inf]
     never = 1.0 + 2.0 * n * max(finite, default=0.0)
-    cost = [[never if w == -inf else -w for w in row] for row in weights]
-    of_row, of_column = [0.0] * (n + 1), [0.0] * (n + 1)  #: potentials; the last is that of no row or column
-    row_of = [n] * (n + 1)  #: by column; n: none
-    for row in range(n):
-        row_of[n] = row
-        column, least, before, seen = n, [inf] * n, [n] * n, [False] * (n + 1)
-        while row_of[column] != n:
-            seen[column] = True
-            here, delta, best = row_of[column], inf, n
-            for k in range(n):
-                if not seen[k]:
-                    reduced = cost[here][k] - of_row[here] - of_column[k]
-                    if reduced < least[k]:
-                        least[k], before[k] = reduced, column
-                    if least[k] < delta:
-                        delta, best = least[k], k
-            for k in range(n + 1):
-                if seen[k]:
-                    of_row[row_of[k]] += delta
-                    of_column[k] -= delta
-                elif k < n:
-                    least[k] -= delta
-            column = best
-        while column != n:
-            row_of[column] = row_of[before[column]]
-            column = before[column]
-    chosen = [0] * n
-    for k in range(n):
-        chosen[row_of[k]] = k
-    return chosen
+    cost = np.array([[never if w == -inf else -w for w in row] for row in weights], dtype=float).reshape(n, n)
+    return [int(column) for column in optimum(cost)[0]]
 
 
 @dataclass(frozen=True, slots=True)

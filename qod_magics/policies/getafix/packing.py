@@ -14,11 +14,9 @@ from heapq import heapify, heappop, heappush
 from math import ceil, inf
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from qod_magics.core.wording import show
 from qod_magics.errors import UsageProblem
+from qod_magics.policies.assignment import least_cost
 
 Choice = Literal["best", "first", "largest"]
 Measure = Literal["time", "count"]
@@ -290,102 +288,6 @@ def minimum_replicas(counts: Mapping[str, int], nodes: int) -> int:
 
 # --- matching ---------------------------------------------------------------------------------------------------------
 # Which node gets which set of a new plan, so that little is loaded: the assignment problem. Pure, exact.
-#
-# The Hungarian method is implemented here, O(n^3) in integers, since the result must not depend on a library's choice
-# among equal optima: of all optimal permutations the lexicographically least one is taken, and costs in bytes are
-# exact.
-
-_FAR = np.iinfo(np.int64).max // 4
-
-
-def least_cost(cost: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Return the permutation p that minimises the sum of cost[h][p(h)]: of equal ones the one with least p(0), p(1),
-    ...
-
-    Args:
-        cost: n x n integers; their sum must be far below 2^61.
-
-    """
-    if not cost:
-        return ()
-    matrix = np.array(cost, dtype=np.int64)
-    column, row_price, column_price = _optimum(matrix)
-    tight = matrix == row_price[:, None] + column_price[None, :]
-    return tuple(int(g) for g in _first(tight, column))
-
-
-def _optimum(cost: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return an optimal column for each row, and prices of rows and columns: no entry is below their sum, the chosen
-    equal it.
-
-    Rows join one by one, each along the cheapest path of exchanges to a free column (successive shortest paths).
-    """
-    n = len(cost)
-    row_price = np.zeros(n, dtype=np.int64)
-    column_price = np.zeros(n + 1, dtype=np.int64)
-    taken_by = np.full(n + 1, -1, dtype=np.int64)  # row by column; the column n stands for the row that joins
-    for joins in range(n):
-        taken_by[n] = joins
-        at = n
-        distance = np.full(n, _FAR, dtype=np.int64)
-        before = np.full(n, -1, dtype=np.int64)
-        done = np.zeros(n + 1, dtype=bool)
-        while taken_by[at] >= 0:
-            done[at] = True
-            row = taken_by[at]
-            reduced = cost[row] - row_price[row] - column_price[:n]
-            open_ = ~done[:n]
-            better = open_ & (reduced < distance)
-            distance[better] = reduced[better]
-            before[better] = at
-            candidates = np.where(open_, distance, _FAR)
-            following = int(candidates.argmin())
-            step = candidates[following]
-            row_price[taken_by[done]] += step
-            column_price[done] -= step
-            distance[open_] -= step
-            at = following
-        while at != n:
-            previous = int(before[at])
-            taken_by[at] = taken_by[previous]
-            at = previous
-    column = np.empty(n, dtype=np.int64)
-    column[taken_by[:n]] = np.arange(n)
-    return column, row_price, column_price[:n]
-
-
-def _first(tight: NDArray[np.bool_], column: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the lexicographically least perfect matching of tight entries, from any: each row in turn takes the least
-    column that the rows after it can give up by exchanges among themselves."""
-    n = len(column)
-    found = column.copy()
-    owner = np.empty(n, dtype=np.int64)
-    owner[found] = np.arange(n)
-    for row in range(n):
-        freed = int(found[row])
-        takes = np.full(n, -1, dtype=np.int64)  # by later row: the column that it takes if it gives up its own
-        waiting = [freed]
-        while waiting:
-            target = waiting.pop()
-            able = tight[:, target] & (takes < 0)
-            able[: row + 1] = False
-            takes[able] = target
-            waiting += found[able].tolist()
-        allowed = tight[row] & (takes[owner] >= 0)
-        allowed[freed] = True
-        wanted = int(allowed.argmax())
-        if wanted == freed:
-            continue
-        mover, found[row] = int(owner[wanted]), wanted
-        owner[wanted] = row
-        while True:
-            target = int(takes[mover])
-            displaced = int(owner[target])
-            found[mover], owner[target] = target, mover
-            if target == freed:
-                break
-            mover = displaced
-    return found
 
 
 @dataclass(frozen=True, slots=True)

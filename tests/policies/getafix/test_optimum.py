@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from benchmarks.getafix.optimum import drawn, gap, optimum
-from qod_magics.policies.getafix.packing import capacities, least_cost, minimum_replicas, pack
+from qod_magics.policies.assignment import least_cost
+from qod_magics.policies.getafix.packing import capacities, minimum_replicas, pack
 from tests.policies.getafix.oracles import oracle
 
 
