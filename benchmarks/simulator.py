@@ -24,8 +24,7 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.policy import placer_of
 from qod_magics.core.runtime import Observation
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.kafka.rates import PiecewiseLinear
-from qod_magics.kafka.scenario import Scenario
+from qod_magics.kafka.scenario import PiecewiseLinear, Scenario
 from qod_magics.policies import PAPER_POLICY, policy
 from qod_magics.simulator import SimulatedCluster, Simulation, simulate
 from qod_magics.simulator.rates.simulation import Machine, Metrics, SimulatedTask

@@ -10,12 +10,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from qod_magics.kafka.rates import PiecewiseLinear
+from qod_magics.kafka.scenario import PiecewiseLinear
 from qod_magics.recordings.reading import load
 from qod_magics.simulator import Simulation
 from qod_magics.simulator.rates.fitting.fit import fit
 from qod_magics.simulator.rates.simulation import MICRO_BATCH, Fault
-from qod_magics.testing.truth import Truth
+from qod_magics.testing.runs import Truth
 
 ROOT = Path(__file__).resolve().parents[2]
 STEP_S, END_S, FACTOR = 100.0, 220.0, 3.0

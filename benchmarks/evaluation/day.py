@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks.simulator import application
-from qod_magics.kafka.rates import PiecewiseLinear
-from qod_magics.kafka.scenario import Scenario, ScenarioEvent
+from qod_magics.kafka.scenario import PiecewiseLinear, Scenario, ScenarioEvent
 from qod_magics.simulator import Simulation
 from qod_magics.simulator.rates.simulation import Machine, Metrics, SimulatedTask
-from qod_magics.testing.truth import Truth
+from qod_magics.testing.runs import Truth
 
 SEED = 20161121
 #: of the load, relative to the morning's

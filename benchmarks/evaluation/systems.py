@@ -19,8 +19,7 @@ from qod_magics.core.policy import Policy
 from qod_magics.policies import policy
 from qod_magics.policies.d_storm import DStorm, Parameters
 from qod_magics.simulator import SimulatedCluster, Simulation, simulate
-from qod_magics.testing.runs import processed
-from qod_magics.testing.truth import Truth
+from qod_magics.testing.runs import Truth, processed
 
 WORKERS = 2
 #: D-Storm reschedules every ten minutes at most, the length of the whole day here: so it is tried with less, too.

@@ -11,8 +11,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from qod_magics.errors import KafkaError
-from qod_magics.kafka.options import client_options, spark_options
-from qod_magics.kafka.properties import Retention
+from qod_magics.kafka.properties import Retention, client_options, spark_options
 
 #: Lost connections surface as failed calls; librdkafka's threads must not print them into the notebook.
 QUIET = {"log_level": 2}
@@ -102,7 +101,7 @@ class ExternalKafka(Clients):
     Args:
         bootstrap: `host:port[,host:port ...]`.
         options: client options, in librdkafka's names (`security.protocol`, `sasl.username`, `ssl.ca.location` ...) or
-            in Java's prefixed with `kafka.` (for Spark only). `qod_magics.kafka.options` lists the translation.
+            in Java's prefixed with `kafka.` (for Spark only). `qod_magics.kafka.properties` lists the translation.
 
     Raises:
         KafkaError: `bootstrap` is not of that form.

@@ -16,7 +16,7 @@ from qod_magics.application.tasks import TaskSpec, difference, tasks
 from qod_magics.application.weights import EMPTY_SIDE, LEFT_OUT, WEIGHT, Weights
 from qod_magics.core.wording import counted
 from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, UsageProblem
-from qod_magics.spark.cluster.incomplete import anew_text
+from qod_magics.spark.cluster.books import anew_text
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.kafka_records import record_form
 from qod_magics.spark.plans.whole import WHOLE_IN_KAFKA

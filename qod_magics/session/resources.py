@@ -17,7 +17,7 @@ from qod_magics.application.streams.stream import Mode
 from qod_magics.errors import KafkaError, QodError, SetupError, TaskManagerError, UsageProblem
 from qod_magics.kafka.broker import EmbeddedBroker, broker_archives
 from qod_magics.kafka.cluster import Kafka
-from qod_magics.kafka.presence import Presence, sweep
+from qod_magics.kafka.topics import Presence, sweep
 from qod_magics.machine import class_data
 from qod_magics.machine.cache import cache_dir, locked
 from qod_magics.machine.child import Directory

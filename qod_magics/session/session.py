@@ -24,7 +24,7 @@ from qod_magics.application.streams.options import (
 )
 from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.controller import Controller, ControllerThread, Recording
-from qod_magics.kafka.access import access, configure
+from qod_magics.kafka.broker import access, configure
 from qod_magics.kafka.injector import Injector, ScenarioForm
 from qod_magics.kafka.rows import RowSender
 from qod_magics.machine.child import at_exit

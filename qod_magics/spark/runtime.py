@@ -24,9 +24,9 @@ from qod_magics.spark.changes.mover import Mover
 from qod_magics.spark.changes.nodes import NodeActions, Nodes, with_nodes
 from qod_magics.spark.changes.recovery import Recovery
 from qod_magics.spark.changes.scaler import Scaler
+from qod_magics.spark.cluster.books import Incomplete
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment
-from qod_magics.spark.cluster.incomplete import Incomplete
 from qod_magics.spark.metrics.collector import Collector
 from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.metrics.peeks import Peeks

@@ -7,8 +7,7 @@ from itertools import pairwise, permutations
 
 from qod_magics.simulator import Simulation
 from qod_magics.simulator.rates.simulation import SimulatedTask
-from qod_magics.testing.runs import Watched
-from qod_magics.testing.truth import MARGIN, Truth
+from qod_magics.testing.runs import MARGIN, Truth, Watched
 
 #: Noise of a measured accuracy: rows are sampled, and a period cuts through batches.
 TOLERANCE = 0.03

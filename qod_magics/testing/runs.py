@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,103 @@ import numpy as np
 from qod_magics.controller import Cycle
 from qod_magics.simulator import SimulatedCluster, Simulation, simulate
 from qod_magics.simulator.rates.engine import unbalanced
-from qod_magics.testing.truth import Truth
+from qod_magics.simulator.rates.simulation import SimulatedTask
+
+# --- The true CPU needs and capacity of a simulation, from its own costs, which no controller knows -------------------
+
+Accuracies = Mapping[str, float]
+#: A load fits if it needs at most this share of the planned cores, and of one core per instance. The rest drains
+#: backlogs, whose CPU counts as need (tests/scenarios/README.md, `alone`).
+MARGIN = 0.65
+
+
+class Truth:
+    """The CPU needs of a simulation's tasks. Rates are rows/s, CPU is in cores."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self._rates = {feed.topic: feed.rate for feed in simulation.scenario.topics}
+
+    @cached_property
+    def tasks(self) -> Mapping[str, SimulatedTask]:
+        """By id, inputs before their readers."""
+        return {task.id: task for task in self.simulation.tasks}
+
+    @cached_property
+    def queries(self) -> tuple[SimulatedTask, ...]:
+        """The tasks that nobody reads."""
+        return tuple(task for task in self.simulation.tasks if task.min_accuracy is not None)
+
+    def rate(self, at_s: float) -> float:
+        """Return the total input rate of all sources."""
+        return sum(self._rates[task.topic].rate(at_s) for task in self.simulation.tasks if task.topic is not None)
+
+    def full(self, at_s: float) -> dict[str, float]:
+        """Return rows that each task reads per second at full accuracy."""
+        found: dict[str, float] = {}
+        for task in self.simulation.tasks:
+            if task.topic is not None:
+                found[task.id] = self._rates[task.topic].rate(at_s)
+            else:
+                found[task.id] = sum(found[name] * self.tasks[name].selectivity for name in task.upstream)
+        return found
+
+    def full_accuracy(self) -> dict[str, float]:
+        """1 for every task."""
+        return dict.fromkeys(self.tasks, 1.0)
+
+    def minimum(self) -> dict[str, float]:
+        """Return MinAc of every task: the highest minimum accuracy of its queries."""
+        return self.upwards({task.id: task.min_accuracy or 0.0 for task in self.queries})
+
+    def upwards(self, queries: Accuracies) -> dict[str, float]:
+        """Return the accuracy that every task needs to give the queries these accuracies."""
+        found = dict(queries)
+        for task in reversed(self.simulation.tasks):
+            for name in task.upstream:
+                found[name] = max(found.get(name, 0.0), found[task.id])
+        return found
+
+    def need(self, accuracy: Accuracies, at_s: float) -> dict[str, float]:
+        """Return cores that all instances of each task use together at these accuracies."""
+        full = self.full(at_s)
+        found = {}
+        for task in self.simulation.tasks:
+            kept = full[task.id] * accuracy[task.id]
+            read = full[task.id] if task.topic is not None else kept
+            found[task.id] = task.fixed * task.parallelism + 1e-6 * (task.read_us * read + task.work_us * kept)
+        return found
+
+    def fits(self, where: Mapping[str, str], accuracy: Accuracies, at_s: float, margin: float = MARGIN) -> bool:
+        """Return whether the placement `where` (task manager by instance) has the CPU for these accuracies, with a
+        margin."""
+        need = self.need(accuracy, at_s)
+        if any(need[task.id] / task.parallelism > margin for task in self.simulation.tasks):
+            return False
+        load = self.load(where, accuracy, at_s)
+        return all(
+            load[machine.id] <= margin * machine.planned - machine.background.rate(at_s)
+            for machine in self.simulation.machines
+        )
+
+    def load(self, where: Mapping[str, str], accuracy: Accuracies, at_s: float) -> dict[str, float]:
+        """Return cores that the tasks use on each task manager, in the placement `where`."""
+        need = self.need(accuracy, at_s)
+        found = dict.fromkeys((machine.id for machine in self.simulation.machines), 0.0)
+        for task in self.simulation.tasks:
+            for number in range(task.parallelism):
+                found[where[f"{task.id}.{number + 1}"]] += need[task.id] / task.parallelism + task.overhead
+        return found
+
+    def some_placement_fits(self, accuracy: Accuracies, at_s: float, margin: float = MARGIN) -> bool:
+        """Return whether any placement has the CPU for these accuracies."""
+        names = [f"{task.id}.{n + 1}" for task in self.simulation.tasks for n in range(task.parallelism)]
+        machines = [machine.id for machine in self.simulation.machines]
+        return any(
+            self.fits(dict(zip(names, where, strict=True)), accuracy, at_s, margin)
+            for where in product(machines, repeat=len(names))
+        )
+
 
 #: Where the scenario of a failing example is saved.
 FAILING = Path("build/closed-loop")

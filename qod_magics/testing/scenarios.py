@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from qod_magics.simulator import Simulation
 from qod_magics.simulator.rates.simulation import Fault
-from qod_magics.testing.truth import Truth
+from qod_magics.testing.runs import Truth
 
 PERIOD_S = 5.0
 STEP_S = 0.5

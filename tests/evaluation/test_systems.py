@@ -9,7 +9,7 @@ from benchmarks.evaluation.auto import AUTO, difference, is_worse
 from benchmarks.evaluation.system_rows import SECTIONS
 from benchmarks.evaluation.systems import SETUPS, figures, rows_due
 from qod_magics.policies import DEFAULT_POLICY, policy
-from qod_magics.testing.truth import Truth
+from qod_magics.testing.runs import Truth
 
 
 def test_the_large_cluster_needs_more_than_it_starts_with_and_a_quarter_of_that_at_night():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.cluster import ExternalKafka
-from qod_magics.kafka.options import client_options, spark_options
+from qod_magics.kafka.properties import client_options, spark_options
 
 SASL = {"security.protocol": "SASL_SSL", "sasl.username": "ann", "sasl.password": "pass"}
 

@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import KafkaError as ClientError
 
 from qod_magics.errors import KafkaError
-from qod_magics.kafka import presence
-from qod_magics.kafka.presence import Presence
+from qod_magics.kafka import topics
+from qod_magics.kafka.topics import Presence
 from tests.kafka.fakes import FakeKafka, failure
 
 
@@ -36,7 +36,7 @@ def test_the_mark_of_a_dead_session_stays_where_another_topic_can_not_be_deleted
 
     def sweep() -> None:
         with pytest.raises(KafkaError) as caught:
-            presence.sweep(kafka)
+            topics.sweep(kafka)
         cause = caught.value.__cause__
         assert cause is not None
         assert cause.args[0].code() == ClientError.TOPIC_AUTHORIZATION_FAILED

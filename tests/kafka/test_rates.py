@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from qod_magics.kafka.rates import PiecewiseLinear
+from qod_magics.kafka.scenario import PiecewiseLinear
 
 RATES = st.floats(0, 1e5, allow_subnormal=False)
 SECONDS = st.floats(0, 1e4, allow_subnormal=False)

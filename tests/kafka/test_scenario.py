@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from qod_magics.data.spec import GENERATORS, TRIP_STREAM_COLUMNS, GeneratedData, ParquetData
 from qod_magics.errors import ScenarioError
-from qod_magics.kafka.rates import PiecewiseLinear
-from qod_magics.kafka.scenario import ACTIONS, Scenario
+from qod_magics.kafka.scenario import ACTIONS, PiecewiseLinear, Scenario
 
 WHOLE: dict[str, Any] = {
     "seed": 7,

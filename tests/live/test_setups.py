@@ -19,11 +19,10 @@ from confluent_kafka.admin import ConfigResource
 from pyspark.sql import functions as F
 
 from qod_magics.errors import KafkaError, QodError, SetupError, TaskManagerError
-from qod_magics.kafka import presence
+from qod_magics.kafka import topics
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.offsets import end_offsets
-from qod_magics.kafka.presence import Presence
-from qod_magics.kafka.topics import create_topics, delete_topics, topic_partitions
+from qod_magics.kafka.topics import Presence, create_topics, delete_topics, topic_partitions
 from qod_magics.machine import class_data
 from qod_magics.machine.jars import broker_jars, connector_set
 from qod_magics.machine.java import find_java, free_ports
@@ -300,9 +299,9 @@ def test_topics_of_a_dead_session_go_with_the_next_one_and_no_others(cluster: Se
     alive, dead, late = Presence(broker, "0a0a0a"), Presence(broker, "0b0b0b"), Presence(broker, "0d0d0d")
     others = {"qod.0c0c0c.trips.1": 1, "qod.0a0a0a.trips.1": 1, "mine": 1, "qod.0d0d0d.trips.1": 1}
     create_topics(broker, {**others, "qod.0b0b0b.trips.1": 1, "qod.0b0b0b.out.2": 1})
-    create_topics(broker, {dead.topic: 1, late.topic: 1}, retention=presence.KEEP)
+    create_topics(broker, {dead.topic: 1, late.topic: 1}, retention=topics.KEEP)
     producer = Producer(broker.client_config())
-    for mark, ago_s in ((dead, 30 * 24 * 3600), (late, presence.DEAD_S / 2)):  # one of them may only be slow
+    for mark, ago_s in ((dead, 30 * 24 * 3600), (late, topics.DEAD_S / 2)):  # one of them may only be slow
         producer.produce(mark.topic, b"alive", timestamp=int(1000 * (time.time() - ago_s)))
     producer.flush(30)
     alive.begin()
@@ -343,7 +342,7 @@ def test_options_reach_librdkafka(broker: EmbeddedBroker) -> None:
 def test_no_kafka_at_the_address_is_one_line_before_anything_is_started(
     kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qod_magics.kafka.access.ANSWER_S", 1.0)
+    monkeypatch.setattr("qod_magics.kafka.broker.ANSWER_S", 1.0)
     said: list[str] = []
     with pytest.raises(QodError, match="Kafka") as caught:
         Session.up(kafka=kafka.format(*free_ports(1)), say=said.append)

@@ -6,7 +6,7 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
-from qod_magics.notebook.completion import line_to_cursor, suggestions
+from qod_magics.notebook.magics import line_to_cursor, suggestions
 
 THERE = {
     "streams": ["trips", "per_zone"],

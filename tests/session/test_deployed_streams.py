@@ -20,7 +20,7 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.application.weights import LEFT_OUT, NOT_INDEPENDENT, Weights
 from qod_magics.errors import ApplicationError, TaskManagerError
 from qod_magics.session.deployed_streams import Streams
-from qod_magics.spark.cluster.incomplete import Incomplete
+from qod_magics.spark.cluster.books import Incomplete
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.labels import Column, Label, Labels
 from tests.application.frames import stream

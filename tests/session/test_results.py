@@ -14,8 +14,8 @@ from qod_magics.application.tasks import tasks
 from qod_magics.kafka.reading import News, Record
 from qod_magics.lifecycle.events import State
 from qod_magics.session.results import QueryResults
+from qod_magics.spark.cluster.books import Incomplete
 from qod_magics.spark.cluster.deployment import Deployment
-from qod_magics.spark.cluster.incomplete import Incomplete
 from qod_magics.spark.plans.inspection import Checked
 from tests.application.frames import application, stream
 

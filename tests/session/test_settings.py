@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import KafkaError, UsageProblem
-from qod_magics.kafka.access import configure
+from qod_magics.kafka.broker import configure
 from qod_magics.session.session import Session
 from qod_magics.session.settings import Settings, check_kind
 

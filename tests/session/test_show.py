@@ -24,8 +24,8 @@ from qod_magics.session.handle import StreamHandle
 from qod_magics.session.results import QueryResults
 from qod_magics.session.show import ShownResults, read_sample, show_sample, write_sample
 from qod_magics.session.views import LAST_S, Views
+from qod_magics.spark.cluster.books import Incomplete
 from qod_magics.spark.cluster.deployment import Deployment
-from qod_magics.spark.cluster.incomplete import Incomplete
 from tests.application.frames import application, stream
 from tests.results.rows import PER_ZONE, per_zone, result
 

@@ -24,8 +24,8 @@ from qod_magics.policies.stream_economics import StreamEconomics
 from qod_magics.session.handle import StreamHandle
 from qod_magics.session.session import Session
 from qod_magics.session.status import DECLARED, labels_in_short, status_text, stream_text, why_text
+from qod_magics.spark.cluster.books import Incomplete
 from qod_magics.spark.cluster.deployment import Deployment
-from qod_magics.spark.cluster.incomplete import Incomplete
 from qod_magics.spark.plans.expressions import Label
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.labels import Column, Labels

@@ -9,7 +9,7 @@ from typing import Any
 
 from qod_magics.data.fields import Fields, is_number
 from qod_magics.errors import ScenarioError, nearest
-from qod_magics.kafka.rates import PiecewiseLinear
+from qod_magics.kafka.scenario import PiecewiseLinear
 
 LOCAL = "local"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from qod_magics.kafka.rates import ROUNDING, PiecewiseLinear
+from qod_magics.kafka.scenario import ROUNDING, PiecewiseLinear
 
 Array = np.ndarray[Any, np.dtype[Any]]
 AHEAD = 256  #: steps computed at once

@@ -19,9 +19,9 @@ from qod_magics.kafka.topics import delete_topics
 from qod_magics.lifecycle.events import State, StopAsked
 from qod_magics.lifecycle.query import QueryLife
 from qod_magics.spark.changes.lifecycle import Lifecycle
+from qod_magics.spark.cluster.books import Incomplete
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment, Prepared
-from qod_magics.spark.cluster.incomplete import Incomplete
 from qod_magics.spark.cluster.jobs import instance_jobs
 from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.plans.inspection import Checked

@@ -14,17 +14,18 @@ from qod_magics.core.runtime import Event, Placer, Unplaced
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.lifecycle.events import State
 from qod_magics.spark.cluster.books import (
+    Incomplete,
     MalformedReports,
     implausible_text,
     is_cut,
+    late_text,
     malformed_event,
     malformed_text,
 )
 from qod_magics.spark.cluster.deployment import Deployment
-from qod_magics.spark.cluster.incomplete import Incomplete, late_text
 from qod_magics.spark.cluster.observation import InstanceView
 from qod_magics.spark.plans.dial import DialBoard
-from qod_magics.spark.plans.misfit import misfit
+from qod_magics.spark.plans.parsing import misfit
 from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.queries import slots
 from qod_magics.spark.queries.instance import Instance

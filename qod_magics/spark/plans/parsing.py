@@ -13,20 +13,228 @@ Three more kinds of records are counted there, each with one comparison per row:
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, overload
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, overload
 
 from pyspark.sql import functions as F
 
 from qod_magics.application.streams.stream import CORRUPT
+from qod_magics.spark.plans.plan_text import Node, above, nodes_of
 from qod_magics.spark.plans.shedder import WEIGHT, count_where
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from qod_magics.application.streams.stream import Malformed, TimeUnit
+
+
+# --- Says which part of a JSON value does not fit a schema, by the rules of Spark's `from_json`. Pure -----------------
+# Spark reports only that a value does not fit. The sample in a batch's report is parsed once more here, in the kernel,
+# so that the query's plan needs nothing for it.
+
+_WHOLE = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_FLOATING = ("float", "double")
+#: Texts that Spark reads as numbers of a floating type.
+_NOT_NUMBERS = ("NaN", "Infinity", "+INF", "INF", "+Infinity", "-INF", "-Infinity")
+#: Characters of a value that are shown.
+SHOWN_VALUE = 60
+
+
+def misfit(text: str, schema: StructType, cut: bool = False) -> str | None:
+    """What does not fit, as a clause: "column a is INT, and 5.0 is not". None: nothing was found.
+
+    Args:
+        text: a value that Spark could not parse, or its beginning.
+        schema: the columns asked for.
+        cut: whether the text is only the beginning of the value.
+
+    """
+    text = text.strip()
+    if not text or text == "null":
+        return "it has no value"
+    try:
+        value = json.loads(text, parse_float=_Fraction)
+    except ValueError as error:
+        if cut:
+            return None
+        at = getattr(error, "pos", 0)
+        return f"it is no JSON from character {at + 1} on" if at else "it is no JSON"
+    if isinstance(value, list):  # Spark reads an array of objects as several rows
+        return "it is an array, not an object" if not all(isinstance(each, dict) for each in value) else None
+    if not isinstance(value, dict):
+        return f"it is {_shown(value)}, not an object"
+    for field in schema.fields:
+        if field.name in value and (found := _in(field.name, value[field.name], field.dataType)) is not None:
+            return found
+    return None
+
+
+class _Fraction(float):
+    """A number with a fraction or an exponent, as it was written."""
+
+    def __new__(cls, text: str) -> _Fraction:
+        made = super().__new__(cls, text)
+        made.text = text
+        return made
+
+    text: str
+
+
+def _in(path: str, value: Any, kind: DataType) -> str | None:
+    """What does not fit in a column, or in a part of it."""
+    name = kind.typeName()
+    if value is None:
+        return None
+    made: Any = kind
+    if name == "struct":
+        if isinstance(value, dict):
+            parts = ((f"{path}.{f.name}", value[f.name], f.dataType) for f in made.fields if f.name in value)
+            return next((found for part in parts if (found := _in(*part)) is not None), None)
+    elif name == "array":
+        if isinstance(value, list):
+            items = ((f"{path}[{i}]", item, made.elementType) for i, item in enumerate(value))
+            return next((found for item in items if (found := _in(*item)) is not None), None)
+    elif name == "map":
+        if isinstance(value, dict):
+            entries = ((f"{path}[{key!r}]", each, made.valueType) for key, each in value.items())
+            return next((found for entry in entries if (found := _in(*entry)) is not None), None)
+    elif _fits(value, name):
+        return None
+    return f"column {path} is {kind.simpleString().upper()}, and {_shown(value)} is not{_advice(value, name)}"
+
+
+def _fits(value: Any, name: str) -> bool:
+    """Whether Spark reads a JSON value as this type; True for types that are not known here."""
+    if name in _WHOLE:
+        bits = _WHOLE[name]
+        return type(value) is int and -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)
+    if name in _FLOATING:
+        return type(value) in (int, _Fraction) or value in _NOT_NUMBERS
+    if name == "decimal":
+        return type(value) in (int, _Fraction) or (isinstance(value, str) and _is_number(value))
+    if name == "boolean":
+        return isinstance(value, bool)
+    if name in ("timestamp", "timestamp_ntz"):
+        return (type(value) is int and name == "timestamp") or (isinstance(value, str) and _is_time(value))
+    if name == "date":
+        return isinstance(value, str) and _is_time(value)
+    return True
+
+
+def _advice(value: Any, name: str) -> str:
+    """What reads such a value, as the end of a sentence."""
+    if name in _WHOLE:
+        if isinstance(value, _Fraction):
+            return " (DOUBLE reads it)"
+        if type(value) is int:
+            return " (BIGINT, DECIMAL or STRING reads it)"
+    if isinstance(value, str) and (name in _WHOLE or name in _FLOATING) and _is_number(value):
+        return " (STRING reads it, and CAST makes it a number)"
+    return ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_time(text: str) -> bool:
+    """Whether it begins as a date or time does; Spark also reads years, months, and days without leading zeros."""
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        head = text.partition("T")[0].partition(" ")[0].split("-")
+        return all(part.isdigit() for part in head) and 4 <= len(head[0]) <= 6
+    return True
+
+
+def _shown(value: Any) -> str:
+    text = value.text if isinstance(value, _Fraction) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= SHOWN_VALUE else f"{text[: SHOWN - 1]}…"
+
+
+# --- Which columns of its JSON input a plan reads: the others need not be parsed. Pure --------------------------------
+# Spark prunes the columns of files, but parses every field of a Kafka record's JSON, used or not: in a windowed query
+# that reads four of eleven columns, the unused ones are a sixth of the cost per row.
+
+#: Operators whose text lists all columns that they read; they output no others.
+_NAMES_ALL = frozenset({"Project", "HashAggregate", "ObjectHashAggregate"})
+#: Operators that pass their child's rows through unchanged; their text lists the columns that they read.
+_PASS_THROUGH = frozenset({"Filter", "EventTimeWatermark", "CollectMetrics"})
+_PARSE = re.compile(r" inline\(array\((?:coalesce\()?from_json\(.*, (?:true|false), \[(?P<out>.*)\]$")
+_ID = re.compile(r"#(\d+)")
+_OUT_ID = re.compile(r"#(\d+)L?(?=, |$)")
+_COUNTED = re.compile(r"^ (shed\.[^,]+),")
+
+
+def columns_read(plan: str, columns: Mapping[str, Sequence[str]]) -> Mapping[str, frozenset[str]]:
+    """The columns that a plan reads of each input, where the plan shows it.
+
+    Args:
+        plan: the untruncated physical plan, as `explain()` shows it, of the rows packed into one struct column.
+        columns: those of each input, in order, by the name of its metrics in the plan ("shed.trips").
+
+    Returns:
+        The columns read, by name of the input; inputs of which all are read, or for which the plan does not show it,
+        are left out.
+
+    """
+    lines = _lines(plan)
+    found: dict[str, set[str]] = {}
+    unknown: set[str] = set()
+    for at, line in enumerate(lines):
+        parse = _PARSE.search(line.text) if line.operator == "Generate" else None
+        if parse is None:
+            continue
+        name = _input_of(lines, at)
+        if name is None or name not in columns:
+            return {}
+        ids = _OUT_ID.findall(parse["out"])
+        named = _named_above(lines, at)
+        if named is None or len(ids) != len(columns[name]):
+            unknown.add(name)
+            continue
+        found.setdefault(name, set()).update(c for c, i in zip(columns[name], ids, strict=True) if i in named)
+    return {n: frozenset(read) for n, read in found.items() if n not in unknown and len(read) < len(columns[n])}
+
+
+def _lines(plan: str) -> Sequence[Node]:
+    """The operators of a plan; [] if some line is not an operator, as with a string literal of several lines."""
+    texts = [text for text in plan.splitlines() if text.strip() and not text.startswith("==")]
+    nodes = list(nodes_of(plan))
+    inputs = all(node.depth for node in nodes[1:])
+    return nodes if inputs and len(nodes) == len(texts) else []
+
+
+def _input_of(lines: Sequence[Node], at: int) -> str | None:
+    """The metrics name of the input whose records this line parses."""
+    for line in lines[at + 1 :]:
+        if line.depth <= lines[at].depth:
+            return None
+        if (counted := _COUNTED.search(line.text)) is not None:
+            return counted[1]
+    return None
+
+
+def _named_above(lines: Sequence[Node], at: int) -> set[str] | None:
+    """Ids of all columns named from this line up to the next projection or aggregation; None if an operator there does
+    not list the columns that it reads."""
+    named: set[str] = set()
+    for line in above(lines, at):
+        if line.operator not in _PASS_THROUGH and line.operator not in _NAMES_ALL:
+            return None
+        named.update(_ID.findall(line.text))
+        if line.operator in _NAMES_ALL:
+            return named
+    return None
+
 
 #: JSON on streams keeps microseconds; Spark's default would cut them to milliseconds. A column `_corrupt_record` is one
 #: like others there: Spark would look for malformed values, of which there are none, and make it null.

@@ -22,13 +22,12 @@ from qod_magics.application.weights import weighed
 from qod_magics.errors import ApplicationError, nearest
 from qod_magics.kafka.properties import LARGEST_RECORD
 from qod_magics.spark.plans import shedder
-from qod_magics.spark.plans.columns import columns_read
 from qod_magics.spark.plans.dial import MOST_S, DialBoard, DialReading, read_sql, waiting_sql
 from qod_magics.spark.plans.fetching import fetch_options
 from qod_magics.spark.plans.inlining import runs_python, streaming_plan_of
 from qod_magics.spark.plans.kafka_records import columns_of_record
 from qod_magics.spark.plans.own_source import SheddingSession
-from qod_magics.spark.plans.parsing import JSON_FORMAT, marked, parsed, parsed_input
+from qod_magics.spark.plans.parsing import JSON_FORMAT, columns_read, marked, parsed, parsed_input
 from qod_magics.spark.plans.shedder import WEIGHT, Outlet, taken_name
 from qod_magics.spark.plans.state import keeps_state
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, Timing

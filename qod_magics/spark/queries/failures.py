@@ -10,8 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from qod_magics.lifecycle.events import Cause
-from qod_magics.spark.plans.misfit import misfit
-from qod_magics.spark.plans.parsing import FAILS, SHOWN
+from qod_magics.spark.plans.parsing import FAILS, SHOWN, misfit
 from qod_magics.spark.plans.pipeline import TOO_LARGE
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.kafka.rates import PiecewiseLinear
+from qod_magics.kafka.scenario import PiecewiseLinear
 from qod_magics.simulator.rates.queues import AHEAD, STRETCHES, Arrivals, Queues, Taken, due, max_min_fair
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qod_magics.spark.cluster.incomplete import Incomplete, late_text
+from qod_magics.spark.cluster.books import Incomplete, late_text
 
 
 def test_late_rows_add_up_by_task() -> None:

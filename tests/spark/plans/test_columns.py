@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.spark.plans.columns import columns_read
+from qod_magics.spark.plans.parsing import columns_read
 
 INPUT = {"shed.t": ("a", "b", "c")}
 PARSE = "Generate inline(array(from_json(StructField(a,IntegerType,true), cast(v#9 as string), Some(UTC), false)))"

@@ -14,8 +14,7 @@ from statistics import fmean, median
 from qod_magics.controller.record import Record, Records
 from qod_magics.core.snapshot import Task
 from qod_magics.data.spec import data_from_json
-from qod_magics.kafka.rates import PiecewiseLinear
-from qod_magics.kafka.scenario import Feed, Phase, Scenario, ScenarioEvent
+from qod_magics.kafka.scenario import Feed, Phase, PiecewiseLinear, Scenario, ScenarioEvent
 from qod_magics.policies import PAPER_POLICY
 from qod_magics.recordings.reading import phases, settled
 from qod_magics.simulator.rates.fitting.cost_fit import (

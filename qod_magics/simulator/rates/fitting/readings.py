@@ -13,7 +13,7 @@ import numpy as np
 
 from qod_magics.controller.record import Record, Records
 from qod_magics.core.snapshot import Freshness, Instance
-from qod_magics.kafka.rates import PiecewiseLinear
+from qod_magics.kafka.scenario import PiecewiseLinear
 
 RESTARTS = frozenset({"move", "query-restarted"})
 
