@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, overload
 from pyspark.sql import functions as F
 
 from qod_magics.application.streams.stream import CORRUPT
+from qod_magics.application.weights import WEIGHT
 from qod_magics.spark.plans.plan_text import Node, above, nodes_of
-from qod_magics.spark.plans.shedder import WEIGHT, count_where
+from qod_magics.spark.plans.shedder import count_where
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

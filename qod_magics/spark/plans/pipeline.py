@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from qod_magics.application.recipes.recipe import analysis_errors_unprinted, first_line, raise_unless_connection
 from qod_magics.application.streams.sink import Console, ForEachBatch, KafkaTopic, Memory, Parquet, Sink
 from qod_magics.application.streams.stream import CORRUPT, RECORD_KEY, VALUE, Form, columns_of, form_of
-from qod_magics.application.weights import weighed
+from qod_magics.application.weights import WEIGHT, weighed
 from qod_magics.errors import ApplicationError, nearest
 from qod_magics.kafka.properties import LARGEST_RECORD
 from qod_magics.spark.plans import shedder
@@ -28,7 +28,7 @@ from qod_magics.spark.plans.inlining import runs_python, streaming_plan_of
 from qod_magics.spark.plans.kafka_records import columns_of_record
 from qod_magics.spark.plans.own_source import SheddingSession
 from qod_magics.spark.plans.parsing import JSON_FORMAT, columns_read, marked, parsed, parsed_input
-from qod_magics.spark.plans.shedder import WEIGHT, Outlet, taken_name
+from qod_magics.spark.plans.shedder import Outlet, taken_name
 from qod_magics.spark.plans.state import keeps_state
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, Timing
 from qod_magics.spark.plans.whole import headers
