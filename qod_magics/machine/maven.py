@@ -1,241 +1,133 @@
-"""Resolving Maven coordinates with jgo, with atomic downloads.
+"""Downloads of jars from Maven repositories, by pooch: each is checked against its pinned SHA-256 before it is there.
 
-jgo writes a download straight to its final name and only warns of a wrong checksum. Here a temporary file is written,
-checked against the published SHA-1, and renamed. The repositories are those configured by the user for jgo or Maven,
-else Maven Central.
+The repositories are those configured by the user for jgo or Maven, else Maven Central.
 """
 
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import re
 import sys
-import tempfile
-import zipfile
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import Any
 from xml.etree import ElementTree
 
+import pooch
 import requests
 from jgo.config import GlobalSettings
 from jgo.constants import MAVEN_CENTRAL_URL
-from jgo.maven import MavenContext
-from jgo.maven._resolver import PythonResolver
-from jgo.parse import Coordinate
-from jgo.util import http
 
 from qod_magics.errors import SetupError
 from qod_magics.machine.cache import cache_dir
 
-if TYPE_CHECKING:
-    from jgo.maven import Artifact
-
 _ENVIRONMENT = re.compile(r"\$\{env\.([^}]+)\}")
-_CHUNK = 1 << 16
-_ATTEMPTS = 3
+_TIMEOUT_S = 30.0
+_RETRIES = 2
 
 
 class NotPublished(SetupError):
-    """No repository has the artifact."""
+    """No repository has the jar."""
 
 
-def download(
-    coordinates: tuple[str, ...],
-    name: str,
-    only: frozenset[str] = frozenset(),
-    checksums: Mapping[str, str] = MappingProxyType({}),
-    progress: bool = True,
-) -> list[Path]:
-    """The jars of these coordinates (group:artifact:version) and of their runtime dependencies.
+def download(checksums: Mapping[str, str], name: str, progress: bool = True) -> list[Path]:
+    """Return the jars of these coordinates (group:artifact:version), each with its SHA-256 in hexadecimal.
 
-    `only` restricts them to these artifact names; an empty set means all. Intact files in Maven's local repository are
-    reused if their SHA-256 is the one that `checksums` has for their name. `name` labels the progress bar.
+    Files in Maven's local repository are used where they have that SHA-256. `name` labels the progress bar.
 
     Raises:
-        NotPublished: a repository answered and none has the artifact.
+        NotPublished: a repository answered and none has a jar.
         SetupError: a repository can't be reached, or sent a broken file or one with another SHA-256.
 
     """
-    with _Bar(name, progress) as bar:
-        try:
-            return _download(coordinates, only, checksums, bar, [local_repository()])
-        except _Broken:
-            return _download(coordinates, only, checksums, bar, [])
+    pooch.get_logger().setLevel("ERROR")
+    local, paths = local_repository(), {_path(coordinate): digest for coordinate, digest in checksums.items()}
+    repositories = [_repository(url, paths) for url in remote_repositories().values()]
+    with _Progress(name, len(paths), progress) as bar:
+        return [_stored(local / path, digest) or _fetched(path, repositories, bar) for path, digest in paths.items()]
 
 
-def _download(
-    coordinates: tuple[str, ...], only: frozenset[str], checksums: Mapping[str, str], bar: _Bar, local: list[Path]
-) -> list[Path]:
-    remote = remote_repositories()
-    context = MavenContext(
-        resolver=_Resolver(bar), repo_cache=cache_dir() / "maven", local_repos=local, remote_repos=remote, timeout=30
-    )
-    asked = [context.create_dependency(replace(Coordinate.parse(c), scope="compile", raw=True)) for c in coordinates]
-    try:
-        inputs, others = context.resolver.resolve(asked)
-    except (SetupError, requests.RequestException) as error:
-        raise _download_error(error, remote) from error
-    except Exception as error:
-        if local:  # e.g. a POM cut short by another tool's interrupted download
-            raise _Broken(str(error)) from error
-        raise SetupError(f"Can't resolve {' + '.join(coordinates)}: {error}") from error
-    named = {(d.groupId, d.artifactId) for d in inputs}  # a requested coordinate wins over a transitive one
-    along = [d for d in others if (d.groupId, d.artifactId) not in named and d.scope in ("compile", "runtime")]
-    needed = [d.artifact for d in [*inputs, *along] if d.type == "jar" and (not only or d.artifactId in only)]
-    bar.total(len(needed))
-    files = []
-    for artifact in needed:
+def _path(coordinate: str) -> str:
+    group, artifact, version = coordinate.split(":")
+    return f"{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.jar"
+
+
+def _repository(url: str, checksums: Mapping[str, str]) -> pooch.Pooch:
+    registry = {path: f"sha256:{digest}" for path, digest in checksums.items()}
+    return pooch.create(cache_dir() / "maven", f"{url}/", registry=registry, retry_if_failed=_RETRIES)
+
+
+def _stored(file: Path, digest: str) -> Path | None:
+    """Return a file of Maven's local repository if it is the released one."""
+    return file if file.is_file() and sha256(file) == digest else None
+
+
+class _Missing(Exception):
+    """The repository does not have the file: no second try."""
+
+
+def _fetched(path: str, repositories: list[pooch.Pooch], bar: _Progress) -> Path:
+    for repository in repositories:
         try:
-            file = artifact.resolve()
+            file = Path(repository.fetch(path, downloader=bar.get))
+        except _Missing:
+            continue
         except requests.RequestException as error:
-            raise _download_error(error, remote) from error
-        if not zipfile.is_zipfile(file):
-            if local:
-                raise _Broken(str(file))
-            raise SetupError(f"{file} is not a jar: delete it and try again.")
-        _check(file, checksums.get(file.name), is_local=any(store in file.parents for store in local))
-        files.append(file)
-        bar.advance(artifact.artifactId)
-    return files
+            raise SetupError(
+                f"Can't download from the Maven repository {repository.base_url}: {error}. Check the network and "
+                "HTTPS_PROXY, or name a mirror in ~/.m2/settings.xml or QOD_MAVEN_REPOSITORY, then run "
+                "`python -m qod_magics doctor --fetch`."
+            ) from error
+        except ValueError as error:
+            raise SetupError(
+                f"{Path(path).name} must have the SHA-256 that this version of qod_magics was released with, got "
+                f"another: the repository {repository.base_url}, its mirror or a proxy sends another file or a broken "
+                "one; name another repository in QOD_MAVEN_REPOSITORY"
+            ) from error
+        return file
+    where = ", ".join(repository.base_url for repository in repositories)
+    raise NotPublished(f"{path} is in none of the Maven repositories ({where}).")
 
 
-class _Broken(Exception):
-    """A file in Maven's local repository is incomplete, or not the released one."""
+class _Progress:
+    """A progress bar that appears with the first download; one line once all is there, where there is neither a
+    terminal nor a notebook to draw it in."""
 
-
-def _check(file: Path, released: str | None, *, is_local: bool) -> None:
-    found = None if released is None else sha256(file)
-    if is_local and (released is None or found != released):
-        raise _Broken(f"{file} has SHA-256 {found}, released was {released}")
-    if found != released:
-        file.unlink(missing_ok=True)
-        raise SetupError(
-            f"{file.name} has SHA-256 {found}, but this version of qod_magics was released with {released}: the "
-            "repository, its mirror or a proxy sends another file. Name another one in QOD_MAVEN_REPOSITORY."
-        )
-
-
-class _Resolver(PythonResolver):
-    """jgo's resolver with a download that is atomic and checked."""
-
-    def __init__(self, bar: _Bar) -> None:
-        super().__init__()
-        self._bar = bar
-
-    def download(self, artifact: Artifact) -> Path:
-        target = artifact.cached_path
-        assert target is not None
-        path = artifact.component.path_prefix.as_posix()
-        for repository in artifact.context.remote_repos.values():
-            url = f"{repository}/{path}/{artifact.filename}"
-            if _fetch(url, target, artifact.context.timeout, self._bar.received):
-                return target
-        where = ", ".join(artifact.context.remote_repos)
-        raise NotPublished(f"{artifact} is in none of the Maven repositories ({where}).")
-
-
-def _fetch(url: str, target: Path, timeout_s: float, received: Callable[[int], None]) -> bool:
-    """Download `url` to `target`; False if it does not exist (404). Broken downloads are retried."""
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            return _fetch_once(url, target, timeout_s, received)
-        except requests.HTTPError:
-            raise
-        except requests.RequestException:
-            if attempt == _ATTEMPTS:
-                raise
-    raise AssertionError("unreachable")
-
-
-class _WrongChecksum(requests.RequestException):
-    """The bytes received are not the ones published."""
-
-
-def _fetch_once(url: str, target: Path, timeout_s: float, received: Callable[[int], None]) -> bool:
-    with http.get(url, stream=True, timeout=timeout_s) as response:
-        if response.status_code == 404:
-            return False
-        response.raise_for_status()
-        target.parent.mkdir(parents=True, exist_ok=True)
-        digest = hashlib.sha1(usedforsecurity=False)
-        handle, part = tempfile.mkstemp(prefix=".part-", dir=target.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                for chunk in response.iter_content(_CHUNK):
-                    file.write(chunk)
-                    digest.update(chunk)
-                    received(len(chunk))
-            published = _published_sha1(url, timeout_s)
-            if published and published != digest.hexdigest():
-                raise _WrongChecksum(f"{url} has SHA-1 {digest.hexdigest()}, published is {published}")
-            Path(part).replace(target)
-        finally:
-            Path(part).unlink(missing_ok=True)
-    return True
-
-
-def _published_sha1(url: str, timeout_s: float) -> str | None:
-    response = http.get(f"{url}.sha1", timeout=timeout_s)
-    words = response.text.split() if response.status_code == 200 else []
-    return words[0].lower() if words else None
-
-
-def _download_error(error: Exception, remote: dict[str, str]) -> SetupError:
-    if isinstance(error, SetupError):
-        return error
-    return SetupError(
-        f"Can't download from the Maven repository ({', '.join(remote)}): {error}. Check the network and "
-        "HTTPS_PROXY, or name a mirror in ~/.m2/settings.xml or QOD_MAVEN_REPOSITORY, then run "
-        "`python -m qod_magics doctor --fetch`."
-    )
-
-
-class _Bar:
-    """A progress bar that appears with the first byte from the network; one line once all is there, where there is
-    neither a terminal nor a notebook to draw it in."""
-
-    def __init__(self, name: str, shown: bool) -> None:
-        self._name, self._shown, self._count, self._bytes = name, shown, 0, 0
+    def __init__(self, name: str, jars: int, shown: bool) -> None:
+        self._name, self._jars, self._shown = name, jars, shown
         self._drawn = shown and (sys.stderr.isatty() or _in_a_kernel())
-        self._bar: object | None = None
-        self._known: int | None = None
-        logging.getLogger("jgo").setLevel(logging.ERROR)
+        self._bar: Any = None
+        self._count = self._bytes = 0
+        self._closing = ExitStack()
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> _Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()  # type: ignore[attr-defined]
-        elif self._shown and self._bytes and kind is None:
+        self._closing.close()
+        if self._shown and not self._drawn and self._count and kind is None:
             found = f"{self._count} jar{'' if self._count == 1 else 's'}"
             print(f"{self._name}: {found}, {self._bytes / 1e6:.1f} MB downloaded", file=sys.stderr, flush=True)
 
-    def total(self, jars: int) -> None:
-        self._known = jars
-        if self._bar is not None:
-            self._bar.reset(total=jars)  # type: ignore[attr-defined]
-
-    def advance(self, what: str) -> None:
-        self._count += 1
-        if self._bar is not None:
-            self._bar.set_description_str(f"{self._name}: {what}", refresh=False)  # type: ignore[attr-defined]
-            self._bar.update(self._count - self._bar.n)  # type: ignore[attr-defined]
-
-    def received(self, size: int) -> None:
-        self._bytes += size
+    def get(self, url: str, output: str, _: object) -> None:
+        """Download a file: a downloader of pooch."""
         if self._bar is None and self._drawn:
             from tqdm.auto import tqdm
 
-            self._bar = tqdm(desc=f"{self._name}: dependencies", total=self._known, unit="jar", initial=self._count)
+            self._bar = self._closing.enter_context(tqdm(desc=self._name, total=self._jars, unit="jar"))
+        try:
+            pooch.HTTPDownloader(timeout=_TIMEOUT_S, chunk_size=1 << 16)(url, output, None)
+        except requests.HTTPError as error:
+            if error.response.status_code == requests.codes.not_found:
+                raise _Missing(url) from error
+            raise
+        self._count += 1
+        self._bytes += Path(output).stat().st_size
         if self._bar is not None:
-            self._bar.set_postfix_str(f"{self._bytes / 1e6:.1f} MB", refresh=False)  # type: ignore[attr-defined]
-            self._bar.update(0)  # type: ignore[attr-defined]
+            self._bar.set_postfix_str(f"{self._bytes / 1e6:.1f} MB", refresh=False)
+            self._bar.update(1)
 
 
 def _in_a_kernel() -> bool:

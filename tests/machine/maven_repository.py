@@ -1,4 +1,4 @@
-"""A Maven repository on the loopback interface, for tests: real POMs and jars, and what can go wrong with them."""
+"""A Maven repository on the loopback interface, for tests: jars, and what can go wrong with them."""
 
 from __future__ import annotations
 
@@ -19,38 +19,24 @@ class Repository:
         self.files: dict[str, bytes] = {}
         self.asked: Counter[str] = Counter()
         self.cut: set[str] = set()  #: ends after half of the bytes that it promised
-        self.lying: set[str] = set()  #: its published checksum is another file's
         self.url = ""
 
-    def publish(self, coordinate: str, *needs: str) -> None:
+    def publish(self, coordinate: str) -> str:
+        """Publish a jar under this coordinate. Return its SHA-256."""
         group, artifact, version = coordinate.split(":")
-        base = f"/{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}"
-        dependencies = "".join(
-            "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>".format(
-                *need.split(":")
-            )
-            for need in needs
-        )
-        self._put(
-            f"{base}.pom",
-            f"<project><modelVersion>4.0.0</modelVersion><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-            f"<version>{version}</version><dependencies>{dependencies}</dependencies></project>".encode(),
-        )
         jar = io.BytesIO()
         with zipfile.ZipFile(jar, "w") as file:
-            file.writestr("META-INF/MANIFEST.MF", f"Name: {coordinate}\n" + "x" * 100_000)
-        self._put(f"{base}.jar", jar.getvalue())
+            file.writestr(zipfile.ZipInfo("META-INF/MANIFEST.MF"), f"Name: {coordinate}\n" + "x" * 100_000)
+        path = f"/{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.jar"
+        self.files[path] = jar.getvalue()
+        return hashlib.sha256(jar.getvalue()).hexdigest()
 
     def swap(self, path: str) -> None:
-        """Publish another jar under this path, with its checksum."""
-        self._put(path, self.files[path] + b"more")
+        """Publish another jar under this path."""
+        self.files[path] += b"more"
 
     def jars_sent(self) -> int:
         return sum(count for path, count in self.asked.items() if path.endswith(".jar"))
-
-    def _put(self, path: str, content: bytes) -> None:
-        self.files[path] = content
-        self.files[f"{path}.sha1"] = hashlib.sha1(content).hexdigest().encode()
 
 
 @contextmanager
@@ -62,8 +48,6 @@ def serving(repository: Repository) -> Iterator[Repository]:
             if content is None:
                 self.send_error(404)
                 return
-            if self.path.removesuffix(".sha1") in repository.lying and self.path.endswith(".sha1"):
-                content = hashlib.sha1(b"another file").hexdigest().encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()

@@ -42,10 +42,10 @@ def test_a_second_process_waits_and_says_for_what(tmp_path: Path) -> None:
 
 
 def test_a_file_system_without_locks_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: object) -> bool:
+    def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(cache, "_try_lock", refuse)
+    monkeypatch.setattr(cache.fcntl, "flock", refuse)
     with (
         pytest.raises(SetupError, match=r"Can't lock .*: No locks available. Set QOD_CACHE"),
         locked(tmp_path / "lock"),

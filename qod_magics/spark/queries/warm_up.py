@@ -95,9 +95,7 @@ def warm_up(
             start()
         except TaskManagerError as error:
             if manager.kind != "local" and lacks_connector(str(error)):
-                raise TaskManagerError(
-                    f"{manager.id} has no Kafka connector: {connector_advice(manager.spark.version)}"
-                ) from error
+                raise TaskManagerError(f"{manager.id} has no Kafka connector: {connector_advice()}") from error
             raise
         manager.works_on(instance.run_id or "")  # warms up its REST API, too
         deadline = time.monotonic() + timeout_s
