@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from qod_magics.core.dag import minimums
 from qod_magics.core.plan import Plan, Scale
@@ -102,8 +103,8 @@ def mark(snapshot: Snapshot, warming: Iterable[str]) -> Snapshot:
     return replace(snapshot, instances=tuple(instances))
 
 
-def begin(state: WarmUp, observation: Observation, now: float) -> tuple[WarmUp, tuple[Begun, ...]]:
-    """Begin the warm-ups of instances that are new, on another task manager than before, or restarted."""
+def _restarted_and_failed(state: WarmUp, observation: Observation) -> tuple[set[Any], set[Any]]:
+    """Return the instances that began once more, and those whose start or change failed, by the events."""
     instances = observation.snapshot.instances
     restarted = {e.detail.get("instance") for e in observation.events if e.kind in RESTARTS}
     failed = {e.detail.get("instance") for e in observation.events if e.kind in FAILURES}
@@ -112,6 +113,13 @@ def begin(state: WarmUp, observation: Observation, now: float) -> tuple[WarmUp, 
     if scaled or unscaled:
         restarted |= {i.id for i in instances if i.task in scaled and _was_running(i.id, state)}
         failed |= {i.id for i in instances if i.task in unscaled}
+    return restarted, failed
+
+
+def begin(state: WarmUp, observation: Observation, now: float) -> tuple[WarmUp, tuple[Begun, ...]]:
+    """Begin the warm-ups of instances that are new, on another task manager than before, or restarted."""
+    instances = observation.snapshot.instances
+    restarted, failed = _restarted_and_failed(state, observation)
     warming: dict[str, Warming] = {}
     begun = []
     columns = column(instances, "id"), column(instances, "task_manager")

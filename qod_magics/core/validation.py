@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from graphlib import CycleError, TopologicalSorter
 from itertools import compress
 from math import isfinite
 from typing import Any, Protocol
@@ -136,28 +137,14 @@ def _check_upstream(tasks: Sequence[Task], position: dict[str, int]) -> None:
 def _check_acyclic(tasks: Sequence[Task], position: dict[str, int]) -> None:
     if not [i for i, task in enumerate(tasks) if task.upstream and max(map(position.__getitem__, task.upstream)) >= i]:
         return  # listed in topological order
-    waiting = [len(task.upstream) for task in tasks]
-    consumers: list[list[int]] = [[] for _ in tasks]
-    for i, task in enumerate(tasks):
-        for upstream in task.upstream:
-            consumers[position[upstream]].append(i)
-    ready = [i for i, count in enumerate(waiting) if not count]
-    while ready:
-        for consumer in consumers[ready.pop()]:
-            waiting[consumer] -= 1
-            if not waiting[consumer]:
-                ready.append(consumer)
-    stuck = {i for i, count in enumerate(waiting) if count}
-    if not stuck:
+    try:
+        TopologicalSorter({task.id: task.upstream for task in tasks}).prepare()
+    except CycleError as error:
+        cycle = error.args[1]  # along the flow of rows; the first is the last
+    else:
         return
-    walked: dict[int, None] = {}  # every stuck task has a stuck upstream task, so the walk must come back
-    here = min(stuck)
-    while here not in walked:
-        walked[here] = None
-        here = next(position[name] for name in tasks[here].upstream if position[name] in stuck)
-    path = list(walked)
-    cycle = [*path[path.index(here) :], here][::-1]
-    names = " -> ".join(show(tasks[i].id) for i in (cycle if len(cycle) <= 12 else [*cycle[:6], *cycle[-5:]]))
+    here = position[cycle[0]]
+    names = " -> ".join(map(show, cycle if len(cycle) <= 12 else [*cycle[:6], *cycle[-5:]]))
     shortened = "" if len(cycle) <= 12 else f" ({len(cycle) - 1} tasks, the middle left out)"
     raise SnapshotError(f"tasks[{here}].upstream: a cycle, {names}{shortened}; tasks form a DAG: remove one of these")
 

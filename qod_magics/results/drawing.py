@@ -77,13 +77,7 @@ def layout_of(columns: Sequence[Column], keys: Sequence[str] | None, wish: Wish 
 
     """
     named = {column.name: column for column in columns}
-    for option, name in (("--x", wish.x), ("--y", wish.y)):
-        if name is not None and name not in named:
-            raise UsageProblem(f"{option} {name}: the result has no such column.{nearest(name, named)}")
-    if wish.kind is not None and wish.kind not in FORMS:
-        raise UsageProblem(f"there is no kind {wish.kind!r} of chart.{nearest(wish.kind, FORMS)}")
-    if wish.rows is not None and not 1 <= wish.rows <= MOST_ROWS:
-        raise UsageProblem(f"--rows {wish.rows}: take a number from 1 to {MOST_ROWS}")
+    _check_wish(wish, named)
     form = wish.kind or _form(named, keys, wish)
     rows = wish.rows or DEFAULT_ROWS[form]
     if form == "table":
@@ -94,14 +88,7 @@ def layout_of(columns: Sequence[Column], keys: Sequence[str] | None, wish: Wish 
     if y is None:
         raise UsageProblem(f"the result has no column of numbers for --kind {form}: it has {', '.join(named)}")
     times = [key for key in keys or () if named[key].is_time]
-    if form == "line":
-        x = wish.x or next(iter(times), None) or next((c.name for c in columns if c.is_time), None)
-        if x is None:
-            raise UsageProblem("the result has no column of windows or times for a line: take --kind bar, or name --x")
-        if not named[x].is_time and named[x].kind is not Kind.NUMBER:
-            raise UsageProblem(f"--x {x}: a line needs windows, times or numbers there; take --kind bar")
-    else:
-        x = wish.x
+    x = _x_of_line(columns, named, times, wish) if form == "line" else wish.x
     if x == y:
         raise UsageProblem(f"--x and --y are both {x!r}: take two columns")
     latest = next((time for time in times if time != x), None)
@@ -111,6 +98,26 @@ def layout_of(columns: Sequence[Column], keys: Sequence[str] | None, wish: Wish 
         if x is None:
             raise UsageProblem(f"nothing names the bars of {y!r}: name a column by --x")
     return Layout(form, x, y, groups, latest, rows)
+
+
+def _check_wish(wish: Wish, named: Mapping[str, Column]) -> None:
+    for option, name in (("--x", wish.x), ("--y", wish.y)):
+        if name is not None and name not in named:
+            raise UsageProblem(f"{option} {name}: the result has no such column.{nearest(name, named)}")
+    if wish.kind is not None and wish.kind not in FORMS:
+        raise UsageProblem(f"there is no kind {wish.kind!r} of chart.{nearest(wish.kind, FORMS)}")
+    if wish.rows is not None and not 1 <= wish.rows <= MOST_ROWS:
+        raise UsageProblem(f"--rows {wish.rows}: take a number from 1 to {MOST_ROWS}")
+
+
+def _x_of_line(columns: Sequence[Column], named: Mapping[str, Column], times: Sequence[str], wish: Wish) -> str:
+    """Return the column along which a line goes: the wish, or else the first time, of the keys before others."""
+    x = wish.x or next(iter(times), None) or next((c.name for c in columns if c.is_time), None)
+    if x is None:
+        raise UsageProblem("the result has no column of windows or times for a line: take --kind bar, or name --x")
+    if not named[x].is_time and named[x].kind is not Kind.NUMBER:
+        raise UsageProblem(f"--x {x}: a line needs windows, times or numbers there; take --kind bar")
+    return x
 
 
 def _form(named: dict[str, Column], keys: Sequence[str] | None, wish: Wish) -> Form:

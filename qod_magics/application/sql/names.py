@@ -214,13 +214,7 @@ def turned(sql: str) -> Turned:
         if name is None:
             _refuse_aggregates(sql, column)
             continue
-        if isinstance(call.this, exp.Distinct):
-            if name == "est_count":
-                counted = ", ".join(each.sql("spark") for each in call.this.expressions)
-                _refuse(sql, call, f"counts different values: write est_count_distinct({counted})")
-            _refuse(sql, call, "is of different values, of which a sample tells little: leave --estimates out")
-        if any(each.name.lower() == WEIGHT for each in call.find_all(exp.Column)):
-            _refuse(sql, call, f"would be weighted twice: write it without {WEIGHT}, or leave --estimates out")
+        _check_call(sql, call, name)
         calls[int(call.meta["start"])] = name
         if isinstance(column, exp.Alias):
             columns.append(column.alias)
@@ -232,6 +226,25 @@ def turned(sql: str) -> Turned:
     for clause in (each for each in select.args.values() if isinstance(each, exp.Expr)):
         if not isinstance(clause, exp.With | exp.From):
             _refuse_aggregates(sql, clause)
+    _check_readers(sql, select, columns, unnamed)
+    if not calls:
+        raise ApplicationError(f"--estimates: {NONE}")
+    return Turned(calls, tuple(columns), bool(unnamed))
+
+
+def _check_call(sql: str, call: exp.Expr, name: str) -> None:
+    """Refuse an aggregate that can't be the estimate of this name."""
+    if isinstance(call.this, exp.Distinct):
+        if name == "est_count":
+            counted = ", ".join(each.sql("spark") for each in call.this.expressions)
+            _refuse(sql, call, f"counts different values: write est_count_distinct({counted})")
+        _refuse(sql, call, "is of different values, of which a sample tells little: leave --estimates out")
+    if any(each.name.lower() == WEIGHT for each in call.find_all(exp.Column)):
+        _refuse(sql, call, f"would be weighted twice: write it without {WEIGHT}, or leave --estimates out")
+
+
+def _check_readers(sql: str, select: exp.Select, columns: Sequence[str], unnamed: Sequence[exp.Expr]) -> None:
+    """Refuse clauses that read one of these columns as the number that it is no longer."""
     having = select.args.get("having")
     for read in having.find_all(exp.Column) if having is not None else ():
         if not read.table and read.name in columns and not isinstance(read.parent, exp.Dot):
@@ -242,9 +255,6 @@ def turned(sql: str) -> Turned:
         for read in part.find_all(exp.Column) if part is not None else ():
             if read.table.casefold() in names:  # in the text that Spark names columns by, these have no fields
                 _refuse(sql, unnamed[0], f"needs a name, as {words} reads {read.sql('spark')}: add AS")
-    if not calls:
-        raise ApplicationError(f"--estimates: {NONE}")
-    return Turned(calls, tuple(columns), bool(unnamed))
 
 
 NONE = "the SQL has no count, sum or avg as a column of its own that could be an estimate: leave it out"

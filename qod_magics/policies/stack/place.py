@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from qod_magics.core.plan import (
@@ -112,6 +112,15 @@ def emptying_moves(snapshot: Snapshot, demand: Demand, headroom: float, most: in
     if len(up) < 2 or any(not demand.hosted[m] for m in up):
         return ()
     restless = {i for i, each in enumerate(instances) if each.rests_s is not None or not is_running(each)}
+    moves = _emptying_moves(snapshot, demand, headroom, up, restless)
+    return tuple(moves) if moves else _packing_moves(snapshot, demand, headroom, most, restless)
+
+
+def _emptying_moves(
+    snapshot: Snapshot, demand: Demand, headroom: float, up: Sequence[int], restless: Set[int]
+) -> list[Move]:
+    """Return the moves that empty the dearest task manager that can be emptied, and further ones."""
+    managers, instances = snapshot.task_managers, snapshot.instances
     free = {m: (1 - headroom) * demand.available[m] - demand.needed[m] for m in up}
     arrivals = {m: _starts_at_once(managers[m]) for m in up}
     moves: list[Move] = []
@@ -135,8 +144,14 @@ def emptying_moves(snapshot: Snapshot, demand: Demand, headroom: float, most: in
                 moves.append(Move(instances[i].id, managers[m].id, why))
         if len(moves) - before < len(mine):
             break
-    if moves:
-        return tuple(moves)
+    return moves
+
+
+def _packing_moves(
+    snapshot: Snapshot, demand: Demand, headroom: float, most: int, restless: Set[int]
+) -> tuple[Move, ...]:
+    """Return the moves of D-Storm's packing on fewer task managers, if they are few and may start together."""
+    managers, instances = snapshot.task_managers, snapshot.instances
     known = Known(
         {each.id: need for each, need in zip(instances, demand.instance, strict=True)},
         {each.id: cpu for each, cpu in zip(managers, demand.available, strict=True)},
