@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 
 Upstreams = Mapping[str, tuple[str, ...]]
 
@@ -30,27 +31,16 @@ def ancestors(upstreams: Upstreams, names: Iterable[str]) -> frozenset[str]:
 
 def cycle(upstreams: Upstreams) -> tuple[str, ...]:
     """A cycle along the flow of rows, first and last name the same: (a, b, a); () if there is none."""
-    done: set[str] = set()
-    for start in upstreams:
-        path: list[str] = []
-        inputs = [iter((start,))]
-        while inputs:
-            name = next(inputs[-1], None)
-            if name is None:
-                inputs.pop()
-                if path:
-                    done.add(path.pop())
-            elif name in path:
-                round_trip = [name, *reversed(path[path.index(name) :])]
-                return tuple(round_trip)
-            elif name not in done:
-                path.append(name)
-                inputs.append(iter(upstreams.get(name, ())))
+    try:
+        TopologicalSorter(upstreams).prepare()
+    except CycleError as error:
+        return tuple(error.args[1])
     return ()
 
 
 def ordered(upstreams: Upstreams) -> tuple[str, ...]:
     """All names in topological order, inputs first, else as given. They must form a DAG."""
+    # By hand: graphlib puts all names without inputs first.
     placed: dict[str, None] = {}
     waiting = list(upstreams)[::-1]
     while waiting:

@@ -77,6 +77,7 @@ class Topology:
 
 
 def _topological_order(upstream: Sequence[Sequence[int]], downstream: Sequence[Sequence[int]]) -> list[int]:
+    # By hand: policies break ties by this order, which is that of the declarations; graphlib's is another.
     waiting = [len(sources) for sources in upstream]
     order = [i for i, count in enumerate(waiting) if not count]
     for i in order:  # grows while it is walked
