@@ -120,7 +120,7 @@ class _Progress:
         try:
             pooch.HTTPDownloader(timeout=_TIMEOUT_S, chunk_size=1 << 16)(url, output, None)
         except requests.HTTPError as error:
-            if error.response.status_code == requests.codes.not_found:
+            if error.response is not None and error.response.status_code == requests.codes.not_found:
                 raise _Missing(url) from error
             raise
         self._count += 1
