@@ -58,8 +58,10 @@ BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 #: The same where the failure depends on the rows: each try writes the rows in front of the failing one once more, so
 #: tries are few, and there is time to fix a cause outside of the rows, such as a table that a function reads.
 ROWS_BACK_OFF_S = (10.0,)
-#: A query that has run for this long, seconds, has recovered: its failure count is reset.
+#: A query that has run for this long, seconds, and ended a batch has recovered: its failure count is reset.
 RECOVERED_AFTER_S = 60.0
+#: The same for a run that ended no batch, since none of its rows arrived: or since its first one takes long, and fails.
+RECOVERED_IDLE_S = 3600.0
 #: Batches that a run has to end until it has passed the rows at which the run before it failed. A real-time batch ends
 #: after its time, also in front of those rows if the machine is busy; Spark repeats a failed micro-batch as it was.
 PASSED_BATCHES: Mapping[bool, int] = {True: 3, False: 1}
@@ -214,7 +216,7 @@ class QueryLife:
     def _count_recovery(self, until: float) -> None:
         """Forget earlier failures if the present run was long enough, and those of rows that it has passed. It is over:
         it resets no later count."""
-        if self.started_at and until - self.started_at > RECOVERED_AFTER_S:
+        if self.started_at and until - self.started_at > (RECOVERED_AFTER_S if self.batches else RECOVERED_IDLE_S):
             self.failures = 0
         if self.batches >= PASSED_BATCHES[self.realtime]:
             self.unpassed.clear()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -47,7 +47,14 @@ from qod_magics.lifecycle.events import (
     Tell,
     WentOn,
 )
-from qod_magics.lifecycle.query import BACK_OFF_S, RECOVERED_AFTER_S, ROWS_BACK_OFF_S, QueryLife, pattern_of
+from qod_magics.lifecycle.query import (
+    BACK_OFF_S,
+    RECOVERED_AFTER_S,
+    RECOVERED_IDLE_S,
+    ROWS_BACK_OFF_S,
+    QueryLife,
+    pattern_of,
+)
 from qod_magics.lifecycle.story import WORDS, told
 
 CAST = "[CAST_INVALID_INPUT] The value 'x' of the type STRING cannot be cast to INT. Lost task 0.0 in stage {}.0"
@@ -95,14 +102,34 @@ def test_back_offs_grow_and_the_last_failure_is_final() -> None:
     assert (driven.life.state, driven.life.failures) == (State.GAVE_UP, len(BACK_OFF_S))
 
 
-def test_a_long_run_resets_the_count_once() -> None:
+@pytest.mark.parametrize(("ran_s", "batches"), [(RECOVERED_AFTER_S + 1, 1), (RECOVERED_IDLE_S + 1, 0)])
+def test_a_long_run_resets_the_count_once(ran_s: float, batches: int) -> None:
     driven = Driven()
     tries(driven, Cause.MAY_PASS, Cause.MAY_PASS)
-    assert driven.fail(Cause.MAY_PASS, ran_s=RECOVERED_AFTER_S + 1) == BACK_OFF_S[0]
+    assert driven.fail(Cause.MAY_PASS, ran_s=ran_s, batches=batches) == BACK_OFF_S[0]
     driven.now = driven.life.retry_at
     driven.handle(StartAsked())
     driven.handle(Failed("no such table"))  # it did not start
     assert driven.life.failures == 2
+
+
+@given(st.lists(st.floats(0.0, RECOVERED_IDLE_S - 1.0), min_size=len(BACK_OFF_S) + 1, max_size=len(BACK_OFF_S) + 1))
+def test_batches_that_always_fail_come_to_an_end_however_long_they_take(ran: list[float]) -> None:
+    driven = Driven()
+    found = [driven.fail(Cause.MAY_PASS, "out of memory", ran_s=ran_s) for ran_s in ran]
+    assert found == [*BACK_OFF_S, None]
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 300.0), st.integers(0, 2)), max_size=40))
+def test_only_runs_that_ended_a_batch_earn_more_tries(runs: list[tuple[float, int]]) -> None:
+    driven, failures = Driven(), 0
+    for ran_s, batches in runs:
+        failures = 0 if batches and ran_s > RECOVERED_AFTER_S else failures
+        expected = BACK_OFF_S[failures] if failures < len(BACK_OFF_S) else None
+        assert driven.fail(Cause.MAY_PASS, "out of memory", ran_s=ran_s, batches=batches) == expected
+        if expected is None:
+            return
+        failures += 1
 
 
 @pytest.mark.parametrize(("realtime", "before"), [(False, 0), (True, 2)])

@@ -75,7 +75,7 @@ def test_a_query_that_ran_for_long_has_recovered(back_off: tuple[float, ...]) ->
     one = instance(home, Query())
     made = cluster(home, instances=(one,))
     one.life.failures = 3
-    one.life.started_at = time.monotonic() - RECOVERED_AFTER_S - 1
+    one.life.started_at, one.life.batches = time.monotonic() - RECOVERED_AFTER_S - 1, 1
     Parts(made).lifecycle.fail(one, "after all")
     assert (one.state, one.failures) == (State.BACKING_OFF, 1)
 
@@ -85,7 +85,7 @@ def test_restarts_that_fail_after_a_long_run_come_to_an_end(back_off: tuple[floa
     home = manager()
     one = instance(home, Query())
     made = cluster(home, instances=(one,))
-    one.life.started_at = time.monotonic() - RECOVERED_AFTER_S - 1
+    one.life.started_at, one.life.batches = time.monotonic() - RECOVERED_AFTER_S - 1, 1
     for _ in (*back_off, "once more"):
         Parts(made).lifecycle.fail(one, "no such table")
         one.handle(StartAsked()) if one.state is State.BACKING_OFF else None
