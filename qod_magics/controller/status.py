@@ -33,7 +33,7 @@ class TaskStatus:
     priority: str = ""  #: of a query
     lag: str = ""  #: rows not yet read
     dropped: str = ""  #: rows, since the start
-    late: str = ""  #: rows that came behind a watermark, since the start; "" without any
+    late: str = ""  #: rows that came behind a watermark, since the start, such as "7+": 7 or more; "" without any
     p50: str = ""  #: median latency of a query
     p95: str = ""  #: its 95th percentile
     target: str = ""  #: maximum of that
@@ -65,7 +65,7 @@ def task_status(cycle: Cycle | None, task: str, upstream: Sequence[str]) -> Task
         "" if found is None or found.priority is None else str(found.priority),
         f"{sum(measured.lag.get(feed, 0) for feed in feeds):,}",
         f"{sum(measured.dropped.get(feed, 0) for feed in feeds):,}",
-        f"{late:,}" if (late := measured.late.get(task)) else "",
+        f"{late:,}+" if (late := measured.late.get(task)) else "",
         *(() if found is None else map(duration, _times(found))),
     )
 

@@ -10,12 +10,12 @@ from tests.browser.lab import RUNNING
 
 THEMES = ("light", "dark")
 FACTS = ".qod-dashboard .qod-facts"
-#: A recording whose query TDSnk1 has latencies, and a target.
+#: A recording whose query TDSnk1 has latencies, a target, and late rows.
 TIMED = """\
 import qod_magics
 from qod_widgets.dashboard import Dashboard
 
-known = {"p50": 0.035, "p95": 1.25, "target": 1.0, "oldest": 12.0}
+known = {"p50": 0.035, "p95": 1.25, "target": 1.0, "oldest": 12.0, "late": 1234}
 frames = [
     {**frame, "tasks": [{**task, **(known if task["id"] == "TDSnk1" else {})} for task in frame["tasks"]]}
     for frame in qod_magics.replay("data/taxi_drives.jsonl").frames
@@ -222,7 +222,7 @@ def test_latencies_are_drawn_with_their_targets_once_they_are_known(opened):
     table = notebook.page.get_by_role("table", name="Tasks in the last cycle")
     table.wait_for()
     (row,) = (text for text in table.get_by_role("row").all_inner_texts() if text.startswith("TDSnk1"))
-    assert row.split("\t")[-4:] == ["35 ms", "1.25 s", "1.00 s", "12 s"]
+    assert row.split("\t")[-5:] == ["35 ms", "1.25 s", "1.00 s", "12 s", "1,234+"]
     notebook.page.wait_for_timeout(500)  # for the picture
     notebook.screenshot("dashboard-latency")
     assert notebook.page.evaluate(OVERFLOW) == []

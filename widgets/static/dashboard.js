@@ -190,7 +190,7 @@ const COLUMNS = [
   ["dropped, rows", (t) => number(t.dropped)],
 ];
 /** Rows that are in no result though no shedder dropped them: each kind is shown once there is one. */
-const LOST = ["late", "malformed", "tombstones", "implausible"].map((kind) => [kind, [`${kind}, rows`, (t) => number(t[kind] ?? 0)]]);
+const LOST = ["late", "malformed", "tombstones", "implausible"].map((kind) => [kind, [`${kind}, rows`, (t) => number(t[kind] ?? 0) + (kind === "late" && t.late ? "+" : "")]]);
 const LATENCIES = [
   ["p50", (t) => duration(t.p50)],
   ["p95", (t) => duration(t.p95)],
@@ -221,7 +221,7 @@ function terms(frame, heading, name, words) {
   return told.length ? [element("p", { class: "qod-muted" }, heading), element("dl", { class: `qod-terms ${name}` }, ...told)] : [];
 }
 
-/** What late rows did to the results of a task; Spark counts those of one group once. */
+/** What late rows did to the results of a task. There may be more: Spark counts those of one group once. */
 const late = (task) => task.late && `${number(task.late)} or more came too late: they are in no result, whose sums and counts lack them`;
 
 const details = (frame) => [

@@ -62,8 +62,8 @@ class Batch:
     out: int  #: rows of the task's output before any shedder
     sent: Mapping[str, int]  #: rows sent, by position of the outgoing stream ("0", "1", ...)
     eviction_s: float = 0.0  #: run time of its tasks in which state was searched for expired rows
-    #: rows that came behind the watermark and were dropped by an operator with state; of an aggregation at least so
-    #: many, as Spark counts rows of one group and task once
+    #: rows that came behind the watermark and were dropped by an operator with state: of an aggregation at least so
+    #: many, as Spark counts rows of one group and task once; so too of a batch that was read several times
     late: int = 0
     late_groups: bool = False  #: whether some of them were counted by an aggregation
     watermark: str | None = None  #: where it was in this batch, as Spark writes it
@@ -122,7 +122,7 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
         out=round(out.get("rows", 0) / times),
         sent={key.removeprefix("sent_"): round(n / times) for key, n in out.items() if key.startswith("sent_")},
         eviction_s=sum(each.get("allRemovalsTimeMs") or 0 for each in operators) / 1e3,
-        late=sum(int(each["numRowsDroppedByWatermark"]) for each in late),
+        late=int(sum(int(each["numRowsDroppedByWatermark"]) for each in late) / times),
         late_groups=any(_AGGREGATES.match(each.get("operatorName") or "") for each in late),
         watermark=(report.get("eventTime") or {}).get("watermark"),
     )

@@ -145,6 +145,15 @@ def test_a_batch_that_was_evaluated_twice_is_told_once() -> None:
     assert again == batch
 
 
+@pytest.mark.parametrize(("counted", "late"), [(6, 3), (7, 3)])
+def test_late_rows_of_a_batch_that_was_evaluated_twice_are_no_more_than_came(counted: int, late: int) -> None:
+    twice = {"shed.trips": {"rows": 24, "kept": 18}, "out": {"rows": 14, "sent_0": 10, "sent_1": 4}}
+    operators = [{"operatorName": "stateStoreSave", "numRowsDroppedByWatermark": counted}]
+    batch = batch_of(report(observedMetrics=twice, stateOperators=operators))
+    assert batch is not None
+    assert batch.late == late
+
+
 def test_a_feed_that_is_read_twice_is_told_once() -> None:
     (source,) = report()["sources"]
     assert batch_of(report(sources=[source, source])) == batch_of(report())
