@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from qod_magics.application.application import Application
+from qod_magics.application.streams.keywords import RestrictionKeywords
 from qod_magics.controller import Controller, Cycle
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.session.show import ShownResults
@@ -69,7 +70,7 @@ class SessionInterface(Protocol):
         """Run a task as two queries, with a Kafka topic between these two of its streams, and wait until they run."""
         ...
 
-    def set(self, name: str, **restrictions: Any) -> str:
+    def set(self, name: str, **restrictions: Unpack[RestrictionKeywords]) -> str:
         """Change the restrictions of a query, from the next cycle on; returns what its author should know."""
         ...
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypedDict
 
 from qod_magics.errors import UsageProblem
 from qod_magics.machine.java import DEFAULT_JIT
@@ -71,6 +72,21 @@ class Settings:
             memory=self.memory if memory is None else memory,
             directory=self.directory,
         )
+
+
+class SettingKeywords(TypedDict, total=False):
+    """The fields of `Settings`, as keywords for type checkers."""
+
+    policy_name: str
+    period_s: float
+    record: str | os.PathLike[str] | None
+    checkpoints: str | None
+    headroom: float
+    warm_up_timeout_s: float
+    jit: str
+    memory: str
+    directory: Path | None
+    slots: int
 
 
 def check_kind(url: str | None, of_servers: Mapping[str, object], of_local: Mapping[str, object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from qod_magics.errors import KafkaError, UsageProblem
 from qod_magics.kafka.broker import configure
 from qod_magics.session.session import Session
-from qod_magics.session.settings import Settings, check_kind
+from qod_magics.session.settings import SettingKeywords, Settings, check_kind
 
 NOBODY = "127.0.0.1:1"  #: a broker that is asked in vain
 
@@ -61,3 +62,8 @@ def test_options_of_the_other_kind_of_task_manager_are_refused() -> None:
 
 def test_the_ends_of_what_is_allowed_are(tmp_path: Path) -> None:
     assert Settings(headroom=0.0, period_s=0.1, record=tmp_path / "run.jsonl").headroom == 0.0
+
+
+def test_type_checkers_know_all_settings() -> None:
+    found = {name: each.__forward_arg__ for name, each in SettingKeywords.__annotations__.items()}
+    assert found == {each.name: each.type for each in fields(Settings)}

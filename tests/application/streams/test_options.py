@@ -8,8 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.application.streams.options import COMMAND, OPTIONS, StreamOptions, parse_stream_line
+from qod_magics.application.streams.keywords import RestrictionKeywords, StreamKeywords
+from qod_magics.application.streams.options import (
+    COMMAND,
+    IN_PYTHON,
+    OPTIONS,
+    RESTRICTIONS,
+    StreamOptions,
+    keywords,
+    parse_stream_line,
+)
 from qod_magics.application.streams.sink import Console, KafkaTopic, Memory, Parquet
+from qod_magics.arguments.option import Option
 from qod_magics.arguments.parser import wants_help
 from qod_magics.errors import UsageProblem
 
@@ -19,6 +29,13 @@ def problem(line: str) -> UsageProblem:
         parse_stream_line(line)
     assert "\n" not in str(caught.value)
     return caught.value
+
+
+@pytest.mark.parametrize(("typed", "rows"), [(StreamKeywords, IN_PYTHON), (RestrictionKeywords, RESTRICTIONS)])
+def test_type_checkers_know_the_options_of_the_table(typed: type, rows: tuple[Option, ...]) -> None:
+    found = {name: each.__forward_arg__ for name, each in typed.__annotations__.items()}
+    assert found == {each.name: each.annotation for each in keywords(rows)}
+    assert not typed.__required_keys__  # type: ignore[attr-defined]
 
 
 def test_a_name_alone_has_the_documented_defaults() -> None:
