@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from qod_magics.application.application import Application
 from qod_magics.application.names import SOURCE
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.recipes.recipe import Recipe, SqlRecipe
+from qod_magics.application.recipes.views import View, global_views_read
 from qod_magics.application.sql.parameters import parameters_of
 from qod_magics.application.streams.options import StreamOptions, check_together
 from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
@@ -28,18 +29,31 @@ _SQL = re.compile(
 )
 
 
+#: From names that an SQL text reads to those of the notebook's temporary views that are among them.
+FindViews = Callable[[Collection[str]], tuple[View, ...]]
+
+
+def no_views(names: Collection[str]) -> tuple[View, ...]:
+    """Find none."""
+    return ()
+
+
 def declaration_of(
-    options: StreamOptions, body: str, namespace: Mapping[str, Any], application: Application
+    options: StreamOptions,
+    body: str,
+    namespace: Mapping[str, Any],
+    application: Application,
+    views: FindViews = no_views,
 ) -> StreamDeclaration:
     """The declaration of a cell: its recipe, and its inputs from the options or by the names that the body reads.
 
     A body that is no Python and begins as SQL does is SQL, with or without `--sql`. `namespace` is the notebook's; the
-    values that the body reads are captured now. Raises ApplicationError, one line.
+    values and the `views` that the body reads are captured now. Raises ApplicationError, one line.
     """
     if options.sql or is_sql(body):
         sql = body.strip()
         parameters = parameters_of(sql, namespace, whose="a variable of the notebook")
-        return declared(options, SqlRecipe(sql, parameters=parameters), application)
+        return declared(options, SqlRecipe(sql, parameters=parameters), application, views)
     body = dedented(body)
     declaration = declared(options, PythonRecipe(body, namespace), application)
     # notebook values under the names of inputs are not part of the recipe
@@ -47,7 +61,9 @@ def declaration_of(
     return replace(declaration, recipe=PythonRecipe(body, others))
 
 
-def declared(options: StreamOptions, recipe: Recipe, application: Application) -> StreamDeclaration:
+def declared(
+    options: StreamOptions, recipe: Recipe, application: Application, views: FindViews = no_views
+) -> StreamDeclaration:
     """A declaration of this recipe, with its inputs from the options or by the names that it reads.
 
     Raises ApplicationError, one line.
@@ -62,6 +78,8 @@ def declared(options: StreamOptions, recipe: Recipe, application: Application) -
         recipe = replace(recipe, estimates=True)
     topic = None if options.topic is None else TopicInput(**options.shared(TopicInput))
     inputs = find_inputs(options.name, recipe, application, topic=topic, stated=options.upstream)
+    if isinstance(recipe, SqlRecipe):
+        recipe = replace(recipe, views=views(_others_read(recipe, inputs)))
     return StreamDeclaration(recipe=recipe, inputs=inputs, **options.shared(StreamDeclaration))
 
 
@@ -102,6 +120,21 @@ def find_inputs(
         if SOURCE in recipe.names and SOURCE not in recipe.captured:
             raise ApplicationError(f"the recipe of {name!r} reads `{SOURCE}`, but no topic is named: add --topic")
     return found
+
+
+def _others_read(recipe: SqlRecipe, inputs: TopicInput | tuple[str, ...]) -> tuple[str, ...]:
+    """Names that an SQL text reads besides its inputs; none when it can't be parsed: Spark decides then. Raises
+    ApplicationError: one is a global view."""
+    if names := global_views_read(recipe.sql):
+        raise ApplicationError(
+            f"the SQL must read views that all task managers can have, got global_temp.{names[0]}, which is on one; "
+            "make it by createOrReplaceTempView"
+        )
+    known = {name.casefold() for name in (inputs.names if isinstance(inputs, TopicInput) else inputs)}
+    try:
+        return tuple(name for name in recipe.names or () if name.casefold() not in known)
+    except ApplicationError:
+        return ()
 
 
 def _streams_read(recipe: Recipe, application: Application, lenient: bool = False) -> tuple[str, ...]:

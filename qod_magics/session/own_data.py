@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.names import check_topic
+from qod_magics.application.recipes.views import MadeViews, View
 from qod_magics.core.wording import counted
 from qod_magics.errors import ApplicationError, KafkaError, UsageProblem
 from qod_magics.kafka.rows import By, RowSender, Sent, records
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: How long the release of a session is waited for, seconds.
 RELEASE_S = 2.0
+#: How long its answer about a view is waited for, seconds.
+ANSWER_S = 10.0
 
 
 class NotebookSpark:
@@ -40,6 +43,7 @@ class NotebookSpark:
         self._lock = threading.Lock()
         self._spark: SparkSession | None = None
         self._manager: TaskManager | None = None
+        self._views = MadeViews()
 
     def __repr__(self) -> str:
         return f"Spark session of the notebook on {self._manager.id if self._manager else 'no task manager yet'}"
@@ -54,8 +58,36 @@ class NotebookSpark:
                 self._manager = self._runtime.cluster.home()
                 self._spark = self._manager.for_notebook()
                 if self._spark is not self._manager.notebooks:
+                    self._views = MadeViews()
+                    self._views.follow(self._spark)
                     offer(self._spark)
             return self._spark
+
+    def views(self, names: Collection[str]) -> tuple[View, ...]:
+        """Return the temporary views among these names as they are now, for recipes that read them. Of a session that
+        is attached there are none: its task manager knows them.
+
+        Raises:
+            ApplicationError: queries can't read one of them.
+            TaskManagerError: no answer.
+
+        """
+        with self._lock:
+            spark, manager, made = self._spark, self._manager, self._views
+        if spark is None or manager is None or spark is manager.notebooks or not names:
+            return ()
+        there = manager.ask(lambda: [name for name in names if _is_view(spark, name)], "views", ANSWER_S)
+        found = []
+        for name in sorted(there):
+            view = made.get(name)
+            if view is None:
+                raise ApplicationError(
+                    f"the SQL reads the temporary view {name!r}, which only its own session has; make it by "
+                    "createOrReplaceTempView of a DataFrame, or by CREATE OR REPLACE TEMPORARY VIEW name AS query"
+                )
+            view.check()
+            found.append(view)
+        return tuple(found)
 
     def close(self) -> None:
         """Release it, unless it is attached."""
@@ -168,6 +200,11 @@ class OwnData:
             later = [name for name in declared if _reads_from_now(self._streams.application[name].topic)]
             return f"{later[0]} waits for a query, and reads only rows sent after its start" if later else ""
         return "no stream reads it yet: one declared with --starting earliest reads these rows, too"
+
+
+def _is_view(spark: SparkSession, name: str) -> bool:
+    quoted = "`{}`".format(name.replace("`", "``"))
+    return spark.catalog.tableExists(quoted) and bool(spark.catalog.getTable(quoted).isTemporary)
 
 
 def _reads_from_now(topic: Any) -> bool:

@@ -9,11 +9,12 @@ from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from qod_magics.application.application import Application
 from qod_magics.application.cell import declaration_of, declared
 from qod_magics.application.recipes.recipe import Recipe, as_recipe
+from qod_magics.application.streams.keywords import RestrictionKeywords, StreamKeywords
 from qod_magics.application.streams.options import (
     IN_PYTHON,
     RESTRICTIONS,
@@ -39,7 +40,7 @@ from qod_magics.session.injectors import Injectors, ScenarioRunner, Start
 from qod_magics.session.own_data import NotebookSpark, OwnData
 from qod_magics.session.pool import Budget
 from qod_magics.session.resources import Resources, abandon, launch
-from qod_magics.session.settings import Settings
+from qod_magics.session.settings import SettingKeywords, Settings
 from qod_magics.session.show import ShownResults, in_kernel, mime_bundle
 from qod_magics.session.status import session_text, status_text, why_text
 from qod_magics.session.views import Views, report_so_far
@@ -117,7 +118,7 @@ class Session(Decisions, OwnData):
         kafka_cpus: Cores | None = None,
         warm: bool = False,
         say: Say = lambda _: None,
-        **options: Any,
+        **options: Unpack[SettingKeywords],
     ) -> Session:
         """Start (or connect to) Kafka and task managers, local ones and remote ones by URL, then the controller.
         Raises SetupError, KafkaError, TaskManagerError, UsageProblem, and leaves nothing running.
@@ -170,7 +171,7 @@ class Session(Decisions, OwnData):
         kafka: str | None = None,
         kafka_options: Mapping[str, str] | None = None,
         say: Say = lambda _: None,
-        **options: Any,
+        **options: Unpack[SettingKeywords],
     ) -> Session:
         """Use the notebook's own Spark session as the only task manager. It needs the Kafka connector on its class
         path, and stays up when this session ends. Raises KafkaError, TaskManagerError, UsageProblem."""
@@ -276,7 +277,7 @@ class Session(Decisions, OwnData):
         recipe: Recipe | Callable[..., Any] | str | None = None,
         *,
         args: Mapping[str, Any] = MappingProxyType({}),
-        **options: Any,
+        **options: Unpack[StreamKeywords],
     ) -> StreamHandle:
         """Declare a stream, as a `%%qod_stream` cell does. Raises ApplicationError, KafkaError, TaskManagerError, and
         changes nothing then; TypeError for an option that there is not.
@@ -290,11 +291,12 @@ class Session(Decisions, OwnData):
 
         """
         stated = stream_options(name, options)
-        return self._declare(declared(stated, as_recipe(recipe, args), self.application))
+        return self._declare(declared(stated, as_recipe(recipe, args), self.application, self._spark.views))
 
     def cell(self, options: StreamOptions, body: str, namespace: Mapping[str, Any]) -> StreamHandle:
         """Declare the stream of a `%%qod_stream` cell; with `--dry-run` only check it."""
-        return self._declare(declaration_of(options, body, namespace, self.application), options.dry_run)
+        declaration = declaration_of(options, body, namespace, self.application, self._spark.views)
+        return self._declare(declaration, options.dry_run)
 
     def _declare(self, declaration: StreamDeclaration, dry_run: bool = False) -> StreamHandle:
         declared = self._streams.declare(declaration, dry_run)
@@ -315,7 +317,7 @@ class Session(Decisions, OwnData):
         self.controller.release(self.application.names)
 
     @takes(RESTRICTIONS)
-    def set(self, name: str, **restrictions: Any) -> str:
+    def set(self, name: str, **restrictions: Unpack[RestrictionKeywords]) -> str:
         """Change the restrictions of a query, from the next cycle on, without a restart. A maximum latency (seconds) or
         a utility of infinity removes it. Returns what its author should know: what a new maximum latency does not
         change, the mode of a query that keeps state, and what dropping rows does to the columns of a query of which

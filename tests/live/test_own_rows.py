@@ -142,6 +142,37 @@ def test_batch_reads_beside_the_streams(notebook: Notebook, qod: Session, tmp_pa
     assert len(rows(qod, "numbered", 1)) == 1
 
 
+def test_sql_reads_temporary_views_of_the_notebook(notebook: Notebook, qod: Session) -> None:
+    """On any task manager, as they were when the cell ran."""
+    name = new_topic(qod)
+    cell = f"""%%qod_stream viewed --topic {name} --schema "zone INT" --sink memory
+SELECT zone, name FROM source JOIN Low USING (zone)"""
+    notebook.run(
+        """
+named = spark.createDataFrame([(1, "one"), (2, "two"), (9, "nine")], "zone INT, name STRING")
+named.createOrReplaceTempView("zones")
+spark.sql("CREATE OR REPLACE TEMPORARY VIEW low AS SELECT * FROM zones WHERE zone < 5")
+"""
+    )
+    assert "viewed runs" in notebook.run(cell)
+    qod.send(name, [{"zone": 1}, {"zone": 9}])
+    assert rows(qod, "viewed", 1) == [{"zone": 1, "name": "one"}]
+    notebook.run("named.where('zone > 1').createOrReplaceTempView('zones')")
+    assert "unchanged" in notebook.run(cell)
+    here = qod.runtime.instances["viewed.1"].task_manager
+    assert here is not None
+    qod.move("viewed.1", next(id for id in qod.runtime.task_managers if id != here.id))
+    qod.send(name, [{"zone": 2}, {"zone": 9}])
+    assert [row["name"] for row in rows(qod, "viewed", 2)] == ["one", "two"]
+    spark = notebook.shell.user_ns["spark"]
+    spark.catalog.dropTempView("low")
+    with pytest.raises(ApplicationError, match=r"TABLE_OR_VIEW_NOT_FOUND.*createOrReplaceTempView"):
+        qod.cell(_options("lost", name), "SELECT * FROM source JOIN low ON id = zone", {})
+    spark.sql("CREATE TEMPORARY VIEW low (zone) AS SELECT 1")
+    with pytest.raises(ApplicationError, match="only its own session has; make it by createOrReplaceTempView"):
+        qod.cell(_options("lost", name), "SELECT * FROM source JOIN low ON id = zone", {})
+
+
 HELPERS = "import inside\ndef clean(x): return f'{inside.TEXT} {x}'\n"
 
 

@@ -23,7 +23,7 @@ class Manager:
         return True
 
     def for_notebook(self) -> object:
-        return self.notebooks or SimpleNamespace(is_stopped=False)
+        return self.notebooks or SimpleNamespace(is_stopped=False, client=SimpleNamespace(execute_command=print))
 
 
 class Made:

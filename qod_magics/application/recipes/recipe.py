@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 from qod_magics.application.names import SOURCE
 from qod_magics.application.recipes.capture import Capture, on_session, same
 from qod_magics.application.recipes.modules import Modules
+from qod_magics.application.recipes.views import View, sql_over
 from qod_magics.application.sql.estimates import estimated, has_estimates
 from qod_magics.application.sql.names import Turned, aggregates, tables_read, turned
 from qod_magics.application.sql.parameters import Parameter, bound, parameters_of
@@ -183,6 +184,7 @@ class SqlRecipe:
     sql: str
     estimates: bool = False  #: its counts, sums and averages become estimates, too, under the same names
     parameters: tuple[Parameter, ...] = ()  #: the values of all `:name` in it
+    views: tuple[View, ...] = ()  #: of the notebook's session, that it reads
 
     @cached_property
     def names(self) -> frozenset[str] | None:
@@ -238,10 +240,10 @@ class SqlRecipe:
             yield built
 
     def _asked(self, spark: SparkSession, text: str) -> DataFrame:
-        if not self.parameters:
-            return spark.sql(text)
-        whole, arguments = bound(text, self.parameters)
-        return spark.sql(whole, arguments)
+        text, arguments = bound(text, self.parameters) if self.parameters else (text, {})
+        if self.views:
+            return sql_over(self.views, spark, text, arguments)
+        return spark.sql(text, arguments) if arguments else spark.sql(text)
 
     def build(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> DataFrame:
         """The DataFrame on a classic session; on Spark Connect only its type is usable: use `opened`."""
@@ -408,6 +410,11 @@ def advice(error: BaseException) -> str:
         return (
             "; a path in a recipe is the task manager's: a relative one is below the notebook's directory where "
             "`%qod up` started it, and below the server's elsewhere"
+        )
+    if "TABLE_OR_VIEW_NOT_FOUND" in text:
+        return (
+            "; a recipe knows its inputs and, in SQL, temporary views that `qod.spark` has made: "
+            "df.createOrReplaceTempView(name)"
         )
     if "SESSION_NOT_SAME" in text:
         return "; in a recipe, read with `spark`, which is its task manager's there"
