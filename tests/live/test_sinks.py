@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from qod_magics.errors import ApplicationError
 from qod_magics.session.session import Session
 from tests.live.applications import all_read, cell, count, instances, rows_in
 from tests.live.conftest import eventually, new_topic, produce
@@ -69,16 +71,15 @@ def test_parquet_files_can_be_read_by_all_and_outlive_the_stream(
     assert dict(zip(frame["id"], frame["name"], strict=True)) == expected
 
 
-def test_the_console_is_the_task_managers_output(brief: Session, topic: str) -> None:
+def test_the_console_is_a_file_that_the_cell_and_show_name(brief: Session, topic: str) -> None:
     session = brief
-    cell(session, f"shown {LINE.format(topic)} --sink console", "source.select('name')")
+    said = cell(session, f"shown {LINE.format(topic)} --sink console", "source.select('name')").said
+    (path,) = re.findall(r"its rows are printed to (\S+) \(tm\d\)", said)
     produce(session, topic, numbered(77000, 77020))
     eventually(lambda: all_read(session, "shown", 20), what="the rows")
-    (instance,) = instances(session, "shown")
-    assert instance.task_manager is not None
-    server = instance.task_manager.server
-    assert server is not None
-    eventually(lambda: "é77019" in server.child.tail(400), what="the last row on the console")
+    eventually(lambda: "é77019" in Path(path).read_text("utf-8"), what="the last row on the console")
+    with pytest.raises(ApplicationError, match=re.escape(path)):
+        session.show("shown")
 
 
 @pytest.mark.smoke
