@@ -19,8 +19,11 @@ CONNECTOR_VERSION = "4.0.1-2.0"
 _REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 _CONNECTOR = JarSet(
     f"flink-connector-{CONNECTOR_VERSION}",
-    ((f"org.apache.flink:flink-sql-connector-kafka:{CONNECTOR_VERSION}",),),
-    frozenset({"flink-sql-connector-kafka"}),
+    {
+        f"org.apache.flink:flink-sql-connector-kafka:{CONNECTOR_VERSION}": (
+            "c7127a6518fba5d6b75eb4692229192e7147ea378e69c7b7cf16d0494057b0c3"
+        )
+    },
 )
 _WHOLE = "whole"  #: a marker file, written last
 
