@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from confluent_kafka import Producer
 
 from qod_magics.application.streams.stream import Mode
-from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import create_topics
 from qod_magics.session.session import Session
 

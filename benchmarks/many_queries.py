@@ -26,7 +26,7 @@ from typing import Any
 
 import psutil
 
-from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import create_topics
 from qod_magics.machine.jars import connector_jars
 from qod_magics.session.session import Session

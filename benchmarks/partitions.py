@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from qod_magics.application.streams.options import parse_stream_line
 from qod_magics.kafka.broker import EmbeddedBroker
-from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import create_topics
 from qod_magics.session.session import Session
 from qod_magics.spark.servers.cpu import cpu_seconds

@@ -26,7 +26,7 @@ from benchmarks.evaluation.applications import (
 from benchmarks.evaluation.cluster import Run, until
 from benchmarks.evaluation.plain import records_of, writer_of
 from qod_magics.data.spec import trip_schema
-from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import create_topics
 from qod_magics.spark.plans.pipeline import GATHERING_READER, GATHERING_WRITER
 from qod_magics.spark.servers.task_manager import TaskManager

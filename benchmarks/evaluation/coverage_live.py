@@ -26,7 +26,7 @@ from qod_magics.data.generators import FIRST_PICKUP, generate_trips
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import DEFAULT_POLICY
-from qod_magics.spark.queries.results import read_results
+from qod_magics.session.results import read_results
 
 TOPIC, FIGURES, RESULTS = "numbered-trips", "figures", "out-figures"
 RATE = 3000  #: rows/s, of the data's time, too

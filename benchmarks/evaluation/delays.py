@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from benchmarks.evaluation.cluster import Run
 from qod_magics.controller import Cycle
 from qod_magics.kafka.cluster import Kafka
-from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import create_topics
 
 TOPIC, SOURCE, QUERY = "delays", "passing", "counting"

@@ -25,7 +25,7 @@ from qod_magics.application.streams.stream import Mode
 from qod_magics.controller.record import Record, Records
 from qod_magics.core.runtime import Count
 from qod_magics.errors import SetupError
-from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.reading import end_offsets
 from qod_magics.policies import DEFAULT_POLICY, policy
 from qod_magics.recordings.reading import load as load_recording
 from qod_magics.session.session import Session

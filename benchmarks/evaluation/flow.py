@@ -13,7 +13,7 @@ from benchmarks.evaluation.cluster import Run
 from benchmarks.evaluation.sampling import Sampling
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.broker import EmbeddedBroker
-from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.reading import end_offsets
 
 PAUSE_S = 1.0  #: a real-time query writes nothing while it commits, for some tenths of a second
 BROKER, INJECTOR = "broker", "injector"

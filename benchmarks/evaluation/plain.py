@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from benchmarks.evaluation.applications import TIMED, TOPICS, timed_trips, trip_ages
 from benchmarks.evaluation.course import Window, last_told
 from qod_magics.errors import KafkaError
-from qod_magics.kafka.offsets import Offsets, end_offsets
+from qod_magics.kafka.reading import Offsets, end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
+from qod_magics.session.results import read_results
 from qod_magics.session.session import Session
-from qod_magics.spark.queries.results import read_results
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

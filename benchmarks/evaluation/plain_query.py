@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from benchmarks.evaluation.applications import COLUMNS
 from benchmarks.evaluation.recipes import PLAINS, Recipe
 from qod_magics.data import trip_schema
-from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.reading import end_offsets
 from qod_magics.session.session import Session
 from qod_magics.spark.queries.progress import Batch, batch_of
 

@@ -14,7 +14,7 @@ from benchmarks.evaluation.recipes import SENT
 from benchmarks.evaluation.sampling import Sampling
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.cluster import Kafka
-from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.reading import end_offsets
 from qod_magics.spark.queries.progress import Batch
 
 PLACES, AT_EACH = 40, 25  #: positions in a topic of results, and rows read at each

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.soak.application import TOPIC, WINDOW_S
 from qod_magics.controller import Cycle
-from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.reading import end_offsets
 from qod_magics.machine.java import find_java
 from qod_magics.session.session import Session
 

@@ -14,8 +14,7 @@ from qod_magics.arguments.parser import Parser
 from qod_magics.core.json_form import plan_to_json, snapshot_from_json
 from qod_magics.core.load import current_accuracy
 from qod_magics.core.policy import Policy
-from qod_magics.core.wording import show
-from qod_magics.errors import QodError, SnapshotError, UsageProblem
+from qod_magics.errors import QodError, SnapshotError, UsageProblem, show
 from qod_magics.policies import PAPER_POLICY, policy, policy_names
 
 INVALID = 2  #: exit status for unusable input or arguments

@@ -16,8 +16,7 @@ from qod_magics.core.plan import Action, AddNode, Fuse, Move, Refusal, ReleaseNo
 from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Event, refused
 from qod_magics.core.snapshot import Instance, Keys, differing
-from qod_magics.core.wording import counted
-from qod_magics.errors import QodError, UsageProblem
+from qod_magics.errors import QodError, UsageProblem, counted
 
 # --- A cycle's entries for the decision log: only changes that matter. Pure -------------------------------------------
 

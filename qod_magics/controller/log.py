@@ -30,8 +30,7 @@ from qod_magics.core.plan import (
 from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Dials, Event, Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Task, nothing
-from qod_magics.core.wording import counted, listed
-from qod_magics.errors import UsageProblem, nearest
+from qod_magics.errors import UsageProblem, counted, listed, nearest
 
 # --- The result of one turn of the loop, which is logged, recorded and published, and its log entries -----------------
 

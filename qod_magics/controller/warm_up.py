@@ -14,7 +14,7 @@ from qod_magics.core.dag import minimums
 from qod_magics.core.plan import Plan, Scale
 from qod_magics.core.runtime import Event, Observation
 from qod_magics.core.snapshot import Instance, Snapshot, column, replace
-from qod_magics.core.wording import counted
+from qod_magics.errors import counted
 
 #: events that name an instance that restarts where it is
 RESTARTS = frozenset({"query-restarted"})

@@ -18,8 +18,7 @@ from graphlib import CycleError, TopologicalSorter
 from math import isfinite
 from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
 
-from qod_magics.core.wording import hint, show
-from qod_magics.errors import UsageProblem
+from qod_magics.errors import UsageProblem, hint, show
 
 #: "all-to-all": a channel from each sender to each receiver; "pointwise": from task i to task i
 Pattern = Literal["all-to-all", "pointwise"]

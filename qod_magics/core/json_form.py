@@ -30,8 +30,7 @@ from qod_magics.core.plan import (
 )
 from qod_magics.core.snapshot import NOTHING, TABLES, Snapshot
 from qod_magics.core.validation import check_snapshot
-from qod_magics.core.wording import show
-from qod_magics.errors import SnapshotError
+from qod_magics.errors import SnapshotError, show
 
 # --- json form --------------------------------------------------------------------------------------------------------
 # Structs from their JSON form, with errors that name the field, show its value and say what to give. Pure.

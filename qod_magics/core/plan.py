@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from qod_magics.core.snapshot import Instance, Snapshot, Task, is_running, nothing
-from qod_magics.core.wording import show
-from qod_magics.errors import SnapshotError
+from qod_magics.errors import SnapshotError, show
 
 Edge = tuple[str | None, str]  #: (from, to); from is None for the outside world
 Limits: TypeAlias = tuple[float, float]  #: seconds of input

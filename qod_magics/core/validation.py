@@ -9,8 +9,7 @@ from math import isfinite
 from typing import Any, Protocol
 
 from qod_magics.core.snapshot import Snapshot, Task, column
-from qod_magics.core.wording import hint, show
-from qod_magics.errors import SnapshotError
+from qod_magics.errors import SnapshotError, hint, show
 
 
 class _Named(Protocol):

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from qod_magics.arguments.option import Option, pairs
 from qod_magics.core.policy import StagedPolicy
-from qod_magics.core.wording import counted
-from qod_magics.errors import TaskManagerError, UsageProblem
+from qod_magics.errors import TaskManagerError, UsageProblem, counted
 from qod_magics.notebook.options import COMMANDS, CONFIGURED, RESTRICTIONS
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import Any
 
 from qod_magics.core.engines import Dispatcher, ReplicationPolicy
 from qod_magics.core.job_graph import ChannelPolicy
-from qod_magics.core.wording import hint, show
-from qod_magics.errors import UsageProblem
+from qod_magics.errors import UsageProblem, hint, show
 from qod_magics.policies import factory_of
 from qod_magics.policies.getafix import Getafix, Parameters, Scarlett, Uniform
 

@@ -19,8 +19,7 @@ from qod_magics.core.plan import Plan
 from qod_magics.core.policy import Policy, Reasons, StagedPolicy, Unexplained, reasons_of
 from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.wording import listed
-from qod_magics.errors import QodError, UsageProblem
+from qod_magics.errors import QodError, UsageProblem, listed
 from qod_magics.policies import PAPER_POLICY
 from qod_magics.policies import policy as policy_named
 

@@ -14,13 +14,12 @@ from qod_magics.application.shed_keys import Decision, Keys, chosen, decided, wi
 from qod_magics.application.streams.sink import KafkaTopic
 from qod_magics.application.tasks import TaskSpec, difference, tasks
 from qod_magics.application.weights import EMPTY_SIDE, LEFT_OUT, WEIGHT, Weights
-from qod_magics.core.wording import counted
-from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, UsageProblem
+from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, UsageProblem, counted
+from qod_magics.session.results import read_results
 from qod_magics.spark.cluster.books import anew_text
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.kafka_records import record_form
 from qod_magics.spark.plans.whole import WHOLE_IN_KAFKA
-from qod_magics.spark.queries.results import read_results
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.streams.sink import Console
 from qod_magics.errors import ApplicationError, QodError
+from qod_magics.session.results import times_out_of_range
 from qod_magics.session.show import in_kernel, mime_bundle
 from qod_magics.session.status import (
     DECLARED,
@@ -17,7 +18,6 @@ from qod_magics.session.status import (
     stream_text,
     where_text,
 )
-from qod_magics.spark.queries.results import times_out_of_range
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,27 +3,92 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
 
 from qod_magics.application.streams.sink import ForEachBatch, KafkaTopic, Memory, Parquet
 from qod_magics.core.load import FULL_ACCURACY
-from qod_magics.errors import ApplicationError, TaskManagerError
+from qod_magics.errors import ApplicationError, TaskManagerError, UsageProblem
 from qod_magics.kafka.reading import Record, Tail
+from qod_magics.recordings.reading import load
+from qod_magics.recordings.verdict import verdict
 from qod_magics.results import drawing
+from qod_magics.results.drawing import Wish
 from qod_magics.results.result import Accuracy, Column, Kind, Newest, NewestBatch, Result, Row, columns_of
+from qod_magics.session.show import ShownResults
 from qod_magics.session.status import DECLARED, idle_text, instances_with, printed_text
 from qod_magics.spark.plans.kafka_records import record_form
 from qod_magics.spark.plans.labels import WORDS
+from qod_magics.spark.plans.parsing import FIRST_TIME, JSON_FORMAT, TOO_LATE
 from qod_magics.spark.plans.pipeline import INSTANCE
-from qod_magics.spark.plans.whole import BATCH, ROW, RUN
+from qod_magics.spark.plans.whole import BATCH, ROW, RUN, attempt, batch
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
     from qod_magics.application.tasks import TaskSpec
     from qod_magics.session.interface import SessionInterface
+    from qod_magics.session.live_view import View
+
+
+# --- Rows of a memory sink, read back ---------------------------------------------------------------------------------
+
+
+def read_results(
+    spark: SparkSession,
+    kafka: Mapping[str, str],
+    topic: str,
+    schema: StructType,
+    whole: bool = False,
+    since_s: float = 0.0,
+) -> DataFrame:
+    """A query's result rows that the broker still retains, from all its instances, unordered; of one that writes its
+    `whole` result in each batch those of the newest one, in their order, none of a batch before `since_s` (epoch).
+
+    They are in a topic with bounded retention, not in a server's heap: they survive moves and lost task managers.
+    """
+    records = (
+        spark.read.format("kafka")
+        .options(**kafka)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("includeHeaders", str(whole).lower())
+        .load()
+    )
+    row = F.from_json(F.col("value").cast("string"), schema, JSON_FORMAT).alias("_row")
+    if not whole:
+        return records.select(row).select("_row.*")
+    newest = F.max_by("_attempt", "offset").over(Window.partitionBy(F.lit(0)))  # it has one partition
+    rows = records.select(row, batch().alias("_batch"), attempt().alias("_attempt"), "offset").withColumn(
+        "_newest", newest
+    )
+    return rows.where(f"_attempt = _newest AND _batch >= {1e3 * since_s:.0f}").orderBy("offset").select("_row.*")
+
+
+def times_out_of_range(rows: DataFrame) -> list[str]:
+    """The columns of times outside of the years 1 to 9999, which Python's times have not."""
+    times = [field.name for field in rows.schema.fields if field.dataType.typeName() == "timestamp"]
+    if not times:
+        return []
+    outside = [
+        F.max(~F.unix_micros(F.col("`{}`".format(name.replace("`", "``")))).between(FIRST_TIME, TOO_LATE - 1))
+        for name in times
+    ]
+    (found,) = rows.select(*outside).collect()
+    return [name for name, is_outside in zip(times, found, strict=True) if is_outside]
+
 
 #: The columns of a record that are read.
 _READ = ("key", "value", "partition")
@@ -232,3 +297,69 @@ def _instead(sink: object, session: SessionInterface, name: str) -> str:
     if isinstance(sink, ForEachBatch):
         return "your function has each batch; declare it with --sink memory to have them shown"
     return f"{printed_text(session, name)}; declare it with --sink memory to have them shown"
+
+
+# --- views ------------------------------------------------------------------------------------------------------------
+# What a session shows in a notebook: its dashboard, and results of queries. All of it ends with the session.
+
+#: For what is read and drawn a last time of all results together, seconds.
+LAST_S = 10.0
+
+
+class Views:
+    """The views of a session, made on first use."""
+
+    def __init__(self, session: SessionInterface) -> None:
+        self._session = session
+        self._dashboard: View | None = None
+        self._shows: WeakSet[ShownResults] = WeakSet()
+
+    def __repr__(self) -> str:
+        results = ", ".join(sorted(show.name for show in self._shows)) or "nothing"
+        return f"views of session {self._session.id}: {self._dashboard or 'no dashboard'}; results of {results}"
+
+    @property
+    def dashboard(self) -> View:
+        """Dashboard and controls."""
+        if self._dashboard is None:
+            from qod_magics.session.live_view import View
+
+            self._dashboard = View(self._session)
+        return self._dashboard
+
+    def show(self, name: str, wish: Wish, save: str | os.PathLike[str] | None) -> ShownResults:
+        """The results of a query. Raises ApplicationError: there is no such query, or its sink can't be read."""
+        file = None if save is None else Path(save).expanduser().absolute()  # whatever the working directory is later
+        shown = ShownResults(name, QueryResults(self._session, name), wish, file)
+        self._shows.add(shown)
+        return shown
+
+    def close(self) -> None:
+        """Leave them as they are now: nothing more is read or sent."""
+        if self._dashboard is not None:
+            with suppress(Exception):  # all others end, too
+                self._dashboard.close()
+        until = time.monotonic() + LAST_S
+        for shown in sorted(self._shows, key=lambda shown: shown.closed):
+            with suppress(Exception):
+                shown.end(until)
+
+
+# --- The report of a session that is still recording ------------------------------------------------------------------
+
+
+def report_so_far(recording: Path, out: Path, began: datetime) -> Path:
+    """Write the report of a session that began then, judged on its cycles so far; the recording may have earlier runs.
+
+    Raises UsageProblem while nothing is recorded, and when the page can't be written; RecordingError.
+    """
+    from qod_magics.reports.page import write_report
+
+    if not recording.is_file() or not recording.stat().st_size:
+        raise UsageProblem("nothing is recorded yet: wait for the first cycle")
+    records = load(recording, began)
+    try:
+        write_report(out, records, None, verdict(records))
+    except OSError as error:
+        raise UsageProblem(f"{out} can't be written ({error.strerror}): name another file") from None
+    return out

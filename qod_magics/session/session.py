@@ -40,10 +40,10 @@ from qod_magics.session.injectors import Injectors, ScenarioRunner, Start
 from qod_magics.session.own_data import NotebookSpark, OwnData
 from qod_magics.session.pool import Budget
 from qod_magics.session.resources import Resources, abandon, launch
+from qod_magics.session.results import Views, report_so_far
 from qod_magics.session.settings import SettingKeywords, Settings
 from qod_magics.session.show import ShownResults, in_kernel, mime_bundle
 from qod_magics.session.status import session_text, status_text, why_text
-from qod_magics.session.views import Views, report_so_far
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from qod_magics.application.streams.options import parse_stream_line
 from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Count, Dials, Observation
 from qod_magics.errors import KafkaError
-from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import topic_partitions
 from qod_magics.lifecycle.events import State
 from qod_magics.session.handle import StreamHandle

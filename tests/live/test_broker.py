@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.cluster import LOG, QUIET, ExternalKafka, Kafka
-from qod_magics.kafka.offsets import beginning_offsets, end_offsets, known_end_offsets
 from qod_magics.kafka.properties import Retention
+from qod_magics.kafka.reading import beginning_offsets, end_offsets, known_end_offsets
 from qod_magics.kafka.topics import (
     create_topics,
     delete_topics,

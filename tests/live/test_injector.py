@@ -21,7 +21,7 @@ from qod_magics.data import TRIP_STREAM_SCHEMA
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.injector import CONFIG_VARIABLE, Injector
-from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.scenario import Scenario
 
 PATIENCE_S = 60.0

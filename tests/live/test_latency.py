@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from qod_magics.core.snapshot import Task
-from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.reading import end_offsets
 from qod_magics.session.session import Session
 from qod_magics.spark.plans.dial import MOST_S
 from tests.live.applications import cell

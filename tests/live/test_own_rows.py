@@ -21,7 +21,7 @@ from pyspark.sql.types import StringType
 from pyspark.sql.udf import UserDefinedFunction
 
 from qod_magics.errors import ApplicationError, KafkaError
-from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import delete_topics, topic_partitions
 from qod_magics.notebook.commands import Begun
 from qod_magics.notebook.magics import QodMagics

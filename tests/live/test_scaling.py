@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from qod_magics.core.plan import Plan, Scale
 from qod_magics.core.runtime import Dials
 from qod_magics.errors import QodError
-from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.reading import end_offsets
 from qod_magics.lifecycle.events import State
 from qod_magics.session.session import Session
 from qod_magics.spark.queries.instance import Instance

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from qod_magics.errors import KafkaError, QodError, SetupError, TaskManagerError
 from qod_magics.kafka import topics
 from qod_magics.kafka.broker import EmbeddedBroker
-from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import Presence, create_topics, delete_topics, topic_partitions
 from qod_magics.machine import class_data
 from qod_magics.machine.jars import broker_jars, connector_set

@@ -17,7 +17,7 @@ from qod_magics.core.runtime import Event
 from qod_magics.errors import TaskManagerError
 from qod_magics.recordings.reading import load
 from qod_magics.session.live_view import View
-from qod_magics.session.views import report_so_far
+from qod_magics.session.results import report_so_far
 from tests.controller.scripted import Bench, bench, chain, seen
 
 NONE_UP = TaskManagerError("No task manager is up: `%qod add-tm` adds one.")

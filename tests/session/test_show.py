@@ -21,9 +21,8 @@ from qod_magics.lifecycle.events import State
 from qod_magics.results.drawing import ANY, Wish
 from qod_magics.results.result import Result
 from qod_magics.session.handle import StreamHandle
-from qod_magics.session.results import QueryResults
+from qod_magics.session.results import LAST_S, QueryResults, Views
 from qod_magics.session.show import ShownResults, read_sample, show_sample, write_sample
-from qod_magics.session.views import LAST_S, Views
 from qod_magics.spark.cluster.books import Incomplete
 from qod_magics.spark.cluster.deployment import Deployment
 from tests.application.frames import application, stream

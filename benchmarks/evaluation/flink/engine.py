@@ -11,8 +11,8 @@ from benchmarks.evaluation.flink import sql
 from benchmarks.evaluation.flink.cluster import Cluster
 from benchmarks.evaluation.flink.environment import Environment
 from qod_magics.kafka.topics import create_topics, delete_topics
+from qod_magics.session.results import read_results
 from qod_magics.session.session import Session
-from qod_magics.spark.queries.results import read_results
 
 _OPTIONS = {
     "table.local-time-zone": "UTC",

@@ -25,7 +25,7 @@ from qod_magics.core.plan import (
 from qod_magics.core.policy import Reasons, SheddingNothing
 from qod_magics.core.runtime import Unplaced, takes_instances
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager, replace
-from qod_magics.core.wording import listed
+from qod_magics.errors import listed
 from qod_magics.policies.d_storm.observation import (
     Monitor,
     Observation,

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 from zlib import crc32
 
 from qod_magics.core.engines import Forward, Instruction, Kind, Message, Run, Topology
-from qod_magics.core.wording import counted
-from qod_magics.errors import UsageProblem
+from qod_magics.errors import UsageProblem, counted
 from qod_magics.policies.dirigo.queues import Deadlines, Markers, Ticket, Traffic, Worker, copy, note, promote
 
 

@@ -14,8 +14,7 @@ from heapq import heapify, heappop, heappush
 from math import ceil, inf
 from typing import Literal
 
-from qod_magics.core.wording import show
-from qod_magics.errors import UsageProblem
+from qod_magics.errors import UsageProblem, show
 from qod_magics.policies.assignment import least_cost
 
 Choice = Literal["best", "first", "largest"]

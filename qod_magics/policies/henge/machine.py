@@ -14,8 +14,7 @@ from math import ceil, floor
 from typing import Any, TypeAlias
 
 from qod_magics.core.snapshot import nothing
-from qod_magics.core.wording import show
-from qod_magics.errors import SnapshotError
+from qod_magics.errors import SnapshotError, show
 from qod_magics.policies.henge.utility import (
     Parameters,
     Utility,

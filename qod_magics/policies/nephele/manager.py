@@ -27,8 +27,7 @@ from qod_magics.core.job_graph import (
     RuntimeGraph,
     Task,
 )
-from qod_magics.core.wording import hint, show
-from qod_magics.errors import UsageProblem
+from qod_magics.errors import UsageProblem, hint, show
 from qod_magics.policies.nephele.latency import ManagerSetup, Role, Weighed, Window, paths, setup
 
 # --- countermeasures --------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from qod_magics.core.plan import (
 )
 from qod_magics.core.runtime import takes_instances
 from qod_magics.core.snapshot import Snapshot, Spare, TaskManager, is_running, replace
-from qod_magics.core.wording import listed
+from qod_magics.errors import listed
 from qod_magics.policies.d_storm.solver import Known, consolidation
 from qod_magics.policies.stack.stage import Demand, Lever, Proposal, View, subject
 from qod_magics.policies.stela.job import one_more

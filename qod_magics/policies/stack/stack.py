@@ -10,8 +10,7 @@ from qod_magics.core.plan import Action, AddNode, Fuse, Move, Pair, Plan, neighb
 from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Measured, Unplaced
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
-from qod_magics.core.wording import listed
-from qod_magics.errors import UsageProblem, nearest
+from qod_magics.errors import UsageProblem, listed, nearest
 from qod_magics.policies.henge.utility import Reverted, Verdict, Waits
 from qod_magics.policies.stack.stage import (
     BACK_OFF_S,

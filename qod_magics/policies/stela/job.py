@@ -18,8 +18,7 @@ from sys import float_info
 from typing import Literal, TypeAlias, TypeVar
 
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.core.wording import show
-from qod_magics.errors import UsageProblem
+from qod_magics.errors import UsageProblem, show
 
 Mode = Literal["set", "paths"]
 Projection = Literal["measured", "capacity"]

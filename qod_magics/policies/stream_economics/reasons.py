@@ -15,7 +15,7 @@ from qod_magics.core.dag import Dag, above, queries_of, restrictions
 from qod_magics.core.load import load_of, warming_up
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Snapshot, TaskManager, column
-from qod_magics.core.wording import counted, listed
+from qod_magics.errors import counted, listed
 from qod_magics.policies.stream_economics.requirements import FULL_CORE, known_requirements, minimums
 
 

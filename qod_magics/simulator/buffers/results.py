@@ -10,7 +10,7 @@ from typing import Any
 
 from qod_magics.core.engines import MS, S
 from qod_magics.core.job_graph import Chain, Channel, Instruction, JobSequence, Resize, Task
-from qod_magics.core.wording import counted
+from qod_magics.errors import counted
 from qod_magics.simulator.buffers.scenario import BufferScenario, Item
 from qod_magics.simulator.buffers.tasks import ChannelRun, TaskRun
 

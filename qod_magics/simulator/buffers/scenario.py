@@ -36,9 +36,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from qod_magics.core.engines import MS, US, S
 from qod_magics.core.job_graph import JobConstraint, JobEdge, JobGraph, JobSequence, RuntimeGraph
-from qod_magics.core.wording import show
 from qod_magics.data.fields import Fields, is_number, read_json, read_object
-from qod_magics.errors import ScenarioError
+from qod_magics.errors import ScenarioError, show
 
 # --- Items on their way between tasks: output buffers on bytes, and the links that ship them --------------------------
 # Items may span buffers; an item has arrived when its last byte has (N24). A link has the cost at the sender, the

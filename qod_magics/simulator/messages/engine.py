@@ -29,7 +29,7 @@ from qod_magics.core.engines import (
     S,
     Topology,
 )
-from qod_magics.core.wording import counted
+from qod_magics.errors import counted
 from qod_magics.simulator.messages.dataflow import Client, Dataflow, Router, Sent
 from qod_magics.simulator.messages.operators import Emitted, EmittedPart
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from qod_magics.core.plan import Fuse, Refusal, Unfuse
 from qod_magics.core.runtime import refused
-from qod_magics.core.wording import listed
-from qod_magics.errors import TaskManagerError, nearest
+from qod_magics.errors import TaskManagerError, listed, nearest
 from qod_magics.simulator.rates.agenda import Agenda, Events
 from qod_magics.simulator.rates.engine import Engine
 from qod_magics.simulator.rates.instances import Instances

@@ -18,7 +18,7 @@ from typing import Any
 from simpy import Environment, Event
 
 from qod_magics.core.engines import MS, Observation, ReplicationPolicy, Round, S
-from qod_magics.core.wording import counted
+from qod_magics.errors import counted
 from qod_magics.policies.of_engines import replication_policy
 from qod_magics.simulator.segments.scenario import (
     Books,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.reading import end_offsets
 from qod_magics.lifecycle.events import State
 from qod_magics.spark.changes.hold import LOOK_S
 from qod_magics.spark.cluster.books import Account

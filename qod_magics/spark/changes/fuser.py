@@ -18,8 +18,7 @@ from functools import partial
 from qod_magics.application.streams.sink import Parquet
 from qod_magics.application.tasks import Edge, TaskSpec, fused, fused_edges, parted, why_not_fused, why_not_parted
 from qod_magics.core.plan import Fuse, Unfuse
-from qod_magics.core.wording import listed
-from qod_magics.errors import QodError, TaskManagerError, nearest
+from qod_magics.errors import QodError, TaskManagerError, listed, nearest
 from qod_magics.lifecycle.events import State
 from qod_magics.lifecycle.query import QueryLife
 from qod_magics.spark.changes.change import begin_change, check_running, in_one_line, nothing_to_do

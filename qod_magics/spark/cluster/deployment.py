@@ -14,7 +14,7 @@ from qod_magics.application.streams.sink import KafkaTopic, Memory
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.kafka.cluster import Kafka
-from qod_magics.kafka.offsets import beginning_offsets, end_offsets
+from qod_magics.kafka.reading import beginning_offsets, end_offsets
 from qod_magics.kafka.topics import create_topics, grow_topics, topic_partitions
 from qod_magics.spark.cluster.books import Account, furthest_behind
 from qod_magics.spark.plans.inspection import Checked, Inspection

@@ -18,8 +18,7 @@ from functools import partial
 
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.history import OffsetHistory
-from qod_magics.kafka.offsets import beginning_offsets
-from qod_magics.kafka.reading import peek
+from qod_magics.kafka.reading import beginning_offsets, peek
 from qod_magics.spark.cluster.books import Account, Gap, columnless_text, malformed_event
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.plans.pipeline import reader

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from qod_magics.application.streams.stream import Mode
 from qod_magics.errors import KafkaError, TaskManagerError
 from qod_magics.kafka.cluster import Kafka
-from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.machine.child import temporary
 from qod_magics.machine.jars import connector_advice

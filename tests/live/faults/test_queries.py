@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from qod_magics.core.runtime import Count
-from qod_magics.kafka.offsets import end_offsets
+from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.lifecycle import query
 from qod_magics.session.session import Session
