@@ -77,6 +77,7 @@ class Failed(Event):
     row_limit: int | None = None  #: bytes that a row may have, if one was larger
     leaving: bool = False  #: its task manager leaves: attempts to move it off there are not its failures
     put_back: bool = False  #: it was detached, can start nowhere else, and is tried again where it ran
+    stopping: bool = False  #: it could not be stopped for its move
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +123,56 @@ class RestartAsked(Event):
 class MoveAsked(Event):
     """It is to run on another task manager."""
 
+    target: str = ""
+    source: str | None = None  #: its task manager now; None: it has none
+    why: str = ""
+    only_running: bool = False  #: a plan asks: only if it runs, and nothing where that move is under way or done
+    redirects: bool = False  #: whether one that is on its way can still be sent elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class MoveCalledOff(Event):
+    """It was not stopped for its move, and goes on where it runs."""
+
     why: str = ""
 
 
-class MoveNotNeeded(Event):
-    """It runs already where it should move to."""
+class MoveStopped(Event):
+    """Its run was stopped for its move."""
 
 
+@dataclass(frozen=True, slots=True)
+class NotStarted(Event):
+    """It could not be started on the task manager that it moves to."""
+
+    why: str
+    on: str
+    writes_on: bool = False  #: whether its earlier run may still write
+
+
+@dataclass(frozen=True, slots=True)
+class OtherFound(Event):
+    """There is another task manager for a query that could not be started where it should move to."""
+
+    target: str
+
+
+class NoOther(Event):
+    """No other task manager can take it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstReported(Event):
+    """The first batch of its present run was reported."""
+
+    ago_s: float = 0.0  #: how long ago it ended
+
+
+@dataclass(frozen=True, slots=True)
 class PlaceAsked(Event):
     """There is a task manager for it."""
+
+    target: str = ""
 
 
 class NotPlaced(Event):
@@ -142,6 +184,7 @@ class ServerLost(Event):
     """Its task manager is gone, and its run with it."""
 
     why: str = ""
+    source: str | None = None  #: the task manager, if it was lost or removed: its next start is a move from there
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +231,37 @@ class Restart(Instruction):
     """Stop it at a batch's end, and ask for its start where it ran."""
 
 
-class Move(Instruction):
-    """Stop it at a batch's end and ask for its start on another task manager."""
+class StopForMove(Instruction):
+    """Stop its run at a batch's end; report `MoveStopped`, `MoveCalledOff`, or `Failed` if it can't be stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartOn(Instruction):
+    """Ask for its start on this task manager; report `NotStarted` if that fails."""
+
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class FindOther(Instruction):
+    """Find a task manager for it that is none of these; report `OtherFound` or `NoOther`."""
+
+    tried: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PutBack(Instruction):
+    """Report `Failed` on this task manager, where it is tried again; `ServerLost` if that is gone."""
+
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse(Instruction):
+    """Do nothing, and say why: a predicate of the query, such as "is being moved already"."""
+
+    why: str
+    rule: str = "running"  #: that is broken, a short word for programs
 
 
 class EndStall(Instruction):

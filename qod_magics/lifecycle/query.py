@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from qod_magics.lifecycle.events import (
@@ -25,14 +25,21 @@ from qod_magics.lifecycle.events import (
     EndStall,
     Event,
     Failed,
+    FindOther,
+    FirstReported,
     Follows,
     Instructions,
-    Move,
     MoveAsked,
-    MoveNotNeeded,
+    MoveCalledOff,
+    MoveStopped,
+    NoOther,
     NotPlaced,
+    NotStarted,
+    OtherFound,
     Place,
     PlaceAsked,
+    PutBack,
+    Refuse,
     Restart,
     RestartAsked,
     RetryAt,
@@ -43,9 +50,11 @@ from qod_magics.lifecycle.events import (
     StallEnded,
     StartAsked,
     Started,
+    StartOn,
     StartQuery,
     State,
     StopAsked,
+    StopForMove,
     StopQuery,
     StopUndone,
     Tell,
@@ -69,6 +78,17 @@ PASSED_BATCHES: Mapping[bool, int] = {True: 3, False: 1}
 STEPS_KEPT = 100
 
 
+@dataclass(frozen=True, slots=True)
+class OngoingMove:
+    """A move under way, until the first report of the run on the new task manager."""
+
+    source: str | None  #: None: it had no task manager
+    target: str  #: "": it was lost, and waits for one
+    why: str
+    stopped_at: float | None = None  #: when its run ended; None: it has not yet
+    tried: frozenset[str] = frozenset()  #: task managers on which it could not be started
+
+
 @dataclass(slots=True, repr=False)
 class QueryLife:
     """The state of one query. Times are seconds of any clock that never goes back.
@@ -89,6 +109,7 @@ class QueryLife:
     failure: str = ""  #: the last one
     retry_at: float = 0.0
     row_limit: int | None = None  #: bytes of a row that the next run checks, as Kafka refused a larger one
+    move: OngoingMove | None = None
     #: failures of rows that no run has passed since: by pattern, their number and when the next one counts
     unpassed: dict[str, tuple[int, float]] = field(default_factory=dict)
     steps: deque[Step] = field(default_factory=lambda: deque(maxlen=STEPS_KEPT))
@@ -108,6 +129,8 @@ class QueryLife:
         instructions = react(self, event, now)
         if self.state is not before:
             why = self.failure if isinstance(event, Failed | StallEnded) else getattr(event, "why", None) or ""
+            if isinstance(event, MoveAsked | OtherFound | PlaceAsked) and event.target:
+                why = f"to {event.target}" + (f", {why}" if why else "")
             wait_s = max(self.retry_at - now, 0.0) if self.state is State.BACKING_OFF else 0.0
             self.steps.append(Step(now, type(event), before, self.state, why, wait_s))
         return instructions
@@ -117,6 +140,7 @@ class QueryLife:
         assert self.failures >= 0, self
         assert self.state not in (State.GAVE_UP, State.BACKING_OFF) or self.steps, self
         assert self.state is not State.RUNNING or self.writing, self
+        assert self.move is None or self.move.stopped_at is not None or self.state is State.MOVING, self
 
     # -- start and end -------------------------------------------------------------------------------------------------
 
@@ -126,6 +150,7 @@ class QueryLife:
 
     def _start_asked(self, event: StartAsked, now: float) -> Instructions:
         stop: Instructions = (StopQuery(),) if self.writing else ()
+        self._call_off()
         self.state = State.STARTING
         self.run, self.begun, self.over = self.run + 1, False, False
         return (*stop, StartQuery(self.run, self.row_limit))
@@ -135,7 +160,8 @@ class QueryLife:
             return ()
         self.begun, self.over = True, False
         self.writing, self.realtime, self.batches, self.started_at = True, event.realtime, 0, now
-        if self.state is not State.STOPPED:  # by a deployment, which waits for the start, and stops the run then
+        moving = self.move is not None and self.move.stopped_at is None  # it is stopped for its move once it has begun
+        if self.state is not State.STOPPED and not moving:  # a deployment, too, waits for the start, and stops the run
             self.state = State.RUNNING
         return ()
 
@@ -150,6 +176,7 @@ class QueryLife:
     def _stop_asked(self, event: StopAsked, now: float) -> Instructions:
         if event.only_running and self.state is not State.RUNNING:
             return ()
+        self._call_off()
         self.state = State.STOPPED
         return (StopQuery(),)
 
@@ -171,6 +198,13 @@ class QueryLife:
             return ()  # a late report of a run that was lost
         if event.run is not None and (event.run != self.run or self.over):
             return ()  # a late report, or the second one of this run
+        move = self.move
+        if move is not None and move.stopped_at is None:
+            self.move = None
+            if event.stopping:
+                event = replace(event, why=f"not moved to {move.target}, for it could not be stopped: {event.why}")
+        elif move is not None and event.put_back and move.source is not None:
+            self.move = None  # it is where it was
         self._count_recovery(now)
         checks, self.row_limit = self.row_limit is None, None
         if event.row_limit is not None and checks:
@@ -269,12 +303,75 @@ class QueryLife:
         return (Restart(),)
 
     def _move_asked(self, event: MoveAsked, now: float) -> Instructions:
+        """Stop it for its move, or refuse. A plan moves what runs, and may ask for a move that is under way or done."""
+        move = self.move
+        if self.state is State.STOPPED:
+            return (Refuse("was stopped: its task is being deployed anew or scaled"),)
+        if self.state is State.MOVING and not event.redirects:
+            if event.only_running and move is not None and move.target == event.target:
+                return ()
+            why = "is being moved already: move it again once it is there"
+            return (Refuse(f"is {self.state.value}" if event.only_running else why, "one move at a time"),)
+        if event.only_running and self.state is not State.RUNNING:
+            return (Refuse(f"is {self.state.value}"),)
+        if self.state is State.RUNNING and event.source == event.target:
+            return ()
+        stops = event.source is not None
+        tried = frozenset() if event.source is None else frozenset({event.source})
         self.state = State.MOVING
-        return (Move(),)
+        self.move = OngoingMove(event.source, event.target, event.why, None if stops else now, tried)
+        return (StopForMove() if stops else StartOn(event.target),)
 
-    def _move_not_needed(self, event: MoveNotNeeded, now: float) -> Instructions:
-        self.state = State.RUNNING
+    def _move_called_off(self, event: MoveCalledOff, now: float) -> Instructions:
+        if self._call_off():
+            self.state = State.RUNNING
         return ()
+
+    def _call_off(self) -> bool:
+        """Forget a move for which it was not stopped yet; return whether there was one."""
+        moving = self.move is not None and self.move.stopped_at is None
+        if moving:
+            self.move = None
+        return moving
+
+    def _move_stopped(self, event: MoveStopped, now: float) -> Instructions:
+        if self.move is None or self.move.stopped_at is not None:
+            return ()
+        self.move = replace(self.move, stopped_at=now)
+        return (StartOn(self.move.target),)
+
+    def _not_started(self, event: NotStarted, now: float) -> Instructions:
+        """Try the other task managers, each once; then where it was. It stays where it was if its earlier run could not
+        be stopped: a start elsewhere would be a second writer."""
+        move = self.move
+        if move is None or move.stopped_at is None or move.target != event.on:
+            return ()  # it was detached meanwhile
+        failed = Tell("query-failed", {"why": event.why})
+        self.state = State.MOVING
+        if event.writes_on:
+            return failed, PutBack(move.source or move.target)
+        self.writing = False
+        self.run += 1  # what this start still reports counts no more
+        self.move = replace(move, tried=move.tried | {event.on})
+        return failed, DropRun(), FindOther(self.move.tried)
+
+    def _other_found(self, event: OtherFound, now: float) -> Instructions:
+        if self.move is None or self.move.stopped_at is None:
+            return ()
+        self.move = replace(self.move, target=event.target)
+        return (StartOn(event.target),)
+
+    def _no_other(self, event: NoOther, now: float) -> Instructions:
+        return () if self.move is None else (PutBack(self.move.source or self.move.target),)
+
+    def _first_reported(self, event: FirstReported, now: float) -> Instructions:
+        """Tell of a move that is over."""
+        move, self.move = self.move, None
+        if move is None or move.stopped_at is None:
+            return ()
+        took_s = round(max(now - event.ago_s - move.stopped_at, 0.0), 3)
+        detail = {"from": move.source, "to": move.target, "took_s": took_s, "why": move.why}
+        return (Tell("move", {name: each for name, each in detail.items() if each is not None}),)
 
     def _not_placed(self, event: NotPlaced, now: float) -> Instructions:
         self.state = State.WAITING
@@ -282,11 +379,17 @@ class QueryLife:
 
     def _place_asked(self, event: PlaceAsked, now: float) -> Instructions:
         self.state = State.MOVING
+        if self.move is not None:
+            self.move = replace(self.move, target=event.target)
         return (Begin(),)
 
     def _server_lost(self, event: ServerLost, now: float) -> Instructions:
         self.writing = False
         self.run += 1  # what the lost run still reports counts no more
+        if event.source is not None:
+            self.move = OngoingMove(event.source, "", event.why, now)
+        elif self.move is not None and self.move.stopped_at is None:
+            self.move = replace(self.move, stopped_at=now)
         if self.state in (State.GAVE_UP, State.STOPPED):
             return (DropRun(),)
         self.state = State.WAITING
@@ -311,8 +414,13 @@ QueryLife.TRANSITIONS = {
     RetryDue: (frozenset({State.BACKING_OFF}), QueryLife._retry_due),
     CauseGone: (_OPEN, QueryLife._cause_gone),
     RestartAsked: (frozenset({State.RUNNING}), QueryLife._restart_asked),
-    MoveAsked: (_OPEN - {State.MOVING}, QueryLife._move_asked),
-    MoveNotNeeded: (frozenset({State.MOVING}), QueryLife._move_not_needed),
+    MoveAsked: (_ANY, QueryLife._move_asked),
+    MoveCalledOff: (frozenset({State.MOVING}), QueryLife._move_called_off),
+    MoveStopped: (frozenset({State.MOVING}), QueryLife._move_stopped),
+    NotStarted: (frozenset({State.MOVING, State.STARTING}), QueryLife._not_started),
+    OtherFound: (frozenset({State.MOVING}), QueryLife._other_found),
+    NoOther: (frozenset({State.MOVING}), QueryLife._no_other),
+    FirstReported: (frozenset({State.RUNNING}), QueryLife._first_reported),
     PlaceAsked: (frozenset({State.WAITING}), QueryLife._place_asked),
     NotPlaced: (frozenset({State.STARTING}), QueryLife._not_placed),
     ServerLost: (_ANY, QueryLife._server_lost),

@@ -16,7 +16,8 @@ from qod_magics.core.runtime import Dials, Observation, Placer, fewest_first, re
 from qod_magics.errors import KafkaError, TaskManagerError, nearest
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import delete_topics
-from qod_magics.lifecycle.events import MoveAsked, State, StopAsked
+from qod_magics.lifecycle.events import State, StopAsked
+from qod_magics.spark.changes.change import ended
 from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.fuser import Fuser
 from qod_magics.spark.changes.lifecycle import Lifecycle
@@ -397,23 +398,10 @@ class SparkRuntime:
 
     def _begin(self, action: Move) -> None:
         """Begin a move of a plan, unless it is under way or done; a refused move is an event."""
-        instance = self.instances.get(action.instance)
-        manager = instance.task_manager if instance is not None else None
-        if instance is not None and instance.state is State.MOVING:
-            under_way = self._moves.get(action.instance)
-            if under_way is not None and under_way[0].id == action.to:
-                return
-        if instance is not None and instance.state is not State.RUNNING:
-            why = f"{action.instance} is {instance.state.value}"
-        elif manager is not None and manager.id == action.to:
-            return
-        else:
-            try:
-                self.move(action.instance, action.to, action.why)
-                return
-            except TaskManagerError as error:
-                why = str(error)
-        self.cluster.add(refused(Refusal(action, why)))
+        try:
+            self._move(action.instance, action.to, action.why, only_running=True)
+        except TaskManagerError as error:
+            self.cluster.add(refused(Refusal(action, str(error))))
 
     def move(self, id: str, target: str, why: str) -> Future[str]:
         """Begin to move an instance: stop at a batch's end, start from the same checkpoint on `target`. The result
@@ -424,6 +412,9 @@ class SparkRuntime:
                 instance is being moved already or was stopped by a deployment.
 
         """
+        return self._move(id, target, why)
+
+    def _move(self, id: str, target: str, why: str, *, only_running: bool = False) -> Future[str]:
         with self.cluster.lock:
             if id not in self.instances:
                 raise TaskManagerError(f"There is no instance {id!r}.{nearest(id, self.instances)}")
@@ -433,14 +424,11 @@ class SparkRuntime:
                     f"{target} is being removed: name another task manager.", name=target, rule="staying"
                 )
             instance = self.instances[id]
-            if not instance.handle(MoveAsked(why)):
-                if instance.state is State.MOVING:
-                    why = f"{id} is being moved already: move it again once it is there."
-                    raise TaskManagerError(why, name=id, rule="one move at a time")
-                raise TaskManagerError(f"{id} was stopped: its task is being deployed anew or scaled.")
-            moved = begin(lambda: self.mover.move(instance, manager, why), f"move-{id}")
-            under_way = {i: each for i, each in self._moves.items() if not each[1].done()}
-            self._moves = {**under_way, id: (manager, moved)}
+            asked = self.mover.ask(instance, manager, why, only_running=only_running)
+            moved = begin(lambda: self.mover.carry_out(instance, asked), f"move-{id}") if asked else ended("")
+            if asked:
+                under_way = {i: each for i, each in self._moves.items() if not each[1].done()}
+                self._moves = {**under_way, id: (manager, moved)}
             return moved
 
     def close(self) -> None:

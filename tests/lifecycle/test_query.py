@@ -21,14 +21,21 @@ from qod_magics.lifecycle.events import (
     EndStall,
     Event,
     Failed,
+    FindOther,
+    FirstReported,
     Follows,
     Instruction,
     Instructions,
-    Move,
     MoveAsked,
-    MoveNotNeeded,
+    MoveCalledOff,
+    MoveStopped,
+    NoOther,
     NotPlaced,
+    NotStarted,
+    OtherFound,
     PlaceAsked,
+    PutBack,
+    Refuse,
     Restart,
     RestartAsked,
     RetryAt,
@@ -39,9 +46,11 @@ from qod_magics.lifecycle.events import (
     StallEnded,
     StartAsked,
     Started,
+    StartOn,
     StartQuery,
     State,
     StopAsked,
+    StopForMove,
     StopQuery,
     StopUndone,
     Tell,
@@ -249,7 +258,8 @@ def test_a_run_that_begins_after_its_server_was_lost_counts_no_more() -> None:
 @pytest.mark.parametrize(
     "event",
     [StartAsked(), Failed("x"), Stalled(), WentOn(), StallEnded("x", 1.0), RetryDue(), CauseGone(), RestartAsked(),
-     MoveAsked(), MoveNotNeeded(), PlaceAsked(), NotPlaced(), StopAsked(), BatchEnded()],
+     MoveCalledOff(), MoveStopped(), NotStarted("x", "tm2"), OtherFound("tm2"), NoOther(), FirstReported(),
+     PlaceAsked(), NotPlaced(), StopAsked(), BatchEnded()],
 )  # fmt: skip
 def test_stopped_is_final(event: Event) -> None:
     driven = Driven()
@@ -280,13 +290,102 @@ def test_a_stop_may_be_of_running_queries_only() -> None:
     assert driven.handle(StopAsked(only_running=True)) == (StopQuery(),)
 
 
-def test_a_move_is_asked_for_once() -> None:
+# -- moves -------------------------------------------------------------------------------------------------------------
+
+
+def moving(*, stopped: bool = True) -> Driven:
+    """A query that runs on tm1 and moves to tm2, by hand."""
     driven = Driven()
     driven.start()
-    assert driven.handle(MoveAsked("by hand")) == (Move(),)
-    assert driven.handle(MoveAsked("by hand")) == ()
-    driven.handle(MoveNotNeeded())
+    assert driven.handle(MoveAsked("tm2", "tm1", "by hand")) == (StopForMove(),)
+    if stopped:
+        driven.now += 1.0
+        driven.handle(RunEnded())
+        assert driven.handle(MoveStopped()) == (StartOn("tm2"),)
+    return driven
+
+
+def test_a_move_is_told_once_its_first_batch_is_reported() -> None:
+    driven = moving()
+    driven.now += 2.0
+    driven.start()
+    driven.now += 3.0
+    (tell,) = driven.handle(FirstReported(ago_s=1.0))
+    assert tell == Tell("move", {"from": "tm1", "to": "tm2", "took_s": 4.0, "why": "by hand"})
+    assert driven.handle(FirstReported()) == ()
+
+
+@pytest.mark.parametrize(
+    ("event", "refused"),
+    [
+        (MoveAsked("tm3", "tm1"), "being moved already"),
+        (MoveAsked("tm3", "tm1", only_running=True), "is moving"),
+        (MoveAsked("tm2", "tm1", only_running=True), ""),
+    ],
+)
+def test_what_moves_is_not_moved_at_the_same_time(event: MoveAsked, refused: str) -> None:
+    driven = moving(stopped=False)
+    (*_, why) = [each.why for each in driven.handle(event) if isinstance(each, Refuse)] or [""]
+    assert refused in why
+    assert (why == "") == (refused == "")
+    assert driven.handle(MoveAsked("tm3", "tm1", redirects=True)) == (StopForMove(),)
+
+
+def test_a_plan_moves_only_what_runs_and_nobody_to_where_it_is() -> None:
+    driven = Driven()
+    driven.fail(Cause.MAY_PASS)
+    assert driven.handle(MoveAsked("tm2", "tm1", only_running=True)) == (Refuse("is backing off"),)
+    driven.start()
+    assert driven.handle(MoveAsked("tm1", "tm1")) == ()
+    driven.handle(StopAsked())
+    assert isinstance(driven.handle(MoveAsked("tm2", "tm1"))[0], Refuse)
+
+
+def test_what_cannot_start_there_is_tried_on_each_other_one_and_then_where_it_was() -> None:
+    driven = moving()
+    driven.handle(StartAsked())
+    told, drop, find = driven.handle(NotStarted("no jar", "tm2"))
+    assert (told, drop) == (Tell("query-failed", {"why": "no jar"}), DropRun())
+    assert find == FindOther(frozenset({"tm1", "tm2"}))
+    assert driven.handle(OtherFound("tm3")) == (StartOn("tm3"),)
+    driven.handle(StartAsked())
+    assert driven.handle(NotStarted("no jar", "tm2")) == ()  # said twice
+    *_, find = driven.handle(NotStarted("no jar", "tm3"))
+    assert find == FindOther(frozenset({"tm1", "tm2", "tm3"}))
+    assert driven.handle(NoOther()) == (PutBack("tm1"),)
+    driven.handle(Failed("no jar", put_back=True))
+    assert (driven.life.state, driven.life.move) == (State.BACKING_OFF, None)
+
+
+def test_what_may_still_write_is_started_nowhere_else() -> None:
+    driven = moving()
+    driven.handle(StartAsked())
+    assert driven.handle(NotStarted("it could not be stopped", "tm2", writes_on=True))[1:] == (PutBack("tm1"),)
+
+
+def test_what_cannot_be_stopped_stays_and_says_so() -> None:
+    driven = moving(stopped=False)
+    driven.handle(Failed("nobody answers", writes_on=True, stopping=True))
+    assert driven.life.failure == "not moved to tm2, for it could not be stopped: nobody answers"
+    assert (driven.life.state, driven.life.move) == (State.BACKING_OFF, None)
+    assert driven.handle(MoveStopped()) == ()
+
+
+def test_a_move_that_is_called_off_leaves_it_where_it_runs() -> None:
+    driven = moving(stopped=False)
+    driven.handle(MoveCalledOff("tm2 was lost"))
+    assert driven.life.state is State.RUNNING
     assert driven.handle(RestartAsked()) == (Restart(),)
+
+
+def test_a_loss_becomes_a_move_to_the_task_manager_that_takes_it() -> None:
+    driven = moving()
+    driven.handle(ServerLost("tm2 was lost", "tm2"))
+    assert driven.handle(MoveStopped()) == ()
+    driven.handle(PlaceAsked("tm3"))
+    driven.start()
+    (tell,) = driven.handle(FirstReported())
+    assert (tell.detail["from"], tell.detail["to"], tell.detail["why"]) == ("tm2", "tm3", "tm2 was lost")
 
 
 def test_the_story_says_what_happened_and_why() -> None:
@@ -312,13 +411,23 @@ def test_the_story_says_what_happened_and_why() -> None:
 def test_each_event_has_its_transitions() -> None:
     events = {each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Event)}
     assert set(QueryLife.TRANSITIONS) == events - {Event}
-    assert set(WORDS) == events - {Event, BatchEnded, RunEnded, Follows}  # which change no state
+    assert set(WORDS) == events - {
+        Event,
+        BatchEnded,
+        RunEnded,
+        Follows,
+        MoveStopped,
+        OtherFound,
+        NoOther,
+        FirstReported,
+    }  # which change no state
 
 
 # -- any events in any order -------------------------------------------------------------------------------------------
 
 CAUSES = st.sampled_from(Cause)
 PATTERNS = st.sampled_from(["a", "b"])
+MANAGERS = st.sampled_from(["tm1", "tm2", "tm3"])
 
 
 class AnyLife(RuleBasedStateMachine):
@@ -335,6 +444,9 @@ class AnyLife(RuleBasedStateMachine):
         self.old: list[Event] = []  #: events that may come again
         self.failed_at = self.wait_s = 0.0
         self.stalling = False  #: a stalled run is being stopped
+        self.moving = False  #: it is being stopped for a move
+        self.bound_for = ""  #: the task manager on which it is to start
+        self.seeking: FindOther | None = None  #: another task manager is looked for
 
     def handle(self, event: Event) -> Instructions:
         before, failures = self.life.state, self.life.failures
@@ -362,6 +474,15 @@ class AnyLife(RuleBasedStateMachine):
                 self.handle(RunEnded())
             elif isinstance(each, StartQuery):
                 self.starting = each
+            elif isinstance(each, StopForMove):
+                self.moving = True
+            elif isinstance(each, StartOn):
+                self.bound_for = each.target
+            elif isinstance(each, FindOther):
+                self.seeking = each
+            elif isinstance(each, PutBack):
+                self.placed = True
+                self.handle(Failed("no jar anywhere", put_back=True, writes_on=bool(self.runs)))
 
     @rule(seconds=st.floats(0.0, 100.0))
     def time_passes(self, seconds: float) -> None:
@@ -463,14 +584,57 @@ class AnyLife(RuleBasedStateMachine):
         self.placed = True
         self.handle(Failed("no jar anywhere", cause, put_back=True, writes_on=bool(self.runs)))
 
-    @rule(event=st.sampled_from([RestartAsked(), MoveAsked("by hand"), PlaceAsked(), NotPlaced()]))
+    @rule(event=st.sampled_from([RestartAsked(), PlaceAsked("tm1"), NotPlaced(), FirstReported()]))
     def is_asked_for(self, event: Event) -> None:
         self.report(event)
 
-    @precondition(lambda self: self.attached)
-    @rule()
-    def is_where_it_should_move_to(self) -> None:
-        self.report(MoveNotNeeded())
+    @precondition(lambda self: self.starting is None)
+    @rule(to=MANAGERS, only_running=st.booleans(), redirects=st.booleans())
+    def is_asked_to_move(self, to: str, only_running: bool, redirects: bool) -> None:
+        self.carry_out(self.handle(MoveAsked(to, "tm1" if self.placed else None, "by hand", only_running, redirects)))
+
+    @precondition(lambda self: self.moving)
+    @rule(ends=st.sampled_from(["stopped", "called off", "cannot be stopped"]))
+    def is_stopped_for_its_move(self, ends: str) -> None:
+        self.moving = False
+        if self.starting is not None or not self.placed:  # somebody else has it in hand
+            return
+        if ends == "called off":
+            if self.attached:
+                self.report(MoveCalledOff())
+        elif ends == "stopped":
+            if self.life.state is State.MOVING:
+                self.runs.clear()
+                self.attached = False
+                self.handle(RunEnded())
+            self.carry_out(self.handle(MoveStopped()))
+        elif self.life.state is State.MOVING and self.life.move is not None and self.life.move.stopped_at is None:
+            self.report(Failed("nobody answers", writes_on=bool(self.runs), stopping=True))
+            self.attached = False
+
+    @precondition(lambda self: self.bound_for and self.starting is None)
+    @rule(starts=st.booleans())
+    def is_started_where_it_moves_to(self, starts: bool) -> None:
+        target, self.bound_for = self.bound_for, ""
+        if self.life.state is not State.MOVING:
+            return
+        if starts:
+            self.is_asked_to_start()
+            if self.starting is not None:
+                self.starts(realtime=False)
+        else:
+            self.handle(StartAsked())
+            event = NotStarted("no jar", target, writes_on=bool(self.runs))
+            self.old.append(event)
+            self.carry_out(self.handle(event))
+
+    @precondition(lambda self: self.seeking)
+    @rule(to=st.none() | MANAGERS)
+    def is_looked_for_elsewhere(self, to: str | None) -> None:
+        seeking, self.seeking = self.seeking, None
+        assert seeking is not None
+        found = to is not None and to not in seeking.tried
+        self.carry_out(self.handle(OtherFound(str(to)) if found else NoOther()))
 
     @rule(only_running=st.booleans())
     def is_stopped(self, only_running: bool) -> None:
@@ -490,7 +654,7 @@ class AnyLife(RuleBasedStateMachine):
         event = data.draw(st.sampled_from(self.old))
         if isinstance(event, Failed | StallEnded):
             event = replace(event, writes_on=bool(self.runs))
-        if not isinstance(event, RetryDue | CauseGone | StopUndone | WentOn | MoveNotNeeded | ServerLost):
+        if not isinstance(event, RetryDue | CauseGone | StopUndone | WentOn | MoveCalledOff | ServerLost):
             state, failures = self.life.state, self.life.failures
             self.handle(event)
             if state in (State.BACKING_OFF, State.GAVE_UP, State.STOPPED) and isinstance(event, Failed):
@@ -514,12 +678,18 @@ class AnyLife(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Whatever came: with a task manager and time it runs, waits, or was stopped or given up with a reason."""
-        for _ in range(4):
+        for _ in range(6):
             self.now += 1000.0
             if self.starting is not None:
                 self.starts(realtime=False)
             if self.stalling:
                 self.has_ended_its_stall("cannot be stopped")
+            if self.moving:
+                self.is_stopped_for_its_move("stopped")
+            if self.bound_for:
+                self.is_started_where_it_moves_to(starts=True)
+            if self.seeking:
+                self.is_looked_for_elsewhere(None)
             asked = self.handle(PlaceAsked()) + self.handle(RetryDue(self.placed))
             if asked or self.life.state in (State.STARTING, State.MOVING):
                 self.is_asked_to_start()

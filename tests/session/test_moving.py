@@ -34,13 +34,14 @@ class Moving:
     def ends(self, where: str | None, state: State, failed: str = "", failure: str = "") -> None:
         """A move leaves the instance there."""
 
-        def move(one: Instance, *_: Any) -> str:
+        def carry_out(one: Instance, *_: Any) -> str:
             one.task_manager = None if where is None else self.runtime.task_managers[where]
+            one.life.move = None
             one.life.failure = failure
             one.life.state = state
             return failed
 
-        self.runtime.mover.move = move  # type: ignore[method-assign]
+        self.runtime.mover.carry_out = carry_out  # type: ignore[method-assign]
 
     def refusal(self) -> str:
         with pytest.raises(TaskManagerError) as caught:
@@ -84,5 +85,5 @@ def test_one_whose_task_is_stopped_meanwhile_says_so(moving: Moving) -> None:
     assert moving.refusal() == "T.1 does not run on tm2: it is stopped on tm1"
     moving.one = instance(moving.runtime.task_managers["tm1"])
     moving.runtime.cluster.instances["T.1"] = moving.one
-    moving.runtime.mover.move = lambda *_: moving.runtime.cluster.instances.clear() or ""  # type: ignore[method-assign, func-returns-value]
+    moving.runtime.mover.carry_out = lambda *_: moving.runtime.cluster.instances.clear() or ""  # type: ignore[method-assign, func-returns-value]
     assert moving.refusal() == "T.1 was not moved to tm2: its task was stopped meanwhile."

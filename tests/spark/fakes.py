@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.lifecycle.events import State
+from qod_magics.lifecycle.events import Instructions, State
+from qod_magics.lifecycle.query import QueryLife
+from qod_magics.spark.changes.mover import Mover
 from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.queries.instance import Instance
 
@@ -57,11 +59,20 @@ class FakeMover:
     def __init__(self, *slow: str, waits: Callable[[threading.Event], bool] = lambda go: go.wait(10.0)) -> None:
         self.slow, self.go, self._waits = slow, threading.Event(), waits
         self.moved: list[tuple[str, str, str]] = []
+        self._targets: dict[str, Any] = {}
 
-    def move(self, instance: Instance, target: Any, why: str) -> str:
-        self.moved.append((instance.id, target.id, why))
+    def ask(self, instance: Instance, target: Any, why: str, *, only_running: bool = False) -> Instructions:
+        """As the real one, which does nothing yet."""
+        self._targets[instance.id] = target
+        return Mover.ask(instance, target, why, only_running=only_running)
+
+    def carry_out(self, instance: Instance, asked: Instructions) -> str:
+        assert asked
+        assert instance.move is not None
+        target = self._targets[instance.id]
+        self.moved.append((instance.id, target.id, instance.move.why))
         assert target.id not in self.slow or self._waits(self.go)
-        instance.task_manager, instance.life.state = target, State.RUNNING
+        instance.task_manager, instance.life = target, QueryLife(State.RUNNING)
         return ""
 
     def restart_outdated(self) -> None:

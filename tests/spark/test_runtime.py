@@ -139,7 +139,7 @@ def test_a_start_that_is_under_way_while_the_session_ends_comes_too_late(runtime
 
     runtime.add_task_manager(Attached(kind="attached"))  # type: ignore[arg-type]
     late = instance_on(runtime, "late", runtime.task_managers["tm1"])
-    assert late.handle(MoveAsked())
+    assert late.handle(MoveAsked("tm2", "tm1"))
     runtime.close()
     assert asked == []
 

@@ -175,7 +175,9 @@ class SimulatedCluster:
         """Begin an action of a plan. Raises TaskManagerError."""
         match action:
             case Move():
-                self._begin_move(action)
+                self._instances.ask_for_move(
+                    self._instances.named(action.instance), self.nodes.up(action.to), action.why
+                )
             case Scale():
                 if self._fusing.concerns(action.task):
                     raise TaskManagerError(f"{action.task} is being fused or parted: scale it once that is done.")
@@ -189,17 +191,6 @@ class SimulatedCluster:
             case _:
                 can = ", ".join(sorted(kind.__name__ for kind in self.supports))
                 raise TaskManagerError(f"A simulated cluster supports {can}, not {type(action).__name__}.")
-
-    def _begin_move(self, move: Move) -> None:
-        """Begin a move of a plan, unless it is under way or done. Raises TaskManagerError."""
-        instances = self._instances
-        instance, machine = instances.named(move.instance), self.nodes.up(move.to)
-        running = bool(self.engine.running[instance])
-        if self.engine.where[instance] == machine and (running or instances.under_way(instance)):
-            return
-        if not running:
-            raise TaskManagerError(f"{move.instance} does not run now.")
-        instances.move_soon(instance, machine, move.why)
 
     def _happen(self, action: str, target: str) -> None:
         try:

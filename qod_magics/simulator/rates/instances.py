@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,13 +12,21 @@ from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.lifecycle.events import (
     Event,
     Failed,
+    FirstReported,
     Instructions,
+    MoveAsked,
+    MoveCalledOff,
+    MoveStopped,
+    PlaceAsked,
+    Refuse,
     RetryAt,
     RunEnded,
     ServerLost,
     StartAsked,
     Started,
+    StartOn,
     State,
+    StopForMove,
     Tell,
 )
 from qod_magics.lifecycle.query import QueryLife
@@ -30,15 +37,6 @@ from qod_magics.simulator.rates.simulation import Simulation
 
 #: The reason that events give for a failure.
 FAULT = "a fault of the scenario"
-
-
-@dataclass(frozen=True, slots=True)
-class _Move:
-    """A move under way, for the event that ends it."""
-
-    source: str
-    stopped_at: float
-    why: str
 
 
 class Instances:
@@ -57,7 +55,6 @@ class Instances:
         self.active = np.zeros(len(wiring.tasks), bool)  #: started, by task
         self.parallelism = np.array([task.parallelism for task in wiring.tasks])  #: by task
         self._lives = [QueryLife() for _ in wiring.instances]
-        self._moves: dict[int, _Move] = {}  #: by instance
         self.run = np.zeros(len(wiring.instances), int)  #: run number; calls for earlier runs are void
         self.started: list[Callable[[int], object]] = []  #: called with each instance that starts again
         self.relist()
@@ -150,7 +147,6 @@ class Instances:
 
     def _forget(self, instance: int) -> None:
         self._engine.where[instance] = NOWHERE
-        self._moves.pop(instance, None)
         self._lives[instance] = QueryLife()
 
     def _begin_lives(self, task: int) -> None:
@@ -188,31 +184,44 @@ class Instances:
         """Return how long a stop waits for the end of an instance's batch, seconds."""
         return min(float(self._reports.next_at[instance]) - self._engine.now, self._simulation.moves.wait_s)
 
-    def move_soon(self, instance: int, machine: int, why: str) -> None:
-        """Move an instance at the end of its batch, but after `wait_s` at the latest."""
-        wait_s = self.batch_left_s(instance)
-        if wait_s <= 0.0:
-            self.move(instance, machine, why)
-            return
-        run = int(self.run[instance])
-
-        def stop() -> None:
-            if self.run[instance] == run and self._engine.running[instance] and self._engine.up[machine]:
-                self.move(instance, machine, why)
-
-        self._agenda.at(self._engine.now + wait_s, stop)
-
-    def under_way(self, instance: int) -> bool:
-        """Return whether it is being moved."""
-        return instance in self._moves
+    def ask_for_move(self, instance: int, machine: int, why: str) -> None:
+        """Begin a move that a plan asks for: at the end of the batch, but after `wait_s` at the latest. Raises
+        TaskManagerError if it is refused."""
+        self._move(instance, machine, why, only_running=True)
 
     def move(self, instance: int, machine: int, why: str) -> None:
         """Stop an instance and start it elsewhere."""
-        if self._engine.running[instance] and machine == self._engine.where[instance]:
-            return
-        self._moves[instance] = _Move(self.home(instance), self._engine.now, why)
-        self.halt(instance)
-        self.start_on(instance, machine)
+        self._move(instance, machine, why)
+
+    def _move(self, instance: int, machine: int, why: str, *, only_running: bool = False) -> None:
+        where = int(self._engine.where[instance])
+        source = None if where == NOWHERE else self._simulation.machines[where].id
+        target = self._simulation.machines[machine].id
+        for each in self._report(instance, MoveAsked(target, source, why, only_running, redirects=not only_running)):
+            if isinstance(each, Refuse):
+                raise TaskManagerError(f"{self._engine.wiring.instances[instance]} {each.why}.")
+            if isinstance(each, StopForMove):
+                self._stop_for_move(instance, machine, self.batch_left_s(instance) if only_running else 0.0)
+            elif isinstance(each, StartOn):
+                self.start_on(instance, machine)
+
+    def _stop_for_move(self, instance: int, machine: int, wait_s: float) -> None:
+        run = int(self.run[instance])
+
+        def stop() -> None:
+            if self.run[instance] != run:
+                return
+            if not self._engine.up[machine]:
+                self._report(instance, MoveCalledOff(f"{self._simulation.machines[machine].id} was lost or removed"))
+                return
+            self.halt(instance)
+            if self._report(instance, MoveStopped()):
+                self.start_on(instance, machine)
+
+        if wait_s > 0.0:
+            self._agenda.at(self._engine.now + wait_s, stop)
+        else:
+            stop()
 
     def start_on(self, instance: int, machine: int) -> None:
         """Start an instance on a task manager after its downtime, unless it is stopped or started before."""
@@ -229,12 +238,11 @@ class Instances:
 
     def _tell_arrival(self, instance: int) -> None:
         name, where = self._engine.wiring.instances[instance], self.home(instance)
-        move = self._moves.pop(instance, None)
-        if move is not None:
-            took_s = round(self._engine.now - move.stopped_at, 3)
-            detail = {"instance": name, "from": move.source, "to": where, "took_s": took_s, "why": move.why}
-            self._events.tell("move", **detail)
-        elif failures := self._lives[instance].failures:
+        told = [each for each in self._report(instance, FirstReported()) if isinstance(each, Tell)]
+        for each in told:
+            self._events.tell(each.kind, instance=name, **each.detail)
+        failures = self._lives[instance].failures
+        if failures and not told:
             self._events.tell("query-restarted", instance=name, task_manager=where, after=FAULT, failures=failures)
         for call in self.started:
             call(instance)
@@ -246,7 +254,7 @@ class Instances:
             return
         ids = {"instance": engine.wiring.instances[instance], "task_manager": self.home(instance)}
         self.kill(instance)
-        for each in self._report(instance, Failed(FAULT)):
+        for each in self._report(instance, Failed(FAULT, run=self._lives[instance].run)):
             if isinstance(each, Tell):
                 self._events.tell(each.kind, **ids, **each.detail)
             elif isinstance(each, RetryAt):
@@ -264,10 +272,9 @@ class Instances:
         self._events.tell("task-manager-lost", task_manager=id, instances=names, why="its process ended")
         for instance in orphans:
             self.kill(instance)
-            self._report(instance, ServerLost(f"{id} was lost"))
+            self._report(instance, ServerLost(f"{id} was lost", id))
             if not self.stay_stopped(instance):
                 self._engine.where[instance] = NOWHERE
-                self._moves[instance] = _Move(id, self._engine.now, f"{id} was lost")
                 self._restart_at(instance, self._engine.now + self._simulation.moves.detect_s)
 
     def _restart_at(self, instance: int, at: float) -> None:
@@ -288,6 +295,7 @@ class Instances:
             if target is None:
                 return  # it waits until a task manager joins
             machine = target
+        self._report(instance, PlaceAsked(self._simulation.machines[machine].id))
         self.start_on(instance, machine)
 
     def place_again(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from typing import TypeVar
 
 from qod_magics.core.plan import Action, Refusal
 from qod_magics.core.runtime import refused
@@ -12,6 +13,8 @@ from qod_magics.lifecycle.events import State
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.queries.instance import BOOKS_DIFFER, Instance
 from qod_magics.spark.servers.connection import reason
+
+T = TypeVar("T")
 
 
 def begin_change(cluster: Cluster, action: Action, change: Callable[[], Future[None]]) -> None:
@@ -29,8 +32,8 @@ def begin_change(cluster: Cluster, action: Action, change: Callable[[], Future[N
         cluster.add(refused(Refusal(action, str(error))))
         return
 
-    def tell(ended: Future[None]) -> None:
-        error = ended.exception()
+    def tell(change: Future[None]) -> None:
+        error = change.exception()
         if error is not None:
             cluster.add(refused(Refusal(action, reason(error))))
 
@@ -52,11 +55,11 @@ def in_one_line(change: Callable[[], None], undone: str) -> Callable[[], None]:
     return run
 
 
-def nothing_to_do() -> Future[None]:
-    """A change that has ended."""
-    ended: Future[None] = Future()
-    ended.set_result(None)
-    return ended
+def ended(result: T) -> Future[T]:
+    """Return a change that has ended with this result."""
+    future: Future[T] = Future()
+    future.set_result(result)
+    return future
 
 
 def check_running(instances: Sequence[Instance], change: str) -> None:

@@ -21,7 +21,7 @@ from qod_magics.core.plan import Fuse, Unfuse
 from qod_magics.errors import QodError, TaskManagerError, listed, nearest
 from qod_magics.lifecycle.events import State
 from qod_magics.lifecycle.query import QueryLife
-from qod_magics.spark.changes.change import begin_change, check_running, in_one_line, nothing_to_do
+from qod_magics.spark.changes.change import begin_change, check_running, ended, in_one_line
 from qod_magics.spark.changes.deployer import STEP_S, Deployer
 from qod_magics.spark.changes.draining import drain
 from qod_magics.spark.changes.hold import LOOK_S
@@ -99,7 +99,7 @@ class Fuser:
         with self.cluster.lock:
             specs = self.cluster.deployment.specs
             if any(self._same(edge, inner, spec) for spec in specs.values() for inner in fused_edges(spec)):
-                return nothing_to_do()
+                return ended(None)
             first, second = (self._task(name, "fuse") for name in edge)
             at = f"{first.id} and {second.id} can't be fused"
             refusal = why_not_fused(first, second, specs.values()) or self._why_apart(first, second)
@@ -125,7 +125,7 @@ class Fuser:
             deployment = self.cluster.deployment
             specs = deployment.specs
             if edge in deployment.edges or ">".join(edge) in deployment.pipes:
-                return nothing_to_do()
+                return ended(None)
             found = [
                 (spec, inner) for spec in specs.values() for inner in fused_edges(spec) if self._same(edge, inner, spec)
             ]

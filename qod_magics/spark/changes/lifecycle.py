@@ -15,7 +15,7 @@ from qod_magics.lifecycle.events import (
 )
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.queries.failures import cause_of, explained, limit_of
-from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance, OngoingMove
+from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
 from qod_magics.spark.queries.modes import not_realtime, refuses_realtime
 from qod_magics.spark.queries.slots import free
 from qod_magics.spark.servers.connection import begin
@@ -104,8 +104,7 @@ class Lifecycle:
             removed = self.cluster.task_managers.get(source.id) is not source
             if not source.alive() or (removed and source.kind == "connect"):  # which ends its session
                 if removed and instance.task_manager is source:
-                    instance.move = OngoingMove(source.id, "", f"{source.id} was removed", time.time())
-                    instance.detach(instance.move.why)
+                    instance.detach(f"{source.id} was removed", source.id)
                 return False  # a lost one is handled by `recover_lost`
             if not reported and time.monotonic() - begun > STOP_S:
                 reported = True
@@ -129,11 +128,12 @@ class Lifecycle:
         ended: bool = False,
         cause: Cause | None = None,
         run: int | None = None,
+        stopping: bool = False,
     ) -> None:
         """Report a query that ended by itself, or was stopped after a stall of `stalled_s` seconds, and the restart or
         end that `QueryLife` decides on. If its task manager is gone, it waits for another. Unless its run is known to
         have `ended`, the next start stops it first. `cause` is found in the failure unless it is given. `run` is the
-        one that has ended, of `QueryLife`, if one had begun."""
+        one that has ended, of `QueryLife`, if one had begun. `stopping`: it could not be stopped for a move."""
         if instance.state is State.STOPPED:
             return
         put_back, manager = manager is not None, manager or instance.task_manager
@@ -146,7 +146,13 @@ class Lifecycle:
             event = StallEnded(told, stalled_s, leaving=leaving)
         else:
             event = Failed(
-                told, cause or cause_of(why), run, row_limit=limit_of(why), leaving=leaving, put_back=put_back
+                told,
+                cause or cause_of(why),
+                run,
+                row_limit=limit_of(why),
+                leaving=leaving,
+                put_back=put_back,
+                stopping=stopping,
             )
         for each in instance.fail(event, manager, ended=ended):
             if isinstance(each, Tell):

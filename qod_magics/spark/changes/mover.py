@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
+from contextlib import suppress
 from functools import partial
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.lifecycle.events import MoveNotNeeded, RestartAsked, State
+from qod_magics.lifecycle.events import (
+    FindOther,
+    Instructions,
+    MoveAsked,
+    MoveStopped,
+    NoOther,
+    OtherFound,
+    PutBack,
+    Refuse,
+    RestartAsked,
+    StartOn,
+    State,
+    StopForMove,
+    Tell,
+)
 from qod_magics.spark.changes.hold import held
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.queries.instance import Instance, OngoingMove
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.connection import begin, reason
 from qod_magics.spark.servers.task_manager import TaskManager
 
@@ -46,67 +60,87 @@ class Mover:
                 begin(partial(self.restart, instance), f"restart-{instance.id}")
 
     def move(self, instance: Instance, target: TaskManager, why: str) -> str:
-        """Stop at a batch's end, start from the same checkpoint on `target`; if that fails, on any other. Returns why
-        it was not started on `target`; "" if it was.
+        """Move an instance, and wait until it runs on `target` or not. Returns why it was not started there; "" if it
+        was. Raises TaskManagerError if the move is refused."""
+        return self.carry_out(instance, self.ask(instance, target, why))
 
-        It starts only after its old run has ended: two at once would write rows twice.
-        """
-        source = instance.task_manager
-        if source is target and instance.query is not None:
-            instance.handle(MoveNotNeeded())
-            return ""
-        if source is not None and source.alive():
-            try:
-                if not self.lifecycle.end(instance, source):
-                    return f"{source.id} was lost or removed meanwhile"
-            except Exception as error:  # it restarts where it is, once it can be stopped
-                failed = f"it could not be stopped: {reason(error)}"
-                if instance.task_manager is source:
-                    self.lifecycle.fail(instance, f"not moved to {target.id}, for {failed}")
-                return failed
-        return self._start(instance, source, target, why, time.time(), set())
+    @staticmethod
+    def ask(instance: Instance, target: TaskManager, why: str, *, only_running: bool = False) -> Instructions:
+        """Ask for a move; returns what is to be done, nothing if it is there. Raises TaskManagerError if it is refused.
+        `only_running`: as plans ask, see `MoveAsked`."""
+        home = instance.task_manager
+        source = None if home is None else home.id
+        instructions = instance.handle(MoveAsked(target.id, source, why, only_running))
+        refusal = next((each for each in instructions if isinstance(each, Refuse)), None)
+        if refusal is not None:
+            why = f"{instance.id} {refusal.why}{'' if only_running else '.'}"
+            raise TaskManagerError(why, name=instance.id, rule=refusal.rule)
+        return instructions
 
-    def _start(
-        self,
-        instance: Instance,
-        source: TaskManager | None,
-        target: TaskManager,
-        why: str,
-        stopped_at: float,
-        tried: Collection[str],
-    ) -> str:
-        """Start an instance that was stopped on `source` at `stopped_at` (epoch) on `target`; if that fails, on any
-        other that was not `tried`, else on `source` again. Returns as `move`."""
-        left = source.id if source else None
-        instance.move = OngoingMove(left, target.id, why, stopped_at)
-        try:
-            self.lifecycle.start(instance, target)
-            return ""
-        except Exception as error:
-            failed = reason(error)
-        self.cluster.event("query-failed", instance=instance.id, task_manager=target.id, why=failed)
-        if instance.task_manager is not target:  # detached meanwhile
-            return failed
-        if instance.unended is not None and source is not None:
-            self._put_back(instance, source, failed)
-            return failed
-        instance.detach(failed)
-        tried = {*tried, target.id, *([left] if left else [])}
-        try:
-            others = self.cluster.targets({instance.id: tried})
-        except TaskManagerError:  # none is up: it waits for one
-            return failed
-        other = self.cluster.task_managers.get(others.get(instance.id, ""))
-        if other is not None:
-            self._start(instance, source, other, why, stopped_at, tried)
-        elif source is not None:
-            self._put_back(instance, source, failed)
-        else:
-            self.lifecycle.fail(instance, failed, target)
+    def carry_out(self, instance: Instance, instructions: Instructions) -> str:
+        """Carry out the instructions of a move, each as the one before has ended: stop at a batch's end, start from the
+        same checkpoint elsewhere; if that fails, on any other. It starts only after its old run has ended: two at once
+        would write rows twice. Returns as `move`."""
+        left, failed = list(instructions), ""
+        while left:
+            each = left.pop(0)
+            match each:
+                case StopForMove():
+                    followed, why = self._stop(instance)
+                case StartOn(target):
+                    followed, why = self._start(instance, target)
+                case FindOther(tried):
+                    followed, why = self._find(instance, tried), ""
+                case PutBack(target):
+                    self._put_back(instance, target, failed)
+                    followed, why = (), ""
+                case Tell(kind, detail):
+                    home = instance.move.target if instance.move is not None else None
+                    self.cluster.event(kind, instance=instance.id, task_manager=home, **detail)
+                    continue
+                case _:
+                    continue  # `Instance` has done it
+            left += followed
+            failed = failed or why
         return failed
 
-    def _put_back(self, instance: Instance, source: TaskManager, why: str) -> None:
-        """Have an instance that can start nowhere else restart where it was."""
-        if source.alive():  # else it moves after all
-            instance.move = None
-        self.lifecycle.fail(instance, why, source)
+    def _stop(self, instance: Instance) -> tuple[Instructions, str]:
+        source, move = instance.task_manager, instance.move
+        if source is None or move is None:
+            return (), "its task manager was lost or removed meanwhile"
+        if source.alive():
+            try:
+                if not self.lifecycle.end(instance, source):
+                    return (), f"{source.id} was lost or removed meanwhile"
+            except Exception as error:  # it restarts where it is, once it can be stopped
+                why = reason(error)
+                if instance.task_manager is source:
+                    self.lifecycle.fail(instance, why, stopping=True)
+                return (), f"it could not be stopped: {why}"
+        return instance.handle(MoveStopped()), ""
+
+    def _start(self, instance: Instance, target: str) -> tuple[Instructions, str]:
+        manager = self.cluster.task_managers.get(target)
+        try:
+            if manager is None:
+                raise TaskManagerError(f"{target} was lost or removed meanwhile.")
+            self.lifecycle.start(instance, manager)
+        except Exception as error:
+            why = reason(error)
+            return instance.not_started(why, target), why
+        return (), ""
+
+    def _find(self, instance: Instance, tried: Collection[str]) -> Instructions:
+        with suppress(TaskManagerError):  # none is up
+            other = self.cluster.targets({instance.id: tried}).get(instance.id)
+            if other is not None and other in self.cluster.task_managers:
+                return instance.handle(OtherFound(other))
+        return instance.handle(NoOther())
+
+    def _put_back(self, instance: Instance, target: str, why: str) -> None:
+        """Have an instance that can start nowhere else restart where it was, or wait for a task manager."""
+        manager = self.cluster.task_managers.get(target)
+        if manager is None:
+            instance.detach(why)
+        else:
+            self.lifecycle.fail(instance, why, manager)

@@ -17,7 +17,7 @@ from qod_magics.lifecycle.events import (
 )
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance, OngoingMove
+from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
 from qod_magics.spark.queries.modes import refuses_realtime
 from qod_magics.spark.queries.stall import share
 from qod_magics.spark.servers.connection import begin, reason
@@ -143,8 +143,6 @@ class Recovery:
                     continue
                 self.cluster.cpu.pop(manager.id, None)
                 orphans = [i for i in self.cluster.all_instances if i.task_manager is manager]
-                for instance in orphans:
-                    instance.move = OngoingMove(manager.id, "", f"{manager.id} was lost", time.time())
                 self.cluster.event(
                     "task-manager-lost",
                     task_manager=manager.id,
@@ -152,13 +150,12 @@ class Recovery:
                     why="its process ended" if manager.kind == "local" else "it is gone",
                 )
             for instance in orphans:
-                instance.detach(f"{manager.id} was lost")
+                instance.detach(f"{manager.id} was lost", manager.id)
             begin(manager.close, f"closing-{manager.id}")
         for instance in self.cluster.all_instances:
             home, strays = instance.task_manager, instance.state in (State.RUNNING, State.BACKING_OFF, State.STALLED)
             if strays and home is not None and home.id not in self.cluster.task_managers:
-                instance.move = OngoingMove(home.id, "", f"{home.id} was removed", time.time())
-                instance.detach(instance.move.why)
+                instance.detach(f"{home.id} was removed", home.id)
         self.place_waiting()
 
     def _is_lost(self, manager: TaskManager) -> bool:
@@ -188,14 +185,9 @@ class Recovery:
         targets = self.cluster.targets({i.id: set() for i in waiting})
         for instance in waiting:
             manager = self.cluster.task_managers.get(targets.get(instance.id, ""))  # it may have left meanwhile
-            if manager is not None and instance.handle(PlaceAsked()):
-                move = instance.move
+            if manager is not None and instance.handle(PlaceAsked(manager.id)):
 
-                def run(
-                    instance: Instance = instance, manager: TaskManager = manager, move: OngoingMove | None = move
-                ) -> None:
-                    if move is not None:
-                        instance.move = OngoingMove(move.source, manager.id, move.why, move.stopped_at)
+                def run(instance: Instance = instance, manager: TaskManager = manager) -> None:
                     try:
                         self.lifecycle.start(instance, manager)
                     except Exception as error:

@@ -24,7 +24,7 @@ from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.kafka.topics import grow_topics
 from qod_magics.lifecycle.events import NotPlaced, State
 from qod_magics.lifecycle.query import QueryLife
-from qod_magics.spark.changes.change import begin_change, check_running, in_one_line, nothing_to_do
+from qod_magics.spark.changes.change import begin_change, check_running, ended, in_one_line
 from qod_magics.spark.changes.deployer import STEP_S, Deployer
 from qod_magics.spark.changes.draining import drain
 from qod_magics.spark.changes.lifecycle import Lifecycle
@@ -106,7 +106,7 @@ class Scaler:
                 if not self.cluster.is_up(self.cluster.manager(name)):
                     raise TaskManagerError(f"{name} is being removed: name another task manager.")
             if len(instances) == parallelism:
-                return nothing_to_do()
+                return ended(None)
             if not self.deployer.deploying.acquire(blocking=False):
                 raise TaskManagerError(f"Tasks are being deployed, fused or rescaled: scale {task} after.")
             self._under_way = (task, parallelism)

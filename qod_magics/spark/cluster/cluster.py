@@ -12,7 +12,7 @@ from typing import Any
 from qod_magics.core import snapshot as core
 from qod_magics.core.runtime import Event, Placer, Unplaced
 from qod_magics.errors import TaskManagerError, nearest
-from qod_magics.lifecycle.events import State
+from qod_magics.lifecycle.events import FirstReported, State, Tell
 from qod_magics.spark.cluster.books import (
     Incomplete,
     MalformedReports,
@@ -165,17 +165,11 @@ class Cluster:
                     why=f"{missed} {'batches' if missed > 1 else 'batch'} ended between two polls, and Spark keeps "
                     f"{REPORTS_KEPT} reports: their rows are in the results, but not counted",
                 )
-            move = instance.move
-            reading = instance.reading(self.period_s)
-            if move is not None and instance.state is State.RUNNING and reading is not None:
-                instance.move = None
-                self.event(
-                    "move",
-                    instance=instance.id,
-                    **{"from": move.source, "to": move.target},
-                    took_s=round(max(reading.first_batch_at - move.stopped_at, 0.0), 3),
-                    why=move.why,
-                )
+            reading = instance.reading(self.period_s) if instance.move is not None else None
+            if reading is not None:
+                for each in instance.handle(FirstReported(time.time() - reading.first_batch_at)):
+                    if isinstance(each, Tell):
+                        self.event(each.kind, instance=instance.id, **each.detail)
 
     def _note_misfits(self, instance: Instance, batch: Batch) -> None:
         """Count a batch's late rows, find what does not fit in its samples, and report both from time to time."""

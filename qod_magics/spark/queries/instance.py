@@ -21,6 +21,7 @@ from qod_magics.lifecycle.events import (
     Failed,
     Follows,
     Instructions,
+    NotStarted,
     RetryDue,
     RunEnded,
     ServerLost,
@@ -31,7 +32,7 @@ from qod_magics.lifecycle.events import (
     State,
     StopUndone,
 )
-from qod_magics.lifecycle.query import QueryLife
+from qod_magics.lifecycle.query import OngoingMove, QueryLife
 from qod_magics.spark.plans.dial import DialBoard, DialReading
 from qod_magics.spark.plans.pipeline import Job, PlanFacts, Workshop
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, WHEN_WRITTEN
@@ -60,16 +61,6 @@ MOST_RECORDS = 2_000_000
 
 
 @dataclass(slots=True)
-class OngoingMove:
-    """A move under way, for the event that ends it."""
-
-    source: str | None
-    target: str
-    why: str
-    stopped_at: float  #: seconds since the epoch
-
-
-@dataclass(slots=True)
 class Instance:
     """At any time `query` is running on `task_manager` iff `state` is RUNNING."""
 
@@ -88,7 +79,6 @@ class Instance:
     reported: deque[Batch] = field(default_factory=deque)  #: finished batches that are not in the books yet
     missed: int = 0  #: finished batches whose reports Spark discarded before a poll, not in an event yet
     held: MeterReading | None = None  #: the previous run's last reading, held while the new run has none
-    move: OngoingMove | None = None
     no_realtime: str = ""  #: why real-time mode was refused
     begun: bool = False  #: whether its checkpoint has a finished batch
     books_differ: bool = False  #: whether the books may be elsewhere than its checkpoint: until its next report
@@ -121,6 +111,11 @@ class Instance:
     def failure(self) -> str:
         """Why it failed last; "" if it has not."""
         return self.life.failure
+
+    @property
+    def move(self) -> OngoingMove | None:
+        """Its move that is under way."""
+        return self.life.move
 
     @property
     def started_at(self) -> float:
@@ -163,6 +158,26 @@ class Instance:
                 self.query, self.task_manager = None, manager
                 self.hold()
             return instructions
+
+    def not_started(self, why: str, on: str) -> Instructions:
+        """Report that it could not be started on the task manager that it moves to. It is detached from there, unless
+        its earlier run could not be stopped."""
+        with self.changing:
+            if self.task_manager is None:  # detached meanwhile
+                return ()
+            event = NotStarted(why, on, writes_on=self.unended is not None)
+            instructions = self.life.handle(event, time.monotonic())
+            if DropRun() in instructions:
+                self._let_go()
+            return instructions
+
+    def _let_go(self) -> None:
+        """Forget task manager and query."""
+        if self.query is not None or self.unended is not None:
+            self.books_differ = True
+        self.query = self.unended = None
+        self.task_manager = None
+        self.hold()
 
     @property
     def is_paced(self) -> bool:
@@ -438,20 +453,16 @@ class Instance:
                     self.query = None
                     self.hold()
 
-    def detach(self, why: str = "") -> None:
-        """Detach from a task manager that is gone, and the query with it. If a hanging call holds the lock, the lock is
-        replaced."""
+    def detach(self, why: str = "", source: str | None = None) -> None:
+        """Detach from a task manager that is gone, and the query with it; `source` names one that was lost or removed.
+        If a hanging call holds the lock, the lock is replaced."""
         lock = self.lock
         if not lock.acquire(timeout=0.5):
             self.lock = threading.RLock()
         try:
             with self.changing:  # a start whose answer arrives now finds itself attached, or not
-                if self.query is not None or self.unended is not None:
-                    self.books_differ = True
-                self.query = self.unended = None
-                self.task_manager = None
-                self.hold()
-                self.life.handle(ServerLost(why), time.monotonic())
+                self._let_go()
+                self.life.handle(ServerLost(why, source), time.monotonic())
         finally:
             if lock is self.lock:
                 lock.release()

@@ -147,7 +147,7 @@ def test_of_a_run_that_ended_by_itself_nothing_is_left_to_stop(back_off: tuple[f
 def test_a_move_to_where_it_is_does_not_hide_that_it_does_not_run() -> None:
     home = manager()
     one = instance(home)
-    one.life.state = State.MOVING
+    one.life.state = State.BACKING_OFF
     made = cluster(home, instances=(one,))
     started: list[str] = []
     watched = Parts(made)

@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from qod_magics.application.tasks import tasks
 from qod_magics.core.plan import Scale
 from qod_magics.errors import TaskManagerError
-from qod_magics.lifecycle.events import MoveAsked, MoveNotNeeded, State
+from qod_magics.lifecycle.events import MoveAsked, MoveCalledOff, State
 from qod_magics.spark.changes import draining, hold
 from qod_magics.spark.changes import scaler as module
 from qod_magics.spark.changes.deployer import Deployer
@@ -444,12 +444,12 @@ def test_nobody_is_restarted_where_another_can_t_be_stopped(made: Made, monkeypa
     """What the batch under way has written would be written again."""
     made.scaler.scale("q", 2).result(10.0)
     one, query = made["q.1"], made["q.1"].query
-    monkeypatch.setattr(module, "grow_topics", lambda *_: made["q.2"].handle(MoveAsked()))
+    monkeypatch.setattr(module, "grow_topics", lambda *_: made["q.2"].handle(MoveAsked("tm2", "tm1")))
     with pytest.raises(TaskManagerError, match=r"q\.2 could not be stopped: it is moving. All instances go on as bef"):
         made.scaler.scale("q", 3).result(10.0)
     assert (made["q.1"], one.state, one.query) == (one, State.RUNNING, query)
-    made["q.2"].handle(MoveNotNeeded())
-    monkeypatch.setattr(module, "grow_topics", lambda *_: one.detach() or made["q.2"].handle(MoveAsked()))
+    made["q.2"].handle(MoveCalledOff())
+    monkeypatch.setattr(module, "grow_topics", lambda *_: one.detach() or made["q.2"].handle(MoveAsked("tm2", "tm1")))
     with pytest.raises(TaskManagerError, match=r"q\.1 could not be stopped: it is waiting; q\.2 could not be"):
         made.scaler.scale("q", 3).result(10.0)
     assert one.state is State.WAITING
