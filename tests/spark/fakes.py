@@ -63,8 +63,9 @@ class FakeMover:
 
     def ask(self, instance: Instance, target: Any, why: str, *, only_running: bool = False) -> Instructions:
         """As the real one, which does nothing yet."""
+        asked = Mover.ask(instance, target, why, only_running=only_running)
         self._targets[instance.id] = target
-        return Mover.ask(instance, target, why, only_running=only_running)
+        return asked
 
     def carry_out(self, instance: Instance, asked: Instructions) -> str:
         assert asked
