@@ -126,8 +126,7 @@ def _solved(live: list[tuple[str, Ask]], present: Keys, keep: Keys, stated: Keys
         live = [(query, fits) for query, ask in live if (fits := _reachable(ask, present, stated))]
         common = {stream: key for stream in present if (key := _common(stream, live, keep)) is not None}
         if [ask for _, ask in live] == [_within(ask, common) for _, ask in live]:
-            crossed = _crossed(live, stated)
-            common = {of: tuple(c for c in key if Place(of, c) not in crossed) for of, key in common.items()}
+            common = _uncrossed(common, _crossed(live, stated))
         for stream in common:
             asked.setdefault(stream, _by_query(stream, live))
         torn |= {stream for stream, key in common.items() if not key}
@@ -139,6 +138,11 @@ def _solved(live: list[tuple[str, Ask]], present: Keys, keep: Keys, stated: Keys
     keys = _in_order(keys, present, live, stated)
     served = {stream: _by_query(stream, live) if key else asked.get(stream, {}) for stream, key in keys.items()}
     return _Solution(Decision(keys, served), len(live))
+
+
+def _uncrossed(common: Keys, crossed: Collection[Place]) -> dict[str, tuple[str, ...]]:
+    """Return the keys without the columns that are crossed."""
+    return {of: tuple(column for column in key if Place(of, column) not in crossed) for of, key in common.items()}
 
 
 def _paired(ask: Ask) -> Ask:

@@ -167,23 +167,7 @@ class Stack:
         busy = self._busy(known, snapshot, now_s)
         moving = (known.under_way is None or known.under_way.for_minimums) and self._owner(Move) not in self.paused
         plan, shedding = (self.shedding if moving else self.staying).decide(snapshot, known.shedding)
-        found = pressures(snapshot, plan, now_s, known.pressures)
-        eased = None if found else (now_s if known.eased_since_s is None else known.eased_since_s)
-        demand = Demand.of(snapshot)
-        roomy = now_s if known.roomy_since_s is None else known.roomy_since_s
-        roomy_since_s = roomy if snapshot.is_elastic and demand.is_roomy(HEADROOM) else None
-        together = {pair: known.together.get(pair, now_s) for pair in neighbours(snapshot)}
-        skipped = [name for name, until in known.trial.guard.skip.items() if until > now_s]
-        refused = {*map(" ".join, known.refused), *skipped}
-        view = View(snapshot, now_s, plan, demand, found, eased, roomy_since_s, together, refused=refused)
-        known = replace(
-            known,
-            shedding=shedding,
-            pressures=found,
-            eased_since_s=eased,
-            roomy_since_s=roomy_since_s,
-            together=together,
-        )
+        view, known = self._viewed(snapshot, plan, now_s, replace(known, shedding=shedding))
         for_minimums = bool(plan.actions)
         if for_minimums:
             chosen = _Chosen(self._owner(Move), plan.actions, {}, known.trial)
@@ -194,15 +178,32 @@ class Stack:
         if chosen.actions and not recommended:
             under_way = UnderWay(chosen.stage, chosen.actions, now_s, in_use(snapshot), for_minimums)
             known = replace(known, under_way=under_way)
-        if chosen.actions:
-            for owner in dict.fromkeys(map(self._owner, map(type, chosen.actions))):
-                mine = [action for action in chosen.actions if self._owner(type(action)) == owner]
-                chosen.notes[chosen.stage if chosen.stage == JUDGE else owner] = listed(
-                    list(dict.fromkeys(map(_why, mine))), "; "
-                )
+        self._note(chosen)
         if chosen.notes:
             plan = replace(plan, stages=chosen.notes)
         return plan, known if recommended else replace(known, trial=chosen.trial)
+
+    def _viewed(self, snapshot: Snapshot, plan: Plan, now_s: float, known: StackState) -> tuple[View, StackState]:
+        """Return what the stages see, and the memory of how long each of it has been so."""
+        found = pressures(snapshot, plan, now_s, known.pressures)
+        eased = None if found else (now_s if known.eased_since_s is None else known.eased_since_s)
+        demand = Demand.of(snapshot)
+        roomy = now_s if known.roomy_since_s is None else known.roomy_since_s
+        roomy_since_s = roomy if snapshot.is_elastic and demand.is_roomy(HEADROOM) else None
+        together = {pair: known.together.get(pair, now_s) for pair in neighbours(snapshot)}
+        skipped = [name for name, until in known.trial.guard.skip.items() if until > now_s]
+        refused = {*map(" ".join, known.refused), *skipped}
+        view = View(snapshot, now_s, plan, demand, found, eased, roomy_since_s, together, refused=refused)
+        return view, replace(
+            known, pressures=found, eased_since_s=eased, roomy_since_s=roomy_since_s, together=together
+        )
+
+    def _note(self, chosen: _Chosen) -> None:
+        """Note the reasons of the chosen actions under the stages that own them."""
+        for owner in dict.fromkeys(map(self._owner, map(type, chosen.actions))):
+            mine = [action for action in chosen.actions if self._owner(type(action)) == owner]
+            why = listed(list(dict.fromkeys(map(_why, mine))), "; ")
+            chosen.notes[chosen.stage if chosen.stage == JUDGE else owner] = why
 
     def _owner(self, action: type[Action]) -> str:
         return self.owners.get(LEVER_OF[action], SHED)

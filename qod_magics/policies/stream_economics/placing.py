@@ -321,12 +321,7 @@ def with_rests(snapshot: Snapshot, before: Mapping[str, Home] | None) -> tuple[S
     homes = {id: home for id, home in known.items() if id.rpartition(".")[0] in tasks}  # one that moves may be missing
     rests: dict[str, float] = {}
     for instance in snapshot.instances:
-        home = known.get(instance.id)
-        if home is None or home.task_manager != instance.task_manager:
-            home = Home(instance.task_manager, START_S if home is None else REST_S, None, rate)
-        if home.since is None and instance.window is not None:
-            home = replace(home, since=now)
-        homes[instance.id] = home
+        home = homes[instance.id] = _home(instance, known.get(instance.id), now, rate)
         passed_s = now - home.since if now is not None and home.since is not None else 0.0
         left_s = home.rest_s - passed_s
         if left_s > 0.0 and home.rate / CHANGE < rate < home.rate * CHANGE:
@@ -335,3 +330,10 @@ def with_rests(snapshot: Snapshot, before: Mapping[str, Home] | None) -> tuple[S
         return snapshot, homes
     instances = tuple(replace(i, rests_s=rests[i.id]) if i.id in rests else i for i in snapshot.instances)
     return replace(snapshot, instances=instances), homes
+
+
+def _home(instance: Instance, home: Home | None, now: float | None, rate: float) -> Home:
+    """Return the home of an instance: a new one if it has moved, and since when once it is measured."""
+    if home is None or home.task_manager != instance.task_manager:
+        home = Home(instance.task_manager, START_S if home is None else REST_S, None, rate)
+    return replace(home, since=now) if home.since is None and instance.window is not None else home

@@ -306,6 +306,32 @@ def parsed(
     return rows.select(*columns, *also)
 
 
+def _value_counts(column: str) -> list[Column]:
+    """Return the metrics of values as a whole; `column`: that of malformed ones."""
+    return [
+        count_where(f"{column} IS NOT NULL AND {column} <> '{NO_VALUE}'").alias("rows"),
+        # nullif() would add a projection, which copies each row
+        F.expr(f"max(CASE WHEN {column} <> '{NO_VALUE}' THEN left({column}, {SAMPLE}) END)").alias("sample"),
+        count_where(f"{column} IS NOT NULL AND {column} = '{NO_VALUE}'").alias("tombstones"),
+    ]
+
+
+def _column_counts(column: str, names: Sequence[str], too_late: Mapping[str, str]) -> list[Column]:
+    """Return the metrics of rows without any of these columns, and of times out of range, by conditions on each."""
+    counts = []
+    if names:
+        nothing = " AND ".join(f"{name} IS NULL" for name in (*map(_quoted, names), column))
+        counts.append(count_where(nothing).alias("columnless"))
+    if too_late:
+        shown = [
+            f"WHEN {late} THEN concat('{_text(name)}=', unix_micros({_quoted(name)}))"
+            for name, late in too_late.items()
+        ]
+        counts.append(count_where(" OR ".join(too_late.values())).alias("implausible"))
+        counts.append(F.expr(f"max(CASE {' '.join(shown)} END)").alias("late_time"))
+    return counts
+
+
 def parsed_input(
     records: DataFrame,
     schema: str | StructType,
@@ -344,24 +370,8 @@ def parsed_input(
         rows = rows.select(*(_timed(name, times, unit, column) for name in rows.columns))
     else:
         rows = parsed(records, whole, {"columnNameOfCorruptRecord": column}, WEIGHT, read=needed)
-    no_value = f"{column} IS NOT NULL AND {column} = '{NO_VALUE}'"
-    counts = [
-        count_where(f"{column} IS NOT NULL AND {column} <> '{NO_VALUE}'").alias("rows"),
-        # nullif() would add a projection, which copies each row
-        F.expr(f"max(CASE WHEN {column} <> '{NO_VALUE}' THEN left({column}, {SAMPLE}) END)").alias("sample"),
-        count_where(no_value).alias("tombstones"),
-    ]
-    if fields:
-        nothing = " AND ".join(f"{name} IS NULL" for name in (*(_quoted(f.name) for f in fields), column))
-        counts.append(count_where(nothing).alias("columnless"))
     too_late = {name: f"unix_micros({_quoted(name)}) NOT BETWEEN {FIRST_TIME} AND {TOO_LATE - 1}" for name in times}
-    if times:
-        shown = [
-            f"WHEN {late} THEN concat('{_text(name)}=', unix_micros({_quoted(name)}))"
-            for name, late in too_late.items()
-        ]
-        counts.append(count_where(" OR ".join(too_late.values())).alias("implausible"))
-        counts.append(F.expr(f"max(CASE {' '.join(shown)} END)").alias("late_time"))
+    counts = [*_value_counts(column), *_column_counts(column, [field.name for field in fields], too_late)]
     rows = rows.observe(counted_as, *counts)
     if malformed == "drop":
         fit = [f"{column} IS NULL", *(f"coalesce({late}, false) = false" for late in too_late.values())]

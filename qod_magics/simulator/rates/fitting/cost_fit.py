@@ -293,13 +293,19 @@ def start_overhead(
         x, y = [p[0] for p in calm], [p[1] for p in calm]
         quiet[manager] = [(t, float(np.interp(t, x, y))) for t, _ in mine]
         if own:
-            gaps = np.diff([mine[0][0], *(t for t, _ in mine)])
-            above = [value - base for (_, value), (_, base) in zip(mine, quiet[manager], strict=True)]
-            own.append(min(moments))
-            busy = [any(at - last_s / 4 <= t <= at + last_s for at in own) for t, _ in mine]
-            seconds += float(sum(g * a for g, a, b in zip(gaps, above, busy, strict=True) if b))
-            count += len(own) - 1
+            seconds += _excess(mine, quiet[manager], [*own, min(moments)], last_s)
+            count += len(own)
     return quiet, max(seconds / count, 0.0) if count else 0.0, count
+
+
+def _excess(
+    mine: Sequence[tuple[float, float]], quiet: Sequence[tuple[float, float]], starts: Sequence[float], last_s: float
+) -> float:
+    """Return the CPU seconds above the quiet level around these starts."""
+    gaps = np.diff([mine[0][0], *(t for t, _ in mine)])
+    above = [value - base for (_, value), (_, base) in zip(mine, quiet, strict=True)]
+    busy = [any(at - last_s / 4 <= t <= at + last_s for at in starts) for t, _ in mine]
+    return float(sum(g * a for g, a, b in zip(gaps, above, busy, strict=True) if b))
 
 
 def overhead(loads: Sequence[Load]) -> Overhead:
