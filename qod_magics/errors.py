@@ -96,7 +96,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f" There are: {', '.join(names)}." if names else ""
 
 
-# --- How values and hints are worded in messages: always short, always on one line ------------------------------------
+# --- Values and hints in messages: short, on one line -----------------------------------------------------------------
 
 _LONGEST_VALUE = 80  #: characters of a value that a message shows
 _LONGEST_HINT = 200  #: a longer hint (hundreds of names) is useless and left out

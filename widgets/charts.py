@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# --- One colour per task, the same in every chart of a run. Pure ------------------------------------------------------
+# --- Colours: one per task --------------------------------------------------------------------------------------------
 
 #: Distinguishable with any colour vision, and dark enough for lines on white (after Okabe and Ito).
 PALETTE = ("#0072b2", "#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#b08d00", "#6a51a3", "#8c564b", "#17becf", "#7f7f00")
@@ -45,7 +45,7 @@ def tint(colour: str, share: float) -> str:
     return "#" + "".join(f"{round(c + (255 - c) * share):02x}" for c in channels)
 
 
-# --- Encodings of Vega-Lite specifications, as JSON. Pure -------------------------------------------------------------
+# --- Encodings of Vega-Lite -------------------------------------------------------------------------------------------
 
 LABEL_LIMIT = 150  #: px of a name in a legend
 MOST_NAMES = 24  #: in a legend
@@ -81,7 +81,7 @@ def colour(field: str, colours: Mapping[str, str], width: str | None = None, sym
     return {**words(field), "title": None, "scale": scale, "legend": legend}
 
 
-# --- live charts ------------------------------------------------------------------------------------------------------
+# --- Live charts ------------------------------------------------------------------------------------------------------
 # The charts of the dashboard: Vega-Lite specifications over named data that the browser fills as cycles come in.
 #
 # They are written as JSON, not with Altair: importing it takes longer than all else before the first chart is drawn.
@@ -220,7 +220,7 @@ def _dashes(kinds: Mapping[str, Sequence[int]]) -> Spec:
     return {**words("kind"), "title": None, "scale": scale, "legend": legend}
 
 
-# --- result charts ----------------------------------------------------------------------------------------------------
+# --- Charts of results ------------------------------------------------------------------------------------------------
 # Charts of a query's results: Vega-Lite specifications over the data set "results", which the browser fills. Pure.
 
 DATA = "results"

@@ -19,7 +19,7 @@ import anywidget
 import traitlets
 from platformdirs import user_cache_dir
 
-# --- cells ------------------------------------------------------------------------------------------------------------
+# --- Cells ------------------------------------------------------------------------------------------------------------
 # For how long the kernel could have heard a view: while a cell runs, what views say may wait for its end.
 
 

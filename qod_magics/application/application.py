@@ -15,7 +15,7 @@ from qod_magics.application.streams.sink import KafkaTopic, Parquet
 from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.errors import ApplicationError, nearest
 
-# --- Rules across the streams of an application. Every rule raises ApplicationError, one line -------------------------
+# --- Rules across streams: each raises ApplicationError, one line -----------------------------------------------------
 
 Streams = Sequence[StreamDeclaration]
 

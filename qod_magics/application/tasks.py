@@ -12,7 +12,7 @@ from qod_magics.application.streams.options import RESUMING
 from qod_magics.application.streams.sink import Sink
 from qod_magics.application.streams.stream import DEFAULT_MAX_PARALLELISM, Mode, StreamDeclaration, TopicInput
 
-# --- task -------------------------------------------------------------------------------------------------------------
+# --- Tasks ------------------------------------------------------------------------------------------------------------
 # From streams to the tasks of the model: which streams run in one Spark query, as in operator chaining.
 
 
@@ -256,7 +256,7 @@ def _can_fuse(streams: tuple[StreamDeclaration, ...]) -> bool:
     )
 
 
-# --- What a change of the application means for the running tasks -----------------------------------------------------
+# --- Differences between two applications -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +339,7 @@ def _edges(specs: Mapping[str, TaskSpec]) -> dict[str, frozenset[tuple[str, int,
     return {id_: frozenset(written) for id_, written in edges.items()}
 
 
-# --- Which neighbouring tasks can be one Spark query, and which tasks can be parted. Pure -----------------------------
+# --- Tasks that can be fused or unfused -------------------------------------------------------------------------------
 
 #: A stream between two streams, (from, to): its name is "from>to".
 Edge = tuple[str, str]

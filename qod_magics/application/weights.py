@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-# --- The sampling weight `_weight` of a recipe's result: exact, or null where it is not known -------------------------
+# --- The column `_weight` ---------------------------------------------------------------------------------------------
 # Rows are sampled each by itself, or all rows of a key together (`--shed-by`). A key is kept while its hash is below
 # the accuracy: the same keys in every topic that is shed by a key, and a subset of them at a lower accuracy. So a pair
 # of rows with the same key is kept with the smaller of their probabilities, where rows that are sampled by themselves
@@ -229,7 +229,7 @@ def joins_by_key(inputs: Collection[Key], joins: Sequence[Equated]) -> bool:
     return all(any(pairs <= equated for pairs in same) for equated in joins)
 
 
-# --- The DataFrame of a task: its streams' recipes, composed ----------------------------------------------------------
+# --- The chain of recipes ---------------------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from qod_magics.arguments.option import Option
 from qod_magics.errors import UsageProblem, nearest
 
-# --- The words of a magic line: quotes as in a shell, a comment at its end, and lines that go on below ----------------
+# --- Words of a magic line: quotes as in a shell, comments, continued lines -------------------------------------------
 
 _BACKSLASH = re.compile(r"\\\s*$")
 

@@ -23,7 +23,7 @@ from qod_magics.recordings.criteria import format_verdict
 from qod_magics.recordings.reading import Narrator, Query, load, queries
 from qod_magics.recordings.verdict import verdict
 
-# --- demo view --------------------------------------------------------------------------------------------------------
+# --- The view in a terminal -------------------------------------------------------------------------------------------
 # The live view of a run while it is recorded: it updates in place in a terminal; elsewhere, a line per cycle.
 
 #: kinds of entries that are no decision: they are shown only until there is one

@@ -12,7 +12,7 @@ from qod_magics.core.plan import Edge, Plan
 from qod_magics.core.runtime import Dials, Measured
 from qod_magics.core.snapshot import Snapshot, column, differing
 
-# --- Backlogs, how long draining them may still take, and those that a load leaves when it falls. Pure ----------------
+# --- Backlogs ---------------------------------------------------------------------------------------------------------
 # A backlog after a fall counts many seconds of the present input, but it was collected within a few. Thinned over two
 # periods, as any other, it would take the rows of all that time with it. Thinned as strongly as the load before, it is
 # read in the time in which it was collected; a cycle a second looks whether it has been, and then every row is kept.

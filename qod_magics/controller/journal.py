@@ -18,7 +18,7 @@ from qod_magics.core.runtime import Event, refused
 from qod_magics.core.snapshot import Instance, Keys, differing
 from qod_magics.errors import QodError, UsageProblem, counted
 
-# --- A cycle's entries for the decision log: only changes that matter. Pure -------------------------------------------
+# --- Narration: only changes that matter ------------------------------------------------------------------------------
 
 #: actions that are logged once, when a plan first has them
 Resizing: TypeAlias = Scale | Fuse | Unfuse | AddNode | ReleaseNode

@@ -32,7 +32,7 @@ from qod_magics.core.runtime import Dials, Event, Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Task, nothing
 from qod_magics.errors import UsageProblem, counted, listed, nearest
 
-# --- The result of one turn of the loop, which is logged, recorded and published, and its log entries -----------------
+# --- Cycles and entries -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

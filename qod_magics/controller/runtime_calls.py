@@ -21,7 +21,7 @@ from qod_magics.core.runtime import Dials, Observation, Runtime
 from qod_magics.core.snapshot import Snapshot, replace
 from qod_magics.core.validation import check_snapshot
 
-# --- Calls that may hang, made on a worker, so that the caller can go on without the result ---------------------------
+# --- Workers for calls that may hang ----------------------------------------------------------------------------------
 
 T = TypeVar("T")
 

@@ -32,7 +32,7 @@ from qod_magics.core.snapshot import NOTHING, TABLES, Snapshot
 from qod_magics.core.validation import check_snapshot
 from qod_magics.errors import SnapshotError, show
 
-# --- json form --------------------------------------------------------------------------------------------------------
+# --- Structs ----------------------------------------------------------------------------------------------------------
 # Structs from their JSON form, with errors that name the field, show its value and say what to give. Pure.
 
 _Kind = TypeVar("_Kind", bound=Struct)
@@ -118,7 +118,7 @@ def _misspelt(key: str, obj: Mapping[str, Any]) -> str:
     return f"; there is {show(close[0])}: rename it" if close else ""
 
 
-# --- Plans to and from their JSON form, as recordings hold them -------------------------------------------------------
+# --- Plans ------------------------------------------------------------------------------------------------------------
 # Moves and stops are written as `fail` (instances that stop) and `place` (where those that move start again), without
 # reasons, which are in a recording's events. Other actions are listed under `actions`.
 
@@ -319,7 +319,7 @@ _REQUESTS: Mapping[str, Callable[[str, Any], Any]] = {
 }
 
 
-# --- snapshot json ----------------------------------------------------------------------------------------------------
+# --- Snapshots --------------------------------------------------------------------------------------------------------
 # Snapshots to and from their JSON form. Keys that the format does not name travel in `unknown`, both ways.
 
 

@@ -145,7 +145,7 @@ class Refusal:
     why: str  #: one clause
 
 
-# --- Neighbouring tasks that could be one query, and the streams within fused tasks. Pure -----------------------------
+# --- Tasks that could be fused, and streams within fused tasks --------------------------------------------------------
 
 
 def fused_streams(task: Task) -> tuple[tuple[str, str], ...]:

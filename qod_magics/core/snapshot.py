@@ -24,7 +24,7 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_args
 from msgspec import Meta, Struct, structs
 from msgspec.structs import fields
 
-# --- Task managers that join, stand by, leave or could be started. Pure -----------------------------------------------
+# --- Nodes ------------------------------------------------------------------------------------------------------------
 # In the JSON of a snapshot, `node_states` and `spare_nodes`:
 #
 #     {"node_states": {"tm2": "standby", "tm3": "starting"},
@@ -51,7 +51,7 @@ class Spare(Struct, frozen=True, omit_defaults=True):
     start_s: Annotated[float, Meta(ge=0)] = 0.0  #: until one is up, seconds; about 0 for one that stands by
 
 
-# --- `replace` for dataclasses and structs: what `copy.replace` is from Python 3.13 on. Pure --------------------------
+# --- `replace` for dataclasses and structs, as `copy.replace` is from Python 3.13 on ----------------------------------
 
 _Object = TypeVar("_Object")
 
@@ -63,7 +63,7 @@ def replace(obj: _Object, /, **changes: Any) -> _Object:
     return dataclasses.replace(obj, **changes)  # type: ignore[type-var]
 
 
-# --- Columns of rows, and values by keys in an order. Pure ------------------------------------------------------------
+# --- Columns and keys -------------------------------------------------------------------------------------------------
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -347,7 +347,7 @@ def measures() -> tuple[Measure, ...]:
     return tuple(found)
 
 
-# --- How far the metrics of an instance can be relied on, and what its `state` says. Pure -----------------------------
+# --- States and freshness of instances --------------------------------------------------------------------------------
 
 BACKING_OFF, GIVEN_UP = "backing off", "given up"  #: states of an instance whose query has failed
 

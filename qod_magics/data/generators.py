@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from qod_magics.data.spec import COORDINATE_COLUMNS, POINT_COLUMNS, POINT_TYPES, TRIP_COLUMNS, ddl, trip_schema
 
-# --- New York's 263 taxi zones: boroughs, centres, and how busy they are ----------------------------------------------
+# --- Taxi zones -------------------------------------------------------------------------------------------------------
 # The boroughs are the TLC's. The centres and shares of the busiest zones and of the airports are near the real ones
 # (to about half a kilometre); those of the others are drawn by a seed within the outline of their borough, so do not
 # read streets from them.

@@ -26,7 +26,7 @@ from qod_magics.data.generators import generate_points, generate_trips
 from qod_magics.data.spec import COORDINATE_TYPES, TRIP_STREAM_COLUMNS, TRIP_TYPES, Data, GeneratedData, JsonlData
 from qod_magics.errors import ScenarioError, nearest
 
-# --- Rows from files: the TLC's Parquet files, streamed by row group, and JSON lines ----------------------------------
+# --- Rows from files --------------------------------------------------------------------------------------------------
 
 BATCH_ROWS = 16_384
 _ARROW = {"INT": pa.int32(), "DOUBLE": pa.float64(), "STRING": pa.string(), "TIMESTAMP": pa.timestamp("us")}

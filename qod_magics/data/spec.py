@@ -20,7 +20,7 @@ from typing import Any
 from qod_magics.data.fields import Fields
 from qod_magics.errors import ScenarioError, nearest
 
-# --- The columns of the data sets and their schemas for Spark. Pure and light: no numpy, no pyarrow -------------------
+# --- Columns and schemas ----------------------------------------------------------------------------------------------
 # Trips are the New York TLC's yellow taxi trip records. The files of 2009 to mid-2016 have coordinates where later ones
 # have zones; the generator can give both.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
-# --- distinct ---------------------------------------------------------------------------------------------------------
+# --- Numbers of different values --------------------------------------------------------------------------------------
 # Estimates of how many different values columns have in a stream that is shed: `value`, and `low` and `high` of an
 # interval.
 #

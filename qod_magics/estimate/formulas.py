@@ -53,7 +53,7 @@ from typing import Any, TypeAlias
 
 from qod_magics.errors import UsageProblem
 
-# --- Quantiles of Student's t distribution. Pure ----------------------------------------------------------------------
+# --- Student's t distribution -----------------------------------------------------------------------------------------
 
 #: Steps of Simpson's rule over the density, which is smooth.
 SIMPSON_STEPS = 200
@@ -92,7 +92,7 @@ def _within(t: float, degrees: int) -> float:
     return 2.0 * scale * total * end / SIMPSON_STEPS / 3.0
 
 
-# --- sampled ----------------------------------------------------------------------------------------------------------
+# --- Rows and weights of a group --------------------------------------------------------------------------------------
 # What the estimates of a recipe rest on: how the rows that it reads were sampled, and whether they are estimates.
 
 #: The columns of a stream by whose values its rows were kept together. None: each row by itself; (): together, but by

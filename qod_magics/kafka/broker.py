@@ -346,7 +346,7 @@ def _cause(log: str) -> str:
     return (telling or lines or ["its log is empty"])[-1]
 
 
-# --- Kafka for a session: the user's cluster or an embedded broker ----------------------------------------------------
+# --- A session's Kafka ------------------------------------------------------------------------------------------------
 
 #: Timeout for the first answer of the user's cluster.
 ANSWER_S = 10.0

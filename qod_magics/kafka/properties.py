@@ -10,7 +10,7 @@ from typing import Any
 from qod_magics.errors import KafkaError
 from qod_magics.machine.java import HOST
 
-# --- Kafka client options: librdkafka's names (confluent_kafka) translated to Java's (Spark) --------------------------
+# --- Client options: librdkafka's names translated to Java's ----------------------------------------------------------
 # The user writes librdkafka's names once; Spark's are derived from them. An option prefixed with `kafka.` has a Java
 # name and goes to Spark only. The translation for Spark:
 #

@@ -15,7 +15,7 @@ from qod_magics.errors import KafkaError
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import readable_partitions, said, unavailable
 
-# --- Beginning and end offsets of a topic's partitions, from the broker -----------------------------------------------
+# --- Offsets ----------------------------------------------------------------------------------------------------------
 
 #: Topic -> partition -> offset.
 Offsets = dict[str, dict[int, int]]

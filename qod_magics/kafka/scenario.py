@@ -37,7 +37,7 @@ from qod_magics.data.fields import Fields, is_number, read_json
 from qod_magics.data.spec import Data, at_folder, data_columns, data_from_json
 from qod_magics.errors import ScenarioError, nearest
 
-# --- Rates that change in time: piecewise linear functions with an exact integral. Pure -------------------------------
+# --- Piecewise linear rates -------------------------------------------------------------------------------------------
 
 #: float rounding error, in rows, that must not make a count one row short
 ROUNDING = 1e-6

@@ -230,7 +230,7 @@ def _wait(done: Callable[[], bool], names: Iterable[str], what: str, timeout_s: 
         time.sleep(0.02)
 
 
-# --- presence ---------------------------------------------------------------------------------------------------------
+# --- Presence of a session --------------------------------------------------------------------------------------------
 # Which sessions are alive on a broker that several use: each has a topic to which it writes once a minute. The topics
 # of a session that was killed are deleted by the next one that uses the broker, a day later: a session that has written
 # nothing for a night may be on a machine that was asleep.

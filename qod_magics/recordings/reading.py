@@ -23,7 +23,7 @@ from qod_magics.errors import QodError, UsageProblem, listed
 from qod_magics.policies import PAPER_POLICY
 from qod_magics.policies import policy as policy_named
 
-# --- phases -----------------------------------------------------------------------------------------------------------
+# --- Phases and events ------------------------------------------------------------------------------------------------
 # Queries, sources, streams and events of records; seconds, phases and the settled part of each phase. Pure.
 #
 # A recording is a sequence of records, one per controller cycle. A scripted run annotates them with `phase`, the name
@@ -129,7 +129,7 @@ def _other_minimums(before: Record, record: Record) -> bool:
     return any(ours.get(name, minimum) != minimum for name, minimum in theirs.items())
 
 
-# --- What a recorded cycle did and why: its stages, and the cycle behind a record. Pure -------------------------------
+# --- Recorded cycles: stages, reasons, entries ------------------------------------------------------------------------
 # A `Cycle` is made from each record, so that the code that explains a live run explains a recorded one.
 
 #: The stage that sheds: every policy of stages has it, and it can't be paused by itself.
@@ -263,7 +263,7 @@ def _reasons(name: str, snapshot: Snapshot, plan: Plan) -> Reasons:
         return Unexplained(name)
 
 
-# --- Reads a whole recording, or the newest cycles of a session, and checks every line --------------------------------
+# --- Reading and checking lines ---------------------------------------------------------------------------------------
 
 
 def load(path: Path, since: datetime | None = None, say: Callable[[str], object] = lambda _: None) -> Records:

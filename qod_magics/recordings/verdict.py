@@ -244,7 +244,7 @@ ELASTIC: tuple[Callable[[Judged], Criterion], ...] = (
 )
 
 
-# --- Comparison of two recordings of the same scenario, one live and one simulated. Pure ------------------------------
+# --- Comparison of a live recording with a simulated one --------------------------------------------------------------
 # Both are aligned at the start of their first named phase (their first line, where none names one), and compared from
 # there to the end of the last phase that both have.
 

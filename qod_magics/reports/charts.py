@@ -20,7 +20,7 @@ from qod_magics.recordings.reading import seconds
 from qod_magics.reports import tables
 from qod_widgets.charts import ALARM, GREY, INK, MUTED, PHASE_BAND, edge_colours, task_colours
 
-# --- timeline ---------------------------------------------------------------------------------------------------------
+# --- Timeline ---------------------------------------------------------------------------------------------------------
 # The time axis that all charts of a recording share: its unit, shaded phases, and the strip that labels events.
 
 CHARACTER = 6.0  #: mean width of a character of 11 px, px

@@ -25,7 +25,7 @@ from qod_magics.results.result import (
     table,
 )
 
-# --- How a result is shown: as a table, as lines over time or as bars, of which columns. Pure -------------------------
+# --- Layout -----------------------------------------------------------------------------------------------------------
 
 Form = Literal["table", "line", "bar"]
 FORMS: tuple[Form, ...] = get_args(Form)

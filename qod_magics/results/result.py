@@ -14,7 +14,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-# --- The columns of a query's result by what can be drawn of them, and their values as text. Pure ---------------------
+# --- Columns and values -----------------------------------------------------------------------------------------------
 
 #: One row of a result, as Spark's JSON has it; a value that is null is left out.
 Row = Mapping[str, Any]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from qod_magics.spark.runtime import SparkRuntime
 
 
-# --- The policy of a running session: which one decides, and which of its stages are paused ---------------------------
+# --- Policy and stages ------------------------------------------------------------------------------------------------
 
 
 def choose(thread: ControllerThread, name: str) -> None:
@@ -58,7 +58,7 @@ def _choose(controller: Controller, chosen: Policy) -> None:
     controller.note("policy", f"policy {chosen.name} decides from now on", policy=chosen.name)
 
 
-# --- Waiting in a notebook: the status is updated in place once a period, without blocking the kernel -----------------
+# --- Waiting ----------------------------------------------------------------------------------------------------------
 
 Show = Callable[[str], None]
 

@@ -48,7 +48,7 @@ class Injectors:
         return injector
 
 
-# --- Plays the events of a scenario: phases, and applications and task managers that start and stop -------------------
+# --- Events of a scenario ---------------------------------------------------------------------------------------------
 
 #: An application of a scenario: declares its streams on the given session.
 Start = Callable[[Any], object]

@@ -295,7 +295,7 @@ def _since(begun: float) -> float:
     return round(time.monotonic() - begun, 3)
 
 
-# --- Moves by hand, and what became of them ---------------------------------------------------------------------------
+# --- Moves by hand ----------------------------------------------------------------------------------------------------
 
 
 def move(runtime: SparkRuntime, id: str, target: str) -> None:

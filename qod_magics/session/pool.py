@@ -14,7 +14,7 @@ from qod_magics.errors import TaskManagerError, UsageProblem, nearest
 from qod_magics.machine.cores import core_sets, usable_cores
 from qod_magics.spark.servers.connection import hidden
 
-# --- The budget of a session: how many task managers it may have, and which ones plans may add ------------------------
+# --- The budget -------------------------------------------------------------------------------------------------------
 
 #: Kinds of task managers, as in `AddNode.kind`.
 LOCAL, CONNECT = "local", "connect"

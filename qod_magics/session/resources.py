@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# --- first start ------------------------------------------------------------------------------------------------------
+# --- Archives for the first start -------------------------------------------------------------------------------------
 # First start on a set-up: run a session's JVMs once and archive their classes, to make later starts faster.
 
 #: Queries run in either mode: the classes of both are archived.
@@ -89,7 +89,7 @@ def make_archives(say: Callable[[str], None]) -> None:
             )
 
 
-# --- Provisioning of task managers: started locally, connected by URL, or attached from the notebook ------------------
+# --- Provisioning of task managers ------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 
@@ -320,7 +320,7 @@ class BudgetMaker:
         return self._provisioner.connected(id, url)
 
 
-# --- The task managers that a user adds and removes by hand, within the session's budget if it has one ----------------
+# --- Task managers added and removed by hand --------------------------------------------------------------------------
 
 #: The smallest share of its cores to which a task manager can be limited.
 LEAST_SHARE = 0.05

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from qod_magics.session.live_view import View
 
 
-# --- Rows of a memory sink, read back ---------------------------------------------------------------------------------
+# --- Rows of a memory sink --------------------------------------------------------------------------------------------
 
 
 def read_results(
@@ -299,7 +299,7 @@ def _instead(sink: object, session: SessionInterface, name: str) -> str:
     return f"{printed_text(session, name)}; declare it with --sink memory to have them shown"
 
 
-# --- views ------------------------------------------------------------------------------------------------------------
+# --- Views ------------------------------------------------------------------------------------------------------------
 # What a session shows in a notebook: its dashboard, and results of queries. All of it ends with the session.
 
 #: For what is read and drawn a last time of all results together, seconds.
@@ -345,7 +345,7 @@ class Views:
                 shown.end(until)
 
 
-# --- The report of a session that is still recording ------------------------------------------------------------------
+# --- Report of a session ----------------------------------------------------------------------------------------------
 
 
 def report_so_far(recording: Path, out: Path, began: datetime) -> Path:

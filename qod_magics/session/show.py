@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from qod_widgets.results import ResultsView
 
 
-# --- What can be shown where a cell runs ------------------------------------------------------------------------------
+# --- Displays ---------------------------------------------------------------------------------------------------------
 
 
 def in_kernel() -> bool:
@@ -52,7 +52,7 @@ class Picture:
         return self._html
 
 
-# --- samples ----------------------------------------------------------------------------------------------------------
+# --- Samples ----------------------------------------------------------------------------------------------------------
 # Files of results: what `%qod show --save FILE` shows, as JSON lines, to be shown again without Spark.
 
 

@@ -38,7 +38,7 @@ from qod_magics.spark.queries.progress import Batch
 from qod_magics.spark.servers.connection import begin, gather, reason
 from qod_magics.spark.servers.task_manager import TaskManager
 
-# --- pace -------------------------------------------------------------------------------------------------------------
+# --- Pauses between batches -------------------------------------------------------------------------------------------
 # The delay before each micro-batch: pacing, which leaves CPU to other queries, and rests, which save it. Pure.
 #
 # Back-to-back batches use all of a core at any load: the less a row costs, the more batches there are, each with its

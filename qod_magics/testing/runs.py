@@ -16,7 +16,7 @@ from qod_magics.simulator import SimulatedCluster, Simulation, simulate
 from qod_magics.simulator.rates.engine import unbalanced
 from qod_magics.simulator.rates.simulation import SimulatedTask
 
-# --- The true CPU needs and capacity of a simulation, from its own costs, which no controller knows -------------------
+# --- True needs and capacity of a simulation --------------------------------------------------------------------------
 
 Accuracies = Mapping[str, float]
 #: A load fits if it needs at most this share of the planned cores, and of one core per instance. The rest drains

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# --- building ---------------------------------------------------------------------------------------------------------
+# --- Views and errors while a query is built --------------------------------------------------------------------------
 # Building queries on a Spark session: their temporary views, and analysis errors that pyspark does not print.
 
 #: pyspark logs analysis errors here, with the whole JVM stack trace, on standard error: in the user's cell

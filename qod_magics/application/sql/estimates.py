@@ -18,7 +18,7 @@ from qod_magics.estimate import aggregates, chained, formulas
 from qod_magics.estimate.formulas import groups_read
 from qod_magics.estimate.text import ANY, Text, TextFunctions
 
-# --- Calls of functions in an SQL text, by its tokens: what stands where, Spark's own syntax included -----------------
+# --- Calls of functions -----------------------------------------------------------------------------------------------
 
 _OPENING = frozenset((TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE))
 _CLOSING = frozenset((TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE))

@@ -185,7 +185,7 @@ def _after_watermark(tokens: Sequence[Token], start: int) -> int | None:
     return None
 
 
-# --- Plain aggregates of an SQL text that `--estimates` makes estimates of --------------------------------------------
+# --- Aggregates that `--estimates` turns into estimates ---------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

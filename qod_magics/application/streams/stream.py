@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from qod_magics.application.recipes.recipe import Recipe
 
 
-# --- Schemas of topics: DDL from Spark's types, and which rows a topic's JSON values stand for ------------------------
+# --- Schemas of topics ------------------------------------------------------------------------------------------------
 
 #: the column of values that are no rows
 VALUE = "value"

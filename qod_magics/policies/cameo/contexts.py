@@ -16,7 +16,7 @@ from typing import Literal, Protocol, TypeAlias, TypeVar
 from qod_magics.core.engines import MS, Message, S, Topology, channel_of
 from qod_magics.errors import UsageProblem
 
-# --- Parameters of Cameo, and the equations that rank messages: lower priorities run first ----------------------------
+# --- Parameters and equations: lower priorities run first -------------------------------------------------------------
 # A priority combines the latency target of the job, the *frontier time* of the message (when the window that it feeds
 # is complete) and the profiled costs of the operators downstream. All times are in one unit, ns where nothing else is
 # said.

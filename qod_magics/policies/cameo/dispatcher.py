@@ -293,7 +293,7 @@ def with_tokens(rates: TokenRates | None = None, name: str = "cameo-tokens", qua
     return Cameo(TokenContexts(rates or TokenRates()), name, quantum)
 
 
-# --- baselines --------------------------------------------------------------------------------------------------------
+# --- Baselines --------------------------------------------------------------------------------------------------------
 # Cameo's baselines: operators in order of arrival (FIFO), and the default scheduler of Orleans 1.5.2 (2.8).
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-# --- problem ----------------------------------------------------------------------------------------------------------
+# --- The packing problem ----------------------------------------------------------------------------------------------
 # The packing problem: parameters, what instances demand, what nodes hold, what instances send to each other. Pure.
 #
 # Demands are those at the workload to plan for: Eq. 5.1, estimated from one window (section 2.1).

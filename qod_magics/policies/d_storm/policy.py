@@ -42,7 +42,7 @@ from qod_magics.policies.d_storm.observation import (
 from qod_magics.policies.d_storm.packing import DEFAULTS, Demand, Node, Packing, Parameters, Requirement
 from qod_magics.policies.d_storm.solver import Solution, placed, solve
 
-# --- The reasons of D-Storm, in words. Pure ---------------------------------------------------------------------------
+# --- Reasons ----------------------------------------------------------------------------------------------------------
 
 
 def trigger(state: State, window: Window, parameters: Parameters) -> str:

@@ -292,7 +292,7 @@ def static_limit(number: int, exponent: float) -> float:
     return 1 / (number * popularity(number, exponent)[0])
 
 
-# --- offloading -------------------------------------------------------------------------------------------------------
+# --- Optimistic offloading --------------------------------------------------------------------------------------------
 # Optimistic offloading: the lessor keeps messages until they would be late, then gives them to lessees (2.6).
 #
 # Forward-first policies pass such messages on without asking. Check-first policies ask lessees and wait for their

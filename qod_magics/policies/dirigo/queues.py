@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from qod_magics.core.engines import Kind, Message, Topology
 
-# --- Deadlines, and the minimum-laxity queue that checks whether a worker can meet them (2.2, 2.3) --------------------
+# --- The minimum-laxity queue (2.2, 2.3) ------------------------------------------------------------------------------
 # Deadlines of messages, and the minimum-laxity queue that checks whether a worker can meet them (2.2, 2.3).
 #
 # The check asks two things: would a new message be on time, and would it make one behind it late? It needs two sums
@@ -292,7 +292,7 @@ class LaxityQueue(Generic[Item]):
             assert block.lowest in (None, fresh.low()), "the least laxity of a block is wrong"
 
 
-# --- Workers, the messages between them, and the markers that close windows (2.1, 2.8) --------------------------------
+# --- Workers, messages and markers (2.1, 2.8) -------------------------------------------------------------------------
 # A worker is one machine that executes one message at a time. A marker is a barrier for a function and window: a worker
 # that has all markers of a window runs the messages of that window that it has queued, before all others, and then
 # hands on its partial result. Markers come from every sender (queues chosen by the sender), or from the lessor, which

@@ -285,7 +285,7 @@ def minimum_replicas(counts: Mapping[str, int], nodes: int) -> int:
     return len(left) + min(extra[everything].values())
 
 
-# --- matching ---------------------------------------------------------------------------------------------------------
+# --- Matching of sets with nodes --------------------------------------------------------------------------------------
 # Which node gets which set of a new plan, so that little is loaded: the assignment problem. Pure, exact.
 
 

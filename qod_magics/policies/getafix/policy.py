@@ -207,7 +207,7 @@ def saving(hot_tb: Fraction, factor: Fraction, other: Fraction, usd_per_gb_hour:
     return Saving(terabytes, terabytes * _GB_OF_A_TB * usd_per_gb_hour)
 
 
-# --- The baselines of the source: Scarlett and uniform replication ----------------------------------------------------
+# --- Baselines --------------------------------------------------------------------------------------------------------
 # Scarlett makes copies by concurrent accesses and places them by load; uniform replication makes the same number of
 # copies of every segment.
 

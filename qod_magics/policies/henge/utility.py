@@ -164,7 +164,7 @@ def has_plateaued(before: float, now: Utility, min_gain: float) -> bool:
     return (now.current - before) / now.most < min_gain if now.most else True
 
 
-# --- guard ------------------------------------------------------------------------------------------------------------
+# --- The guard of other policies --------------------------------------------------------------------------------------
 # A guard for the disruptive actions of any other stage of a policy: act, settle, judge by utility, keep or take back.
 #
 # Henge's rules for its own steps, for actions that it did not propose: one step at a time; nothing more until it has

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from qod_magics.core.job_graph import Channel, JobConstraint, JobSequence, RuntimeGraph, Task
 
-# --- placement --------------------------------------------------------------------------------------------------------
+# --- Placement of managers --------------------------------------------------------------------------------------------
 # Which workers run managers, and which part of the runtime graph each answers for (Algorithms 1 to 3). Pure.
 
 Path: TypeAlias = tuple[str, ...]  #: job vertices

@@ -30,7 +30,7 @@ from qod_magics.core.job_graph import (
 from qod_magics.errors import UsageProblem, hint, show
 from qod_magics.policies.nephele.latency import ManagerSetup, Role, Weighed, Window, paths, setup
 
-# --- countermeasures --------------------------------------------------------------------------------------------------
+# --- Countermeasures --------------------------------------------------------------------------------------------------
 # Parameters of Nephele, and its two countermeasures: smaller output buffers, and chained tasks (section 3.5).
 #
 # `step` sizes the output buffers of one channel (Eq. 2 and 3). `longest_chain` finds consecutive tasks that can share a

@@ -234,7 +234,7 @@ def separating(snapshot: Snapshot, demand: Demand, least: float, margin: float =
     return (Unfuse(within[instance.task][-1], why),)
 
 
-# --- scale ------------------------------------------------------------------------------------------------------------
+# --- The scaling stage ------------------------------------------------------------------------------------------------
 # The scaling stage: task managers join while queries stay shed or late, and leave when the others suffice. Pure.
 
 

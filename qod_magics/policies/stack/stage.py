@@ -225,7 +225,7 @@ class Stage(Protocol):
         ...
 
 
-# --- under way --------------------------------------------------------------------------------------------------------
+# --- Actions under way ------------------------------------------------------------------------------------------------
 # Disruptive actions under way: when they are done, when they have failed, and how they are judged. Pure.
 
 #: Time after which an action that has had no effect counts as failed, seconds: starting a task manager takes longest.

@@ -273,7 +273,7 @@ def _means(keys: Sequence[_Key], rows: Iterable[Sequence[float | None]]) -> Mapp
     return {key: sum(values, Fraction(0)) / len(values) for key, values in known.items()}
 
 
-# --- etp --------------------------------------------------------------------------------------------------------------
+# --- Effective throughput percentage ----------------------------------------------------------------------------------
 # Effective throughput percentage: the share of a job's throughput that an operator can move (Eq. 2.1). Pure.
 #
 # Congested operators are the candidates for more instances (section 2.2.3); `Gains` ranks them by ETP. `one_more` gives

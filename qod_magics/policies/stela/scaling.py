@@ -153,7 +153,7 @@ def scale_in(
     return ScaleIn(tuple(removals), {machine: tuple(hosted) for machine, hosted in left.items()})
 
 
-# --- strategies -------------------------------------------------------------------------------------------------------
+# --- Strategies -------------------------------------------------------------------------------------------------------
 # Where instances go when a job is scaled: Stela's choice, and the choices that it was compared with. Pure.
 #
 # The baselines are Storm's default scheduler, which places every instance again, and migration by link load (section

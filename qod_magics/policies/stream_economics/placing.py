@@ -11,7 +11,7 @@ from qod_magics.core.runtime import Unplaced, takes_instances
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager, replace
 from qod_magics.policies.stream_economics.reach import Minimums, Situation
 
-# --- scheduler --------------------------------------------------------------------------------------------------------
+# --- Placement --------------------------------------------------------------------------------------------------------
 # Placement, first and after a failure: the task manager with the most CPU left (Algorithm 3.1). Pure.
 
 UNKNOWN_ESTIMATE = 100.0  #: % of one core, for a task that never ran
@@ -123,7 +123,7 @@ def placed(
     return place(requests, available_cpu(managers, running))
 
 
-# --- Moves so that the minimum accuracies fit: which instances leave, and where to. Pure ------------------------------
+# --- Moves ------------------------------------------------------------------------------------------------------------
 # `moves_of_all` moves as the paper does (Algorithm 3.2, lines 7 to 14, and Algorithm 3.3 with its errata mended),
 # `only_helpful` makes only those moves that help.
 
@@ -290,7 +290,7 @@ def _is_short(situation: Situation, spare: list[float], hosted: list[list[float]
     return spare[m] < -tolerance(total(hosted[m])) and not situation.load.warming[m]
 
 
-# --- Cool-down of instances that have just moved: they are not moved again for a while. Pure --------------------------
+# --- Cool-down --------------------------------------------------------------------------------------------------------
 # A move costs a start on code that is not compiled, and metrics of the minute after it say little: without a cool-down,
 # the same instances would move to and fro. A load that changes by half ends it.
 

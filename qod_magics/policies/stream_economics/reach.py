@@ -12,7 +12,7 @@ from qod_magics.core.load import Hosting, Load
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.stream_economics.requirements import Requirements
 
-# --- `queries(t)` for every task: the queries it reaches, in as few and small sets as possible ------------------------
+# --- Queries of each task ---------------------------------------------------------------------------------------------
 # All sets together can have tasks x queries members. Three things keep them, and a cycle, near linear: tasks with the
 # same set share it; most sets have one member, or few; and queries are numbered in depth-first order, which makes the
 # large sets of trees contiguous.
@@ -135,7 +135,7 @@ def _union(parts: Collection[int], sets: Sequence[Members]) -> Members:
     return large
 
 
-# --- The input of a Stream Economics cycle, and the result for its minimum accuracies ---------------------------------
+# --- The input of a cycle ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class Minimums:
     place: Mapping[str, str]  #: where the failed go
 
 
-# --- desired(q) while a cycle lowers it, read and lowered through the sets `queries(t)` -------------------------------
+# --- Desired accuracies of queries ------------------------------------------------------------------------------------
 
 KEPT = 2048  #: large sets up to this size are kept unpacked; beyond, that would take too much memory
 

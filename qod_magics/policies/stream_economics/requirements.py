@@ -10,7 +10,7 @@ from qod_magics.core.load import Load, current_accuracies, load_of
 from qod_magics.core.plan import Edge
 from qod_magics.core.snapshot import Keys, Snapshot, Task, TaskManager, column
 
-# --- CPU that each task needs by accuracy: the paper's model, and one with fixed and read costs. Pure -----------------
+# --- CPU by accuracy --------------------------------------------------------------------------------------------------
 # `proportional` and `learned` compute it. `paper_requirements`, `known_requirements` and `minimums` do so once per
 # snapshot, for decisions and their explanations: their `topology` is always that of the snapshot's tasks, and their
 # results are shared, so do not change them. Accuracies are fractions of 1, CPU is % of one core.
@@ -174,7 +174,7 @@ def minimums(snapshot: Snapshot, topology: Topology, required: Requirements) -> 
     return first[1] if first[0] is required else required.all_of(topology.min_accuracy)
 
 
-# --- propagation ------------------------------------------------------------------------------------------------------
+# --- Propagation of accuracies ----------------------------------------------------------------------------------------
 # Desired accuracies propagated from queries to sources, and the non-drop probabilities (Eqs. 3.15, 3.16).
 
 

@@ -13,7 +13,7 @@ from qod_magics.policies.stream_economics.placing import tolerance
 from qod_magics.policies.stream_economics.reach import QueryAccuracies, Situation, reached
 from qod_magics.policies.stream_economics.requirements import FULL_CORE, Requirements, obtained_accuracy
 
-# --- sharing ----------------------------------------------------------------------------------------------------------
+# --- Even shares ------------------------------------------------------------------------------------------------------
 # CPU left above the minimum accuracies, shared by priority and evenly within one (Algorithms 3.2 and 3.4).
 
 #: desired(q) by task position, from the CPU above the minimum accuracies, by task manager. Instances (positions) that
@@ -130,7 +130,7 @@ def even_shares(situation: Situation, available: list[float], left_out: Set[int]
     return accuracies.by_task()
 
 
-# --- CPU left above the minimum accuracies, shared so that queries of one priority rise together. Pure ----------------
+# --- Queries of one priority rise together ----------------------------------------------------------------------------
 # The paper gives each instance an even share of the CPU. In a chain, a share that one instance can't use because
 # another is the bottleneck is lost, and the result depends on the order of the task managers. Here all queries of a
 # priority are raised to one level until a task manager has no CPU left; queries that need it stop there, the others

@@ -39,7 +39,7 @@ from qod_magics.core.job_graph import JobConstraint, JobEdge, JobGraph, JobSeque
 from qod_magics.data.fields import Fields, is_number, read_json, read_object
 from qod_magics.errors import ScenarioError, show
 
-# --- Items on their way between tasks: output buffers on bytes, and the links that ship them --------------------------
+# --- Output buffers and links -----------------------------------------------------------------------------------------
 # Items may span buffers; an item has arrived when its last byte has (N24). A link has the cost at the sender, the
 # transmission, and the way to the receiver.
 

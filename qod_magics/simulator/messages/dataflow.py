@@ -25,7 +25,7 @@ from qod_magics.simulator.messages.operators import (
     Windowed,
 )
 
-# --- The messages that clients send: when, how large, and of which event time -----------------------------------------
+# --- Sources of messages ----------------------------------------------------------------------------------------------
 
 
 class Sent(NamedTuple):

@@ -14,7 +14,7 @@ from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.errors import ScenarioError, nearest
 from qod_magics.simulator.messages.dataflow import Arrivals, Job, Source, Stage
 
-# --- The windows of time by which a recipe groups, read from its text -------------------------------------------------
+# --- Windows of recipes -----------------------------------------------------------------------------------------------
 
 _SECONDS = {
     "microsecond": 1e-6,

@@ -33,7 +33,7 @@ from qod_magics.errors import counted
 from qod_magics.simulator.messages.dataflow import Client, Dataflow, Router, Sent
 from qod_magics.simulator.messages.operators import Emitted, EmittedPart
 
-# --- resources --------------------------------------------------------------------------------------------------------
+# --- Workers and the network ------------------------------------------------------------------------------------------
 # What messages wait for besides workers: links between machines, and a remote state store with caches.
 
 
@@ -123,7 +123,7 @@ class Store:
         return tuple(self._caches[worker])
 
 
-# --- What a run of messages shows: results and latencies by job, and the accounting of messages -----------------------
+# --- Results of a run -------------------------------------------------------------------------------------------------
 
 
 class JobResults:

@@ -335,7 +335,7 @@ class SegmentCluster:
             assert self._copies[segment] or segment not in self._once, f"{segment} has lost its last copy"
 
 
-# --- The results of a run: latencies, copies, memory, and the text that `simulate` prints -----------------------------
+# --- Results of a run -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

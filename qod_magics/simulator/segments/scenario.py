@@ -248,7 +248,7 @@ def queries(scenario: SegmentScenario) -> Iterator[Asked]:
         yield Asked(round(at), kind, slices.newest(round(at)) - back, work)
 
 
-# --- node -------------------------------------------------------------------------------------------------------------
+# --- Nodes ------------------------------------------------------------------------------------------------------------
 # A node: segments in memory, a queue of pairs before its cores, loads from deep storage; and the accounting of a run.
 #
 # The counters hold every pair asked, every copy loaded and dropped, and memory over time, in whole numbers.

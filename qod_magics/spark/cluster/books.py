@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from qod_magics.application.streams.stream import Malformed
 
 
-# --- incomplete -------------------------------------------------------------------------------------------------------
+# --- Incomplete results -----------------------------------------------------------------------------------------------
 # Results that lack rows though no shedder dropped them: rows behind a watermark, and state that was lost. Pure.
 
 
@@ -234,7 +234,7 @@ def furthest_behind(accounts: Sequence[Account]) -> Account:
     return next(last, Account(accounts[0].topic, lowest))
 
 
-# --- Reports of rows that were read but are no rows of the schema. Pure -----------------------------------------------
+# --- Malformed rows ---------------------------------------------------------------------------------------------------
 # There is an event when they begin, then at most one a minute by feed and kind; a status has all of them.
 
 #: Seconds between two events of one feed.

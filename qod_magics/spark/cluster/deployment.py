@@ -27,7 +27,7 @@ from qod_magics.spark.plans.pipeline import (
 )
 from qod_magics.spark.servers.connection import reason
 
-# --- Which partitions of a topic each instance of a task reads. Pure --------------------------------------------------
+# --- Assignment of partitions -----------------------------------------------------------------------------------------
 
 #: The partitions of one topic that each instance reads, in ascending order.
 Deal: TypeAlias = tuple[tuple[int, ...], ...]

@@ -145,7 +145,7 @@ def _spread(batches: Sequence[Batch]) -> Sequence[Batch]:
     return [batches[int((i + 0.5) * len(batches) / MOST_BATCHES)] for i in range(MOST_BATCHES)]
 
 
-# --- How late the results of queries are: latencies from batches, ages of waiting rows from offsets -------------------
+# --- Latencies of queries ---------------------------------------------------------------------------------------------
 
 
 class Lateness:

@@ -9,7 +9,7 @@ from enum import IntEnum
 from qod_magics.application.weights import WEIGHT
 from qod_magics.spark.plans.plan_text import ID, NAMED, Copies, Node, below_at, children_at, split
 
-# --- fitness ----------------------------------------------------------------------------------------------------------
+# --- Fitness of weights -----------------------------------------------------------------------------------------------
 # Whether estimates read weights that are those of their rows, and the key by which these were kept. Pure.
 #
 # A pair of rows from two streams that are shed was kept with both rows, and one of several copies was kept with any of

@@ -44,7 +44,7 @@ from qod_magics.spark.plans.plan_text import (
     split,
 )
 
-# --- The key by which a query's topics would have to be shed for its result to be right by key. Pure ------------------
+# --- Keys that a query would have to be shed by -----------------------------------------------------------------------
 # Joins, sessions, distinct values and their counts need all rows of a key or none. The columns that all such operators
 # of a query have among theirs make that key, if they are columns of the topics: a key that a recipe computes can't be
 # shed by.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from qod_magics.application.streams.stream import Malformed, TimeUnit
 
 
-# --- Says which part of a JSON value does not fit a schema, by the rules of Spark's `from_json`. Pure -----------------
+# --- Values that do not fit a schema ----------------------------------------------------------------------------------
 # Spark reports only that a value does not fit. The sample in a batch's report is parsed once more here, in the kernel,
 # so that the query's plan needs nothing for it.
 
@@ -161,7 +161,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= SHOWN_VALUE else f"{text[: SHOWN - 1]}…"
 
 
-# --- Which columns of its JSON input a plan reads: the others need not be parsed. Pure --------------------------------
+# --- Columns that a plan reads ----------------------------------------------------------------------------------------
 # Spark prunes the columns of files, but parses every field of a Kafka record's JSON, used or not: in a windowed query
 # that reads four of eleven columns, the unused ones are a sixth of the cost per row.
 

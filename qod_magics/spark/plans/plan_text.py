@@ -144,7 +144,7 @@ def names_of(header: str) -> list[str]:
     return [item.partition(": ")[0] for item in split(header, "[(<", "])>")]
 
 
-# --- copies -----------------------------------------------------------------------------------------------------------
+# --- Copies of columns ------------------------------------------------------------------------------------------------
 # Which columns of a plan's operators are columns of its inputs as they are, whatever they are called. Pure.
 #
 # Names are in lower case, since Spark names a column of an operator as the query spells it.
@@ -295,7 +295,7 @@ def kept_columns(plan: str) -> frozenset[str]:
     return frozenset(name for name, id in named if copies.name(f"{name}#{id}") == name.lower())
 
 
-# --- Joins of streams in an analyzed plan: which columns they equate, and which they make null. Pure ------------------
+# --- Joins ------------------------------------------------------------------------------------------------------------
 
 #: By the kind of an outer join, the sides that are empty where a row has no partner.
 _OUTER = {"LeftOuter": (1,), "RightOuter": (0,), "FullOuter": (0, 1)}
@@ -339,7 +339,7 @@ def emptied(nodes: Sequence[Node], at: int) -> set[str]:
     return found
 
 
-# --- unions -----------------------------------------------------------------------------------------------------------
+# --- Unions -----------------------------------------------------------------------------------------------------------
 # Unions whose inputs have a column at different positions: columns are paired by position, not by name. Pure.
 
 

@@ -145,7 +145,7 @@ def state_signature(plan: str) -> str | None:
     return "\n".join(meaning(line) for line in kept)
 
 
-# --- result keys ------------------------------------------------------------------------------------------------------
+# --- Keys of results --------------------------------------------------------------------------------------------------
 # Which columns tell the rows of a result apart: a query that groups writes a row anew whenever its group has changed.
 #
 # From the analyzed plan, as `plan_text` reads it. Pure.

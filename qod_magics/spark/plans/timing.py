@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
-# --- ages -------------------------------------------------------------------------------------------------------------
+# --- Distributions of ages --------------------------------------------------------------------------------------------
 # Distributions of ages: points of an age in seconds, each with the number of rows that it stands for. Pure.
 
 #: An age, seconds, and the rows of it.

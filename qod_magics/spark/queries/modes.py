@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from qod_magics.spark.plans.pipeline import Job, PlanFacts
 
 
-# --- Why Spark's real-time mode refuses a plan, in few words ----------------------------------------------------------
+# --- Refusals of real-time mode ---------------------------------------------------------------------------------------
 
 _CLASS = re.compile(r"\borg\.apache\.spark\.[\w.$]*?(\w+)(?=[\s,]|\.?$|\. )")
 _SUFFIX = re.compile(r"(Exec|MicroBatchStream|Stream)$")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# --- The most informative line of an error, whichever of Spark's layers raised it -------------------------------------
+# --- Reasons of errors ------------------------------------------------------------------------------------------------
 
 LOG = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def reason(error: BaseException) -> str:
     return found[:MOST]
 
 
-# --- Timeouts for external calls that may hang ------------------------------------------------------------------------
+# --- Timeouts ---------------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 

@@ -196,7 +196,7 @@ def _cpu_seconds(root: int, which: Callable[[psutil.Process], bool] = lambda _: 
             continue
 
 
-# --- CPU and run time of streaming batches, from Spark's REST API -----------------------------------------------------
+# --- CPU of streaming batches -----------------------------------------------------------------------------------------
 # Spark describes every job of a streaming query by the query's run id and the batch's id, so the completed stages give
 # the executors' CPU and run time of each batch. Python workers are separate processes and not included.
 
@@ -254,7 +254,7 @@ def times_by_batch(stages: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int],
     return found
 
 
-# --- Where a Spark session runs: its settings, its UI and its cores ---------------------------------------------------
+# --- Settings, UI and cores of a session ------------------------------------------------------------------------------
 
 
 def adopt(spark: SparkSession, conf: Mapping[str, str]) -> dict[str, str | None]:

@@ -17,7 +17,7 @@ from qod_magics.machine.cache import cache_dir, locked
 from qod_magics.machine.class_data import ClassFile, UnknownClassError
 from qod_magics.machine.java import HOST, Java
 
-# --- loopback ---------------------------------------------------------------------------------------------------------
+# --- Servers on loopback ----------------------------------------------------------------------------------------------
 # Where Spark names no host for a server of its own, have it listen on loopback, not on all interfaces.
 #
 # In real-time mode each task that writes a shuffle opens a port with `TransportContext.createServer()`, which binds it
@@ -112,7 +112,7 @@ def _write(file: Path, content: bytes) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-# --- A Kafka source that sheds while it reads: Spark's own, with a load shedder in front of its rows ------------------
+# --- A Kafka source that sheds while it reads -------------------------------------------------------------------------
 # Spark makes a row of each record before a plan can drop it. A record that the reader drops takes less than half of
 # that CPU (`benchmarks/dropping.py`), and what is left is Kafka's consumer. No setting of Spark's source does this, so
 # a reader of ours, in `shedding_kafka.scala`, stands between Spark's source and Spark. The Scala compiler among Spark's

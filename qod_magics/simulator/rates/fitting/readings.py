@@ -205,7 +205,7 @@ def _held(instance: Instance) -> bool:
     return freshness.stale and instance.warming_up and freshness.window is not None
 
 
-# --- Curves fitted to measurements per cycle: input rates with their jumps, and background loads. Pure ----------------
+# --- Curves of input rates and background loads -----------------------------------------------------------------------
 
 Point = tuple[float, float]
 
