@@ -90,7 +90,7 @@ def test_cores_that_are_counted_by_other_numbers_are_not_measured(
 ) -> None:
     """In an LXC container cores 2 and 3 of the machine are counted as 0 and 1."""
     (tmp_path / "stat").write_text("cpu  2 0 0 2 0 0 0 0 0 0\ncpu0 1 0 0 1 0 0 0 0 0 0\ncpu1 1 0 0 1 0 0 0 0 0 0\n")
-    monkeypatch.setattr(cpu, "_STAT", tmp_path / "stat")
+    monkeypatch.setattr(cpu.SYSTEM, "stat", tmp_path / "stat")
     on(FakeMachine((2, 3)), monkeypatch)
     tm = manager(frozenset({2}), pinned=True)
     assert isinstance(tm.cpu_meter, ProcessMeter)

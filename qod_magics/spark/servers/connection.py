@@ -178,6 +178,7 @@ def connect(
     *,
     reattachable: bool = True,
     dial: str | None = None,
+    create: Callable[[str, str | None], SparkSession] | None = None,
 ) -> SparkSession:
     """A new Connect session. Its calls stop retrying within seconds, where the client's default is ten minutes.
 
@@ -187,20 +188,18 @@ def connect(
     `reattachable` calls survive a lost connection, and take three messages, and twice the CPU of both sides, where
     others take one. Needed over a network; on the loopback interface a connection is lost with its server.
 
+    `create` makes the session of a URL and an address to dial; by default pyspark does.
+
     Raises:
         TaskManagerError: no answer within `patience_s` seconds, the server is no longer `alive`, the token is wrong,
             or this process has a classic session: pyspark supports only one kind per process.
 
     """
-    load_client()
     from pyspark.sql.connect.client.retries import DefaultPolicy
-    from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # the error itself is reported
     try:
-        # on its own thread, whose active session it becomes: the notebook's thread would keep it for ever
-        channel = _channel(url, dial)
-        spark = begin(ConnectSession.builder.channelBuilder(channel).create, "connecting").result()
+        spark = (create or _created)(url, dial)
     except Exception as error:
         raise TaskManagerError(f"{hidden(url)}: {reason(error)}") from error
     _open.add(spark)
@@ -322,6 +321,17 @@ def leave_connect_mode() -> None:
         if os.environ.get(REMOTE) == _remote_is_ours:
             del os.environ[REMOTE]
         _remote_is_ours = ""
+
+
+def _created(url: str, dial: str | None) -> SparkSession:
+    load_client()
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    # on its own thread, whose active session it becomes: the notebook's thread would keep it for ever
+    found: SparkSession = begin(
+        ConnectSession.builder.channelBuilder(_channel(url, dial)).create, "connecting"
+    ).result()
+    return found
 
 
 def let_go(spark: SparkSession, timeout_s: float) -> None:

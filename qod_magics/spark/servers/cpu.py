@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -28,10 +29,35 @@ if TYPE_CHECKING:
 
 #: Readings over time: monotonic seconds, and cumulative CPU seconds of each core (or of the process tree).
 Samples = deque[tuple[float, tuple[float, ...]]]
-#: Linux's counters of each core by its number, in ticks. psutil has them by position: behind a core that is offline,
-#: positions are not numbers.
-_STAT = Path("/proc/stat")
 _CORE = re.compile(r"^cpu(\d+) (.+)$", re.MULTILINE)
+
+
+class System:
+    """The operating system's counters of CPU time, and its clock."""
+
+    #: Linux's counters of each core by its number, in ticks. psutil has them by position: behind a core that is
+    #: offline, positions are not numbers.
+    stat = Path("/proc/stat")
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+        return time.monotonic()
+
+    def tick_s(self) -> float:
+        """Seconds of a tick in `stat`."""
+        return 1.0 / os.sysconf("SC_CLK_TCK")
+
+    def cores(self) -> Sequence[Any]:
+        """Psutil's times of each core."""
+        found: Sequence[Any] = psutil.cpu_times(percpu=True)
+        return found
+
+    def process(self, pid: int) -> psutil.Process:
+        """Raises psutil.Error: there is none."""
+        return psutil.Process(pid)
+
+
+SYSTEM = System()
 
 
 def _two_minutes() -> Samples:
@@ -64,6 +90,7 @@ class CoreMeter:
     """
 
     cpus: tuple[int, ...]
+    system: System = field(default=SYSTEM, repr=False)
     _samples: Samples = field(default_factory=_two_minutes, init=False)
 
     @property
@@ -73,9 +100,9 @@ class CoreMeter:
 
     def sample(self) -> None:
         """Take a sample."""
-        counted = core_seconds()
+        counted = core_seconds(self.system)
         used = tuple(counted.get(cpu, 0.0) for cpu in self.cpus)  # one that is offline by now does nothing
-        self._samples.append((time.monotonic(), used))
+        self._samples.append((self.system.now(), used))
 
     def mean(self, start: float, end: float) -> float | None:
         """The mean from `start` to `end` (monotonic seconds), within the samples; None before there are two."""
@@ -93,6 +120,7 @@ class ProcessMeter:
 
     root: int  #: process id
     cores: int  #: its share of the machine
+    system: System = field(default=SYSTEM, repr=False)
     _samples: Samples = field(default_factory=_two_minutes, init=False)
     _last: dict[int, float] = field(default_factory=dict, init=False)
     _used: float = field(default=0.0, init=False)
@@ -101,7 +129,7 @@ class ProcessMeter:
     def sample(self) -> None:
         """Take a sample."""
         with self._sampling:
-            now, seconds = time.monotonic(), dict(_cpu_seconds(self.root))
+            now, seconds = self.system.now(), dict(_cpu_seconds(self.root, system=self.system))
             self._used += sum(max(spent - self._last.get(pid, 0.0), 0.0) for pid, spent in seconds.items())
             self._last |= seconds  # one missed in a sample must not count as new
             self._samples.append((now, (self._used,)))
@@ -139,12 +167,14 @@ class PythonMeter:
     """CPU of a JVM's Python workers since the last call."""
 
     root: int
+    system: System = field(default=SYSTEM, repr=False)
     _last: tuple[float, dict[int, float]] | None = field(default=None, init=False)
 
     def read(self) -> tuple[float, float]:
         """CPU in % of one core, and over how many seconds; (0, 0) at the first call, which begins the measurement."""
-        now = time.monotonic()
-        used = dict(_cpu_seconds(self.root, lambda process: process.pid != self.root and _is_python(process)))
+        now = self.system.now()
+        python = partial(_is_python_below, self.root)
+        used = dict(_cpu_seconds(self.root, python, self.system))
         before, self._last = self._last, (now, used)
         if before is None or now <= before[0]:
             return 0.0, 0.0
@@ -152,21 +182,21 @@ class PythonMeter:
         return 100.0 * seconds / (now - before[0]), now - before[0]
 
 
-def _is_python(process: psutil.Process) -> bool:
-    return "python" in process.name().lower()  # on macOS, "Python"
+def _is_python_below(root: int, process: psutil.Process) -> bool:
+    return process.pid != root and "python" in process.name().lower()  # on macOS, "Python"
 
 
-def core_seconds() -> dict[int, float]:
+def core_seconds(system: System = SYSTEM) -> dict[int, float]:
     """CPU seconds that each core was busy so far, by its number; one that is offline is missing.
 
     An LXC container has its cores counted from 0 on, whichever of the machine's they are: their numbers are then not
     those that processes are pinned to.
     """
     try:
-        counters = _STAT.read_text("ascii")
+        counters = system.stat.read_text("ascii")
     except OSError:  # not Linux
-        return {number: sum(times) - times.idle for number, times in enumerate(psutil.cpu_times(percpu=True))}
-    tick_s = 1.0 / os.sysconf("SC_CLK_TCK")
+        return {number: sum(times) - times.idle for number, times in enumerate(system.cores())}
+    tick_s = system.tick_s()
     found: dict[int, float] = {}
     for number, line in _CORE.findall(counters):
         # user, nice, system, idle, iowait, irq, softirq, steal; guests, which follow, are in the first two
@@ -180,10 +210,12 @@ def cpu_seconds(root: int) -> float:
     return sum(seconds for _, seconds in _cpu_seconds(root))
 
 
-def _cpu_seconds(root: int, which: Callable[[psutil.Process], bool] = lambda _: True) -> Iterable[tuple[int, float]]:
+def _cpu_seconds(
+    root: int, which: Callable[[psutil.Process], bool] = lambda _: True, system: System = SYSTEM
+) -> Iterable[tuple[int, float]]:
     """Process id and CPU seconds so far of a process and its descendants, of those running that `which` selects."""
     try:
-        top = psutil.Process(root)
+        top = system.process(root)
         processes = [top, *top.children(recursive=True)]
     except psutil.Error:
         return

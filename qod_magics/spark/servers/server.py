@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -201,6 +201,7 @@ class LocalServer:
         name: the task manager's.
         options: what it is started with.
         claim: its cores, if they are claimed already; it releases them.
+        tools: what it is started with, and by.
         archiving: on a regular end, leave an archive of its classes if no matching one exists: see `making`.
 
     Attributes:
@@ -218,15 +219,22 @@ class LocalServer:
     """
 
     def __init__(
-        self, name: str, options: ServerOptions, claim: CoreClaim | None = None, *, archiving: bool = False
+        self,
+        name: str,
+        options: ServerOptions,
+        claim: CoreClaim | None = None,
+        *,
+        archiving: bool = False,
+        tools: Tools | None = None,
     ) -> None:
+        tools = tools or Tools()
         self.begun = time.monotonic()
         self.name = name
         self.options = options
         self.token = secrets.token_urlsafe(24)
         self.claim = claim or CoreClaim(options.held or ())
         try:
-            check_user()
+            tools.user()
             self.directory = temporary("qod-tm-")
         except BaseException:
             self.claim.release()
@@ -234,12 +242,11 @@ class LocalServer:
         try:
             self.port, self.ui_port = free_ports(2)
             (self.directory / "log4j2.properties").write_text(_LOGGING)
-            java = find_java()
-            home = spark_home()
-            jars, self.no_shedding_source = _with_shedding_source(connector_jars(), java, home)
-            plain, self.no_realtime = _on_loopback(launch_command(java, home, _SUBMIT, self._arguments(jars)), home)
+            java, home = tools.java(), tools.home()
+            jars, self.no_shedding_source = _with_shedding_source(tools.jars(), java, home)
+            plain, self.no_realtime = _on_loopback(tools.command(java, home, _SUBMIT, self._arguments(jars)), home)
             self.making = class_data.making(ARCHIVE, plain) if archiving else None
-            self.child = Child(
+            self.child = tools.child(
                 class_data.with_archive(ARCHIVE, plain) if self.making is None else self.making.command,
                 {
                     "SPARK_HOME": str(home),
@@ -441,3 +448,15 @@ def _reason(log: str) -> str:
         if "Exception" in line or "Error" in line or "error" in line:
             return line[:300]
     return lines[-1][:300] if lines else "it wrote nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What servers are started with: the checked user, Java, Spark and its jars, and what runs a command."""
+
+    user: Callable[[], None] = check_user
+    java: Callable[[], Java] = find_java
+    home: Callable[[], Path] = spark_home
+    jars: Callable[[], list[Path]] = connector_jars
+    command: Callable[[Java, Path, str, Sequence[str]], list[str]] = launch_command
+    child: Callable[..., Child] = Child

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
@@ -357,7 +357,15 @@ def _local_meter(server: LocalServer) -> CpuMeter:
 
 
 def attach_url(
-    id: str, url: str, board: dial.DialBoard, headroom: float, ui: str | None = None, cores: float | None = None
+    id: str,
+    url: str,
+    board: dial.DialBoard,
+    headroom: float,
+    ui: str | None = None,
+    cores: float | None = None,
+    *,
+    inquiry_s: float = INQUIRY_S,
+    connect: Callable[[str, float], SparkSession] = connect,
 ) -> TaskManager:
     """Connect to a Connect server of the user's, and give the session there the settings of our own servers.
 
@@ -384,13 +392,21 @@ def attach_url(
         return TaskManager(id, spark, kind="connect", cores=planned, board=board, ui=address, slots=slots)
 
     try:
-        return call_within(attached, INQUIRY_S, hidden(url))
+        return call_within(attached, inquiry_s, hidden(url))
     except BaseException:
         let_go(spark, 2.0)
         raise
 
 
-def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom: float) -> TaskManager:
+def attach_session(
+    id: str,
+    spark: SparkSession,
+    board: dial.DialBoard,
+    headroom: float,
+    *,
+    clone: Callable[[SparkSession], SparkSession] = clone,
+    core_seconds: Callable[[], Mapping[int, float]] = core_seconds,
+) -> TaskManager:
     """Use the notebook's own session, classic or Connect, as a task manager: queries run on a clone of it, which gets
     our values of the settings that checkpoints depend on. The notebook's session keeps its own.
 
@@ -429,7 +445,7 @@ def attach_session(id: str, spark: SparkSession, board: dial.DialBoard, headroom
             cores = min(cores, planned_cpus(core_count()))
         planned = cores * (1 - headroom)
         made = TaskManager(id, own, kind="attached", cores=planned, board=board, ui=ui, notebooks=spark, slots=slots)
-        made.cpu_meter = _attached_meter(cores, here)
+        made.cpu_meter = _attached_meter(cores, here, core_seconds())
         return made
 
     try:
@@ -445,8 +461,8 @@ def _release(own: SparkSession) -> None:
         let_go(own, 2.0)
 
 
-def _attached_meter(cores: float, here: bool) -> CpuMeter | None:
-    """A meter of the machine's cores for a session that may use all of them, else None: that of a `local[2]` on eight
-    cores would take what other programs use on the other six for CPU that its tasks don't get."""
-    counted = sorted(core_seconds()) if here else []
-    return CoreMeter(tuple(counted)) if counted and cores >= len(counted) else None
+def _attached_meter(cores: float, here: bool, counted: Collection[int]) -> CpuMeter | None:
+    """A meter of the machine's cores, those that are counted, for a session that may use all of them, else None: that
+    of a `local[2]` on eight cores would take what other programs use on the other six for CPU that its tasks don't
+    get."""
+    return CoreMeter(tuple(sorted(counted))) if here and counted and cores >= len(counted) else None

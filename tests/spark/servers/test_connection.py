@@ -32,24 +32,26 @@ def test_connect_mode_is_left_when_nobody_is_connected(monkeypatch: pytest.Monke
     assert os.environ[connection.CONNECT_MODE] == "1"
 
 
-def test_a_session_is_let_go_if_its_first_call_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_is_let_go_if_its_first_call_is_interrupted() -> None:
     """Else a kernel that keeps the traceback would stay in Connect mode."""
 
     class Session:
-        client = SimpleNamespace(set_retry_policies=lambda _: None)
+        client = SimpleNamespace(
+            set_retry_policies=lambda _: None, disable_reattachable_execute=lambda: None, release_session=lambda: None
+        )
+        stopped = False
 
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
+        def sql(self, _: str) -> Any:
+            raise KeyboardInterrupt
 
-    made, gone = Session(), []
-    monkeypatch.setattr(connection, "load_client", lambda: None)
-    monkeypatch.setattr(connection, "begin", lambda *_: SimpleNamespace(result=lambda: made))
-    monkeypatch.setattr(connection, "call_within", interrupted)
-    monkeypatch.setattr(connection, "let_go", lambda session, _: gone.append(session))
+        def stop(self) -> None:
+            self.stopped = True
+
+    made: Any = Session()
     with pytest.raises(KeyboardInterrupt):
-        connection.connect("sc://127.0.0.1:1", 5.0)
-    connection._open.discard(made)  # type: ignore[arg-type]
-    assert gone == [made]
+        connection.connect("sc://127.0.0.1:1", 5.0, create=lambda *_: made)
+    assert made.stopped
+    assert made not in connection._open
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "::1"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from qod_magics.machine.java import Java
 from qod_magics.session.settings import Settings
 from qod_magics.spark.servers import server
 from qod_magics.spark.servers.connection import CONNECT_MODE, REMOTE
-from qod_magics.spark.servers.server import ServerOptions, _reason
+from qod_magics.spark.servers.server import ServerOptions, Tools, _reason
 
 NO_ROOM = """\
 OpenJDK 64-Bit Server VM warning: INFO: os::commit_memory(0x1d08000000, 966367641600, 0) failed; errno=12
@@ -61,13 +62,15 @@ class Started:
 
 
 @pytest.fixture
-def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine on which a server's command is made, and not run."""
-    monkeypatch.setattr(server, "find_java", lambda: Java(tmp_path / "bin" / "java", 17, "PATH"))
-    monkeypatch.setattr(server, "spark_home", lambda: tmp_path)
-    monkeypatch.setattr(server, "connector_jars", lambda: [])
-    monkeypatch.setattr(server, "launch_command", lambda java, home, main, words: [str(java.path), "-cp", "x", *words])
-    monkeypatch.setattr(server, "Child", Started)
+def tools(tmp_path: Path) -> Tools:
+    """A server's command is made, and not run."""
+    return Tools(
+        java=lambda: Java(tmp_path / "bin" / "java", 17, "PATH"),
+        home=lambda: tmp_path,
+        jars=list,
+        command=lambda java, home, main, words: [str(java.path), "-cp", "x", *words],
+        child=Started,  # type: ignore[arg-type]
+    )
 
 
 def test_what_points_this_notebook_to_a_server_does_not_reach_the_launcher_of_another(
@@ -83,14 +86,13 @@ def test_what_points_this_notebook_to_a_server_does_not_reach_the_launcher_of_an
     assert server.launch_command(Java(java, 17, "PATH"), tmp_path, "Main", [])[:3] == ["none", "none", "kept"]
 
 
-@pytest.mark.usefixtures("nothing_starts")
 @pytest.mark.parametrize("own", [{}, {"spark.driver.host": "10.0.0.5"}])
 def test_whatever_names_another_address_for_spark_a_server_is_on_loopback(
-    own: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    own: dict[str, str], tools: Tools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine set up for a Spark of its own: SPARK_LOCAL_HOSTNAME, spark-defaults.conf. Options of a call hold."""
     monkeypatch.setenv("SPARK_LOCAL_HOSTNAME", "10.0.0.5")
-    made = server.LocalServer("tm1", ServerOptions(conf=own))
+    made = server.LocalServer("tm1", ServerOptions(conf=own), tools=tools)
     shutil.rmtree(made.directory)
     made.claim.release()
     child: Any = made.child
@@ -101,15 +103,16 @@ def test_whatever_names_another_address_for_spark_a_server_is_on_loopback(
     assert settings["spark.driver.bindAddress"] == "127.0.0.1"
 
 
-@pytest.mark.usefixtures("nothing_starts")
-def test_relative_paths_are_those_of_the_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_relative_paths_are_those_of_the_notebook(
+    tools: Tools, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Of files in recipes by the working directory, of modules by Python's path: "" is the directory there."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", "lib", "/abs", "/abs"])
     settings = Settings()
     (tmp_path / "later").mkdir()
     monkeypatch.chdir(tmp_path / "later")  # servers that start later agree with those that are up
-    made = server.LocalServer("tm1", settings.server(None))
+    made = server.LocalServer("tm1", settings.server(None), tools=tools)
     shutil.rmtree(made.directory)
     made.claim.release()
     child: Any = made.child
@@ -117,15 +120,14 @@ def test_relative_paths_are_those_of_the_notebook(monkeypatch: pytest.MonkeyPatc
     assert child.env["PYTHONPATH"].split(os.pathsep)[1:] == [str(tmp_path), f"{tmp_path}/lib", "/abs"]
 
 
-@pytest.mark.usefixtures("nothing_starts")
 def test_a_notebook_whose_directory_is_gone_has_servers_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tools: Tools, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     monkeypatch.setattr(sys, "path", ["", "/abs"])
-    made = server.LocalServer("tm1", Settings().server(None))
+    made = server.LocalServer("tm1", Settings().server(None), tools=tools)
     shutil.rmtree(made.directory)
     made.claim.release()
     child: Any = made.child
@@ -134,14 +136,12 @@ def test_a_notebook_whose_directory_is_gone_has_servers_all_the_same(
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.usefixtures("nothing_starts")
-def test_a_user_that_hadoop_can_not_name_is_told_and_no_core_stays_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_that_hadoop_can_not_name_is_told_and_no_core_stays_claimed(tools: Tools) -> None:
     def nameless() -> None:
         raise SetupError("user id 12345 must have an entry")
 
-    monkeypatch.setattr(server, "check_user", nameless)
     released: list[bool] = []
     claim: Any = SimpleNamespace(release=lambda: released.append(True), shared=frozenset())
-    with pytest.raises(SetupError, match=r"^user id 12345"):
-        server.LocalServer("tm1", ServerOptions(), claim)
+    with pytest.raises(SetupError):
+        server.LocalServer("tm1", ServerOptions(), claim, tools=replace(tools, user=nameless))
     assert released == [True]

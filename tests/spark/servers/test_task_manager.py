@@ -15,7 +15,7 @@ import pytest
 
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.plans.dial import DialReading
-from qod_magics.spark.servers import cpu, task_manager
+from qod_magics.spark.servers import task_manager
 from qod_magics.spark.servers.cpu import executor_cores, refuses
 from qod_magics.spark.servers.server import LocalServer, _quoted
 from qod_magics.spark.servers.task_manager import TaskManager
@@ -83,14 +83,14 @@ def test_a_ui_that_does_not_answer_holds_up_no_poll_and_its_late_answer_is_not_l
         thread.join()
 
 
-def test_an_answer_that_is_cut_short_is_none_and_the_next_one_counts() -> None:
+def test_whatever_an_answer_is_the_next_one_counts() -> None:
     """A UI that is restarted, or a proxy before it. One answer alone must not stand for all that follow."""
     stage = {"description": f"runId = {RUN}\nbatch = 3", "executorCpuTime": 2_000_000_000, "executorRunTime": 3_000}
-    cut = True
+    stages, cut = [stage], True
 
     class Cutting(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = json.dumps([stage]).encode()
+            body = json.dumps(stages).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body) + cut))
             self.end_headers()
@@ -110,20 +110,16 @@ def test_an_answer_that_is_cut_short_is_none_and_the_next_one_counts() -> None:
             assert executor_cores(made.ui, "app", patience_s=0.0) is None
             cut = False
             assert made.task_times(30.0) == {(RUN, 3): (2.0, 3.0)}
+            stages = [{"description": stage["description"]}]
+            with pytest.raises(KeyError):
+                made.task_times(30.0)
+            stages = []
+            assert made.task_times(30.0) == {}
+            stages = [stage]
             assert made.works_on(RUN) is True
         finally:
             server.shutdown()
             thread.join()
-
-
-def test_whatever_an_answer_is_the_next_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = TaskManager("tm1", Spark(), kind="attached", cores=1.0, board=BOARD)  # type: ignore[arg-type]
-    made.ui, made.application = "http://127.0.0.1:9", "app"
-    monkeypatch.setattr(cpu, "completed_stages", lambda *_: [{"description": f"runId = {RUN}\nbatch = 3"}])
-    with pytest.raises(KeyError):
-        made.task_times(30.0)
-    monkeypatch.setattr(cpu, "completed_stages", lambda *_: [])
-    assert made.task_times(30.0) == {}
 
 
 def test_a_server_is_gone_when_its_port_refuses_connections() -> None:
@@ -139,33 +135,34 @@ def test_an_option_with_spaces_stays_one(option: str) -> None:
     assert shlex.split(_quoted(option)) == [option]
 
 
-def test_an_interrupt_leaves_neither_a_server_nor_a_claim_of_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_leaves_neither_a_server_nor_a_claim_of_its_cores() -> None:
     done: list[str] = []
 
     def interrupted(*_: object) -> None:
         done.append("interrupted")
         raise KeyboardInterrupt
 
-    server = object.__new__(LocalServer)
-    monkeypatch.setattr(server, "child", SimpleNamespace(stop=interrupted, alive=lambda: True), raising=False)
-    monkeypatch.setattr(server, "claim", SimpleNamespace(release=lambda: done.append("released")), raising=False)
+    server: Any = object.__new__(LocalServer)
+    server.child = SimpleNamespace(stop=interrupted, alive=lambda: True)
+    server.claim = SimpleNamespace(release=lambda: done.append("released"))
     made = manager()
     made.kind, made.server = "connect", server
-    monkeypatch.setattr(task_manager, "let_go", interrupted)
+    made.spark.client = SimpleNamespace(release_session=interrupted)  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
         made.close()
     assert done == ["interrupted", "interrupted", "released"]
 
 
-def test_a_server_that_falls_silent_after_its_first_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    spark = Spark()
+def test_a_server_that_falls_silent_after_its_first_answer_is_given_up() -> None:
+    spark: Any = Spark()
     released: list[Any] = []
+    spark.stop = lambda: released.append(spark)
     spark.gate.clear()
-    monkeypatch.setattr(task_manager, "connect", lambda *_: spark)
-    monkeypatch.setattr(task_manager, "let_go", lambda given, _: released.append(given))
-    monkeypatch.setattr(task_manager, "INQUIRY_S", 0.2)
-    with pytest.raises(TaskManagerError, match=r"^sc://there:1/;token=\.\.\. did not answer within 0\.2 s\.$"):
-        task_manager.attach_url("tm1", "sc://there:1/;token=secret", BOARD, 0.1, cores=1.0)
+    url = "sc://there:1/;token=secret"
+    with pytest.raises(TaskManagerError) as caught:
+        task_manager.attach_url("tm1", url, BOARD, 0.1, cores=1.0, inquiry_s=0.2, connect=lambda *_: spark)
+    assert (caught.value.rule, caught.value.value, caught.value.name) == ("answers", 0.2, "sc://there:1/;token=...")
+    assert "secret" not in str(caught.value)
     assert released == [spark]
     spark.gate.set()
 
@@ -191,26 +188,28 @@ class Own(Spark):
         raise KeyboardInterrupt
 
 
-def cloned(monkeypatch: pytest.MonkeyPatch) -> list[Own]:
-    """The clones that are made of notebooks' sessions from now on."""
-    clones: list[Own] = []
-
-    def clone(spark: Own) -> Own:
-        clones.append(copy.copy(spark))
-        clones[-1].settings = dict(spark.settings)
-        clones[-1].conf = clones[-1]
-        return clones[-1]
-
-    monkeypatch.setattr(task_manager, "clone", clone)
+@pytest.fixture(autouse=True)
+def classic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No session of this process is of Connect."""
     monkeypatch.delenv(task_manager.CONNECT_MODE, raising=False)
-    return clones
 
 
-def test_settings_go_to_a_clone_of_the_notebooks_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    clones, spark = cloned(monkeypatch), Notebooks(2)
-    made = task_manager.attach_session("spark", spark, BOARD, 0.1)  # type: ignore[arg-type]
+class Clones(list[Any]):
+    """Makes the clones of notebooks' sessions, and keeps them."""
+
+    def __call__(self, spark: Any) -> Any:
+        made = copy.copy(spark)
+        made.settings = dict(spark.settings)
+        made.conf = made
+        self.append(made)
+        return made
+
+
+def test_settings_go_to_a_clone_of_the_notebooks_session() -> None:
+    clones, spark = Clones(), Notebooks(2)
+    made = task_manager.attach_session("spark", spark, BOARD, 0.1, clone=clones)  # type: ignore[arg-type]
     (own,) = clones
-    assert made.spark is own  # type: ignore[comparison-overlap]
+    assert made.spark is own
     assert made.notebooks is made.for_notebook() is spark  # type: ignore[comparison-overlap]
     assert own.settings["spark.sql.shuffle.partitions"] == "1"
     before = Notebooks(2).settings
@@ -219,11 +218,10 @@ def test_settings_go_to_a_clone_of_the_notebooks_session(monkeypatch: pytest.Mon
     assert spark.settings == before
 
 
-def test_a_session_that_is_not_attached_after_all_keeps_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    cloned(monkeypatch)
+def test_a_session_that_is_not_attached_after_all_keeps_its_settings() -> None:
     spark = Own()
     with pytest.raises(KeyboardInterrupt):
-        task_manager.attach_session("spark", spark, BOARD, 0.1)  # type: ignore[arg-type]
+        task_manager.attach_session("spark", spark, BOARD, 0.1, clone=Clones())  # type: ignore[arg-type]
     assert spark.settings == {"spark.sql.shuffle.partitions": "200"}
 
 
@@ -248,10 +246,10 @@ def test_the_machines_cores_are_measured_only_for_a_session_that_may_use_them_al
     threads: int, quota: float | None, cores: float, measured: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What others use on cores that are not the session's is not missing to it."""
-    cloned(monkeypatch)
     on(FakeMachine(range(8), quota), monkeypatch)
-    monkeypatch.setattr(task_manager, "core_seconds", lambda: dict.fromkeys(range(8), 1.0))
-    made = task_manager.attach_session("spark", Notebooks(threads), BOARD, 0.5)  # type: ignore[arg-type]
+    counted = dict.fromkeys(range(8), 1.0)
+    spark: Any = Notebooks(threads)
+    made = task_manager.attach_session("spark", spark, BOARD, 0.5, clone=Clones(), core_seconds=lambda: counted)
     assert made.cores == cores / 2
     assert (made.cpu_meter is not None) is measured
     if made.cpu_meter is not None:
