@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.names import check_topic
@@ -34,11 +34,19 @@ class NotebookSpark:
 
     Args:
         runtime: the task managers.
+        offer: makes a session the one that pyspark's builder returns.
+        let_go: releases a session, within seconds.
 
     """
 
-    def __init__(self, runtime: SparkRuntime) -> None:
-        self._runtime = runtime
+    def __init__(
+        self,
+        runtime: SparkRuntime,
+        *,
+        offer: Callable[[SparkSession], None] = offer,
+        let_go: Callable[[SparkSession, float], None] = let_go,
+    ) -> None:
+        self._runtime, self._offer, self._let_go = runtime, offer, let_go
         self._lock = threading.Lock()
         self._spark: SparkSession | None = None
         self._manager: TaskManager | None = None
@@ -59,7 +67,7 @@ class NotebookSpark:
                 if self._spark is not self._manager.notebooks:
                     self._views = MadeViews()
                     self._views.follow(self._spark)
-                    offer(self._spark)
+                    self._offer(self._spark)
             return self._spark
 
     def views(self, names: Collection[str]) -> tuple[View, ...]:
@@ -96,7 +104,7 @@ class NotebookSpark:
     def _close(self) -> None:
         spark, manager, self._spark, self._manager = self._spark, self._manager, None, None
         if spark is not None and manager is not None and spark is not manager.notebooks:
-            let_go(spark, RELEASE_S if manager.alive() and manager.silent_since is None else 0.5)
+            self._let_go(spark, RELEASE_S if manager.alive() and manager.silent_since is None else 0.5)
 
 
 class OwnData:

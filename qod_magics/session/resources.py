@@ -117,10 +117,10 @@ def launch(choose: Callable[[], Sequence[ServerOptions]]) -> list[Future[LocalSe
     return [begin(partial(LocalServer, f"tm{i}", options, claim), "launch") for i, options, claim in named]
 
 
-def abandon(launched: Sequence[Future[LocalServer]]) -> None:
-    """End servers that were launched, whether or not a provisioner has taken them over. Waits for that for `END_S`
+def abandon(launched: Sequence[Future[LocalServer]], timeout_s: float = END_S) -> None:
+    """End servers that were launched, whether or not a provisioner has taken them over. Waits for that for `timeout_s`
     seconds: one whose jars are still being downloaded ends when it has begun."""
-    wait([begin(partial(_stop, future), "abandon") for future in launched], END_S)
+    wait([begin(partial(_stop, future), "abandon") for future in launched], timeout_s)
 
 
 def _stop(launched: Future[LocalServer]) -> None:
@@ -141,8 +141,19 @@ class Provisioner:
 
     """
 
-    def __init__(self, runtime: SparkRuntime, headroom: float, own_kafka: bool = False) -> None:
+    def __init__(
+        self,
+        runtime: SparkRuntime,
+        headroom: float,
+        own_kafka: bool = False,
+        *,
+        alone_s: float = ALONE_S,
+        start: Callable[..., TaskManager] = start_local,
+        check: Callable[[TaskManager, str], None] = check_shared,
+        warm_up: Callable[..., float] = warm_up,
+    ) -> None:
         self._runtime = runtime
+        self._alone_s, self._start, self._check, self._warm_up = alone_s, start, check, warm_up
         self._headroom = headroom
         self._own_kafka = own_kafka
         self._names = count(1)
@@ -189,11 +200,11 @@ class Provisioner:
         with choosing():
             options = choose()
             server = LocalServer(id, options)
-        return self._warmed(start_local(id, options, self._runtime.board, self._headroom, self._begun, server))
+        return self._warmed(self._start(id, options, self._runtime.board, self._headroom, self._begun, server))
 
     def _take(self, id: str, launched: Future[LocalServer], warm: bool) -> TaskManager:
         server = launched.result()
-        made = start_local(id, server.options, self._runtime.board, self._headroom, self._begun, server)
+        made = self._start(id, server.options, self._runtime.board, self._headroom, self._begun, server)
         if warm or not self._own_kafka:
             return self.join(self._warmed(made))
         self.join(made)
@@ -207,10 +218,11 @@ class Provisioner:
             used = any(instance.task_manager is manager for instance in self._runtime.cluster.all_instances)
             return not (used or self._cooling.is_set())
 
-        if self._cooling.wait(ALONE_S) or not is_unused():
+        if self._cooling.wait(self._alone_s) or not is_unused():
             return
         with suppress(QodError):
-            warm_up(manager, self._runtime.kafka, self._runtime.board, self._runtime.checkpoints, needed=is_unused)
+            runtime = self._runtime
+            self._warm_up(manager, runtime.kafka, runtime.board, runtime.checkpoints, needed=is_unused)
             if is_unused():
                 self._keep_time(manager)
 
@@ -280,8 +292,8 @@ class Provisioner:
 
     def _warmed(self, manager: TaskManager, begun: float | None = None) -> TaskManager:
         try:
-            check_shared(manager, self._runtime.checkpoints)
-            warm_up(manager, self._runtime.kafka, self._runtime.board, self._runtime.checkpoints)
+            self._check(manager, self._runtime.checkpoints)
+            self._warm_up(manager, self._runtime.kafka, self._runtime.board, self._runtime.checkpoints)
         except BaseException:
             manager.close()
             raise

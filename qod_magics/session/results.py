@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -115,10 +115,17 @@ class QueryResults:
 
     Raises ApplicationError where it is made if there is no such query, or its sink can't be read, and TaskManagerError
     if it does not run yet.
+
+    Args:
+        session: the session.
+        name: the query.
+        open_tail: begins to read a topic, as `Tail` does.
+
     """
 
-    def __init__(self, session: SessionInterface, name: str) -> None:
+    def __init__(self, session: SessionInterface, name: str, open_tail: Callable[..., Tail] = Tail) -> None:
         self.name = name
+        self._open_tail = open_tail
         self._session = session
         self._lock = threading.Lock()
         self._source: Source | None = None
@@ -236,7 +243,7 @@ class QueryResults:
             self._tail.close()
         # of rows that stand for themselves no more than can be shown
         most = drawing.MOST_ROWS if keys is None and not source.whole else MOST_READ
-        self._tail = Tail(self._session.kafka, source.topic, most, source.starting)
+        self._tail = self._open_tail(self._session.kafka, source.topic, most, source.starting)
         self._newest = Newest(keys, drawing.MOST_ROWS) if keys is None else Newest(keys)
         if source.whole:
             self._newest = NewestBatch(keys)
@@ -307,10 +314,18 @@ LAST_S = 10.0
 
 
 class Views:
-    """The views of a session, made on first use."""
+    """The views of a session, made on first use.
 
-    def __init__(self, session: SessionInterface) -> None:
-        self._session = session
+    Args:
+        session: the session.
+        results: reads the results of a query of it.
+
+    """
+
+    def __init__(
+        self, session: SessionInterface, results: Callable[[SessionInterface, str], QueryResults] = QueryResults
+    ) -> None:
+        self._session, self._results = session, results
         self._dashboard: View | None = None
         self._shows: WeakSet[ShownResults] = WeakSet()
 
@@ -330,7 +345,7 @@ class Views:
     def show(self, name: str, wish: Wish, save: str | os.PathLike[str] | None) -> ShownResults:
         """The results of a query. Raises ApplicationError: there is no such query, or its sink can't be read."""
         file = None if save is None else Path(save).expanduser().absolute()  # whatever the working directory is later
-        shown = ShownResults(name, QueryResults(self._session, name), wish, file)
+        shown = ShownResults(name, self._results(self._session, name), wish, file)
         self._shows.add(shown)
         return shown
 

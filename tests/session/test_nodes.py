@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -23,16 +23,27 @@ from qod_magics.session.nodes import SessionNodes
 from qod_magics.session.pool import CONNECT, LOCAL, Budget, Node, Pool
 from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.runtime import SparkRuntime
+from tests.kafka.fakes import FakeKafka
 from tests.spark.stand_ins import instance
 
 WAIT_S = 20.0  #: far more than anything here takes
 
 
-class Kafka:
-    """Has no topic, and is asked for none."""
+class Runtime(SparkRuntime):
+    """Lets a test take the place of what withdraws task managers, and interrupt what adds them."""
 
-    def spark_options(self) -> dict[str, str]:
-        return {}
+    withdrawn: Callable[[str], Any] | None = None
+    interrupts: Literal["before", "after", "never"] = "never"
+
+    def withdraw(self, id: str, why: str | None = None) -> Any:
+        return super().withdraw(id, why) if self.withdrawn is None else self.withdrawn(id)
+
+    def add_task_manager(self, manager: Any, why: str | None = None, took_s: float | None = None) -> None:
+        if self.interrupts == "before":
+            raise KeyboardInterrupt
+        super().add_task_manager(manager, why, took_s)
+        if self.interrupts == "after":
+            raise KeyboardInterrupt
 
 
 class Manager:
@@ -116,7 +127,7 @@ class Lab:
     """A runtime with one task manager, tm1, and a budget."""
 
     def __init__(self, most: int, standby: bool = True, spare: tuple[str, ...] = ()) -> None:
-        self.runtime = SparkRuntime(Kafka(), "s", "/nowhere")  # type: ignore[arg-type]
+        self.runtime = Runtime(FakeKafka(), "s", "/nowhere")
         self.runtime.add_task_manager(Manager("tm1"))  # type: ignore[arg-type]
         self.maker = Maker()
         numbers = count(2)
@@ -235,9 +246,7 @@ def test_one_that_can_not_stand_by_is_closed(make: Callable[..., Lab], reason: s
     assert "tm2" not in lab.nodes.states()
 
 
-def test_one_that_was_lost_before_its_release_is_no_longer_leaving(
-    make: Callable[..., Lab], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_was_lost_before_its_release_is_no_longer_leaving(make: Callable[..., Lab]) -> None:
     lab = make(3, standby=False)
     lab.maker.gate.set()
     lab.apply(AddNode(LOCAL))
@@ -246,7 +255,7 @@ def test_one_that_was_lost_before_its_release_is_no_longer_leaving(
     def lost(*_: Any) -> None:
         raise TaskManagerError("There is no task manager 'tm2'.")
 
-    monkeypatch.setattr(lab.runtime, "withdraw", lost)
+    lab.runtime.withdrawn = lost
     lab.apply(ReleaseNode("tm2", "idle"))
     lab.soon(lambda: lab.events("action-refused"))
     assert lab.nodes.states() == {}
@@ -365,9 +374,7 @@ def test_one_joins_though_what_waits_for_it_can_not_be_placed(make: Callable[...
 
 
 @pytest.mark.parametrize("leaving", [False, True])
-def test_a_spare_server_that_was_lost_is_spare_again(
-    make: Callable[..., Lab], monkeypatch: pytest.MonkeyPatch, leaving: bool
-) -> None:
+def test_a_spare_server_that_was_lost_is_spare_again(make: Callable[..., Lab], leaving: bool) -> None:
     lab = make(3, standby=False, spare=("sc://a",))
     lab.maker.gate.set()
 
@@ -380,7 +387,7 @@ def test_a_spare_server_that_was_lost_is_spare_again(
     assert offered() == [LOCAL]
     lab.nodes.tend()
     if leaving:
-        monkeypatch.setattr(lab.runtime, "withdraw", lambda *_: lab.runtime.cluster.manager("tm2"))
+        lab.runtime.withdrawn = lab.runtime.cluster.manager
         lab.runtime.cluster.task_managers.pop("tm2")
         lab.nodes._pool.nodes["tm2"] = Node("tm2", "", NodeState.LEAVING, 0.0, 0.0, "idle")
         with pytest.raises(TaskManagerError):
@@ -393,17 +400,9 @@ def test_a_spare_server_that_was_lost_is_spare_again(
 
 
 @pytest.mark.parametrize("joined", [False, True])
-def test_one_whose_join_is_interrupted_has_joined_or_is_closed(
-    make: Callable[..., Lab], monkeypatch: pytest.MonkeyPatch, joined: bool
-) -> None:
-    lab, add = make(2, standby=False), SparkRuntime.add_task_manager
-
-    def interrupted(*given: Any) -> None:
-        if joined:
-            add(lab.runtime, *given)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(lab.runtime, "add_task_manager", interrupted)
+def test_one_whose_join_is_interrupted_has_joined_or_is_closed(make: Callable[..., Lab], joined: bool) -> None:
+    lab = make(2, standby=False)
+    lab.runtime.interrupts = "after" if joined else "before"
     other = Manager("tm2")
     with pytest.raises(KeyboardInterrupt):
         lab.nodes.admit(LOCAL, lambda id: other, plain=False)  # type: ignore[arg-type, return-value]

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import TaskManagerError, UsageProblem
-from qod_magics.session import own_data
 from qod_magics.session.own_data import NotebookSpark, OwnData
 
 
@@ -29,12 +28,13 @@ class Manager:
 class Made:
     """Task managers, the sessions that are offered to the builder, and those that were released."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *managers: Manager) -> None:
+    def __init__(self, *managers: Manager) -> None:
         self.answering, self.offered, self.released = list(managers), [], []
         cluster = SimpleNamespace(answering=lambda: self.answering, home=self.home)
-        self.spark = NotebookSpark(SimpleNamespace(cluster=cluster))  # type: ignore[arg-type]
-        monkeypatch.setattr(own_data, "offer", self.offered.append)
-        monkeypatch.setattr(own_data, "let_go", lambda spark, _: self.released.append(spark))
+        runtime: Any = SimpleNamespace(cluster=cluster)
+        self.spark = NotebookSpark(
+            runtime, offer=self.offered.append, let_go=lambda spark, _: self.released.append(spark)
+        )
 
     def home(self) -> Manager:
         if not self.answering:
@@ -45,9 +45,9 @@ class Made:
     released: list[Any]
 
 
-def test_it_is_one_as_long_as_its_task_manager_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_one_as_long_as_its_task_manager_answers() -> None:
     one, two = Manager("tm1"), Manager("tm2")
-    made = Made(monkeypatch, one)
+    made = Made(one)
     first = made.spark.get()
     made.answering = [two, one]
     assert made.spark.get() is first
@@ -60,24 +60,24 @@ def test_it_is_one_as_long_as_its_task_manager_answers(monkeypatch: pytest.Monke
     assert made.released == [first, second]
 
 
-def test_one_that_was_stopped_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Made(monkeypatch, Manager("tm1"))
+def test_one_that_was_stopped_is_replaced() -> None:
+    made = Made(Manager("tm1"))
     first: Any = made.spark.get()
     first.is_stopped = True
     assert made.spark.get() is not first
 
 
-def test_the_notebooks_own_is_neither_offered_nor_released(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebooks_own_is_neither_offered_nor_released() -> None:
     theirs = SimpleNamespace()
-    made = Made(monkeypatch, Manager("spark", theirs))
+    made = Made(Manager("spark", theirs))
     assert made.spark.get() is theirs  # type: ignore[comparison-overlap]
     made.spark.close()
     assert made.offered == made.released == []
 
 
-def test_without_a_task_manager_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_task_manager_there_is_none() -> None:
     with pytest.raises(TaskManagerError):
-        Made(monkeypatch).spark.get()
+        Made().spark.get()
 
 
 @pytest.mark.parametrize(

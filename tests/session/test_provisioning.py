@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import SetupError
-from qod_magics.session import resources
-from qod_magics.session.resources import Provisioner, abandon
+from qod_magics.session.resources import ALONE_S, Provisioner, abandon
 
 WAIT_S = 20.0  #: far more than anything here takes
 
@@ -43,14 +42,13 @@ def test_one_that_is_abandoned_before_its_process_runs_ends_then() -> None:
     assert (given_up.stopped, wanted.stopped) == (True, False)
 
 
-def test_one_that_is_launched_late_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_launched_late_ends_too() -> None:
     """The first launch of all downloads jars, which may take minutes."""
-    monkeypatch.setattr(resources, "END_S", 0.05)
     there, late, broken = (Future[Any]() for _ in range(3))
     servers = Server("tm1"), Server("tm2")
     there.set_result(servers[0])
     broken.set_exception(SetupError("no Java"))
-    abandon([there, late, broken])
+    abandon([there, late, broken], 0.05)
     late.set_result(servers[1])
     deadline = time.monotonic() + WAIT_S
     while not all(server.stopped for server in servers):
@@ -79,7 +77,7 @@ def test_one_that_has_joined_is_not_closed_if_interrupted_then(joined: bool) -> 
 class Started:
     """A provisioner of one local task manager, whose warm-up lasts as long as it is needed."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, own_kafka: bool) -> None:
+    def __init__(self, own_kafka: bool, alone_s: float = ALONE_S) -> None:
         self.begun, self.ended = threading.Event(), threading.Event()
         self.instances: list[Any] = []
         self.joined: list[str] = []
@@ -94,10 +92,15 @@ class Started:
             cluster=cluster,
             **dict.fromkeys(("board", "kafka", "checkpoints")),
         )
-        patch.setattr(resources, "start_local", lambda *_: self.manager)
-        patch.setattr(resources, "check_shared", lambda *_: None)
-        patch.setattr(resources, "warm_up", self._warm_up)
-        self.provisioner = Provisioner(runtime, 0.1, own_kafka)
+        self.provisioner = Provisioner(
+            runtime,
+            0.1,
+            own_kafka,
+            alone_s=alone_s,
+            start=lambda *_: self.manager,
+            check=lambda *_: None,
+            warm_up=self._warm_up,
+        )
 
     def up(self, warm: bool = False) -> Any:
         launched: Future[Any] = Future()
@@ -105,19 +108,19 @@ class Started:
         (found,) = self.provisioner.assemble([launched], (), warm)
         return found
 
-    def _warm_up(self, *_: Any, needed: Any = lambda: False) -> None:
+    def _warm_up(self, *_: Any, needed: Any = lambda: False) -> float:
         self.begun.set()
         deadline = time.monotonic() + WAIT_S
         while needed():
             assert time.monotonic() < deadline
             time.sleep(0.01)
         self.ended.set()
+        return 0.0
 
 
 @pytest.mark.parametrize("why", ["used", "cooled"])
-def test_one_of_ours_joins_before_it_is_warm_until_a_query_is_there(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "ALONE_S", 0.01)
-    started = Started(monkeypatch, own_kafka=True)
+def test_one_of_ours_joins_before_it_is_warm_until_a_query_is_there(why: str) -> None:
+    started = Started(own_kafka=True, alone_s=0.01)
     assert started.up() is started.manager
     assert started.joined == ["tm1"]
     assert started.begun.wait(WAIT_S)
@@ -130,20 +133,17 @@ def test_one_of_ours_joins_before_it_is_warm_until_a_query_is_there(why: str, mo
     assert started.provisioner.start_s == {}, "it was never seen warm"
 
 
-def test_where_a_query_follows_at_once_no_warm_up_runs_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "ALONE_S", 0.2)
-    started = Started(monkeypatch, own_kafka=True)
+def test_where_a_query_follows_at_once_no_warm_up_runs_beside_it() -> None:
+    started = Started(own_kafka=True, alone_s=0.2)
     started.instances.append(SimpleNamespace(task_manager=started.up()))
     wait(started.provisioner._coming, WAIT_S)
     assert not started.begun.is_set()
 
 
 @pytest.mark.parametrize("own_kafka", [False, True])
-def test_on_a_kafka_of_the_users_or_if_asked_for_it_is_warm_first(
-    own_kafka: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_a_kafka_of_the_users_or_if_asked_for_it_is_warm_first(own_kafka: bool) -> None:
     """A user's broker may lack what queries need: the warm-up tells."""
-    started = Started(monkeypatch, own_kafka=own_kafka)
+    started = Started(own_kafka=own_kafka)
     started.up(warm=own_kafka)
     assert started.ended.is_set()
     assert started.provisioner.start_s.keys() == {"local"}

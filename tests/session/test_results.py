@@ -25,12 +25,11 @@ COUNTS = StructType([StructField("zone", LongType()), StructField("trips", LongT
 class Tails:
     """In the place of tails: what is read of the topic, one thing after the other, and what they were made with."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.news: list[News] = []
         self.made: list[tuple[Any, ...]] = []
-        monkeypatch.setattr("qod_magics.session.results.Tail", self._make)
 
-    def _make(self, kafka: Any, *given: Any) -> Tails:
+    def open(self, kafka: Any, *given: Any) -> Any:
         self.made.append(given)
         return self
 
@@ -42,8 +41,8 @@ class Tails:
 
 
 @pytest.fixture
-def tails(monkeypatch: pytest.MonkeyPatch) -> Tails:
-    return Tails(monkeypatch)
+def tails() -> Tails:
+    return Tails()
 
 
 def session_of(sink: Sink, parallelism: int = 1, schema: StructType = COUNTS, whole: bool = False) -> Any:
@@ -72,7 +71,7 @@ def shown(results: QueryResults) -> list[dict[str, Any]]:
 
 
 def test_of_a_group_in_several_partitions_the_row_written_last_is_shown(tails: Tails) -> None:
-    results = QueryResults(session_of(KafkaTopic("out")), "counts")
+    results = QueryResults(session_of(KafkaTopic("out")), "counts", tails.open)
     tails.news = [
         News((count(0, 1, 9, 30), count(1, 1, 3, 10), count(1, 2, 4, 10), count(2, 1, 6, 20))),
         News((count(1, 2, 8, 50), count(2, 2, 7, 40))),
@@ -83,7 +82,7 @@ def test_of_a_group_in_several_partitions_the_row_written_last_is_shown(tails: T
 
 def test_a_kafka_topic_is_read_from_where_it_was_when_the_query_was_declared(tails: Tails) -> None:
     session = session_of(KafkaTopic("out"))
-    results = QueryResults(session, "counts")
+    results = QueryResults(session, "counts", tails.open)
     tails.news = [News((count(0, 1, 9, 30),))]
     assert len(shown(results)) == 1
     assert tails.made[-1][0] == "out"
@@ -94,7 +93,7 @@ def test_a_kafka_topic_is_read_from_where_it_was_when_the_query_was_declared(tai
 
 
 def test_rows_that_each_instance_has_of_a_group_are_told_apart_by_their_keys(tails: Tails) -> None:
-    results = QueryResults(session_of(KafkaTopic("out"), parallelism=2), "counts")
+    results = QueryResults(session_of(KafkaTopic("out"), parallelism=2), "counts", tails.open)
     tails.news = [News((count(0, 1, 4, 10, _instance=1), count(0, 1, 5, 20, _instance=2)))]
     assert shown(results) == [{"zone": 1, "trips": 4, "_instance": 1}, {"zone": 1, "trips": 5, "_instance": 2}]
     others = (Record(0, b'{"zone": 3}', b"no json", 30), Record(0, b'{"zone": 4}', b"[]", 30))
@@ -105,7 +104,7 @@ def test_rows_that_each_instance_has_of_a_group_are_told_apart_by_their_keys(tai
 
 
 def test_those_of_a_memory_sink_by_their_partitions(tails: Tails) -> None:
-    results = QueryResults(session_of(Memory(), parallelism=2), "counts")
+    results = QueryResults(session_of(Memory(), parallelism=2), "counts", tails.open)
     tails.news = [News((count(0, 1, 4, 10), count(1, 1, 5, 20)))]
     assert shown(results) == [{"zone": 1, "trips": 4, "_instance": 1}, {"zone": 1, "trips": 5, "_instance": 2}]
     assert tails.made[-1][2] == {}
@@ -114,11 +113,11 @@ def test_those_of_a_memory_sink_by_their_partitions(tails: Tails) -> None:
 def test_records_of_the_users_are_read_as_they_are(tails: Tails) -> None:
     headers = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
     records = StructType().add("key", "string").add("value", "binary").add("headers", headers)
-    results = QueryResults(session_of(KafkaTopic("out"), schema=records), "counts")
+    results = QueryResults(session_of(KafkaTopic("out"), schema=records), "counts", tails.open)
     news = (Record(0, b"no json", b"a", 10), Record(1, b"\xff", b"b", 20), Record(1, b"newer", b"a", 30))
     tails.news = [News(news)]
     assert shown(results) == [{"key": "b", "value": "\\xff"}, {"key": "a", "value": "newer"}]
-    apart = QueryResults(session_of(KafkaTopic("out"), 2, schema=records), "counts")
+    apart = QueryResults(session_of(KafkaTopic("out"), 2, schema=records), "counts", tails.open)
     tails.news = [News(news)]
     assert len(shown(apart)) == 3, "a record does not tell which instance wrote it"
 
@@ -131,7 +130,7 @@ def placed(batch: int, number: int, zone: int) -> Record:
 @pytest.mark.parametrize("sink", [Memory(), KafkaTopic("out")])
 def test_of_a_whole_result_only_the_newest_batch_is_shown(tails: Tails, sink: Sink) -> None:
     session = session_of(sink, whole=True)
-    results = QueryResults(session, "counts")
+    results = QueryResults(session, "counts", tails.open)
     tails.news = [News((placed(10, 0, 5), placed(10, 1, 4), placed(20, 0, 4), placed(20, 1, 3)), skipped=7)]
     assert [row["zone"] for row in shown(results)] == [4, 3]
     tails.news = [News((placed(20, 0, 4), placed(20, 1, 3), placed(30, 0, 2), Record(0, b"{}", None, 30)))]

@@ -253,10 +253,9 @@ def test_a_file_has_what_is_on_show(tmp_path: Path) -> None:
 
 
 def test_it_stays_where_it_was_meant_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qod_magics.session.results.QueryResults", lambda *_: Following(FIRST, SECOND))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    views = Views(SimpleNamespace())  # type: ignore[arg-type]
+    views = Views(SimpleNamespace(), lambda *_: Following(FIRST, SECOND))  # type: ignore[arg-type, return-value]
     shown, at_home = views.show("per_zone", ANY, "rows.jsonl"), views.show("per_zone", ANY, "~/home.jsonl")
     shown.read()
     (tmp_path / "data").mkdir()
@@ -411,14 +410,13 @@ class Running(Session):
 
 
 @pytest.fixture
-def running(monkeypatch: pytest.MonkeyPatch) -> Running:
+def running() -> Running:
     Topic.written, Topic.made = [b'{"n": 1}', b'{"n": 2}'], 0
-    monkeypatch.setattr("qod_magics.session.results.Tail", Topic)
     return Running()
 
 
 def test_its_rows_are_dropped_when_nobody_looks_and_read_again(running: Running) -> None:
-    results = QueryResults(running, "query")  # type: ignore[arg-type]
+    results = QueryResults(running, "query", Topic)  # type: ignore[arg-type]
     assert [*results.read().rows.values()] == [{"n": 1}, {"n": 2}]
     results.leave()
     assert len(results._newest.rows) == 0
@@ -428,7 +426,7 @@ def test_its_rows_are_dropped_when_nobody_looks_and_read_again(running: Running)
 
 
 def test_why_it_does_not_run_is_its_state(running: Running) -> None:
-    results = QueryResults(running, "query")  # type: ignore[arg-type]
+    results = QueryResults(running, "query", Topic)  # type: ignore[arg-type]
     assert results.read().state == ""
     running.instance.state, running.instance.failure = State.GAVE_UP, "no such column"
     assert results.read().state == "query is given up (no such column)"
@@ -440,7 +438,7 @@ def test_after_the_session_there_is_nothing() -> None:
     session = Session()
     session.alive = False
     with pytest.raises(ApplicationError, match="its session has ended"):
-        QueryResults(session, "query")  # type: ignore[arg-type]
+        QueryResults(session, "query", Topic)  # type: ignore[arg-type]
 
 
 def test_outside_of_a_notebook_a_handle_is_its_state_in_words() -> None:

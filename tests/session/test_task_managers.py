@@ -15,35 +15,49 @@ from qod_magics.session.pool import CONNECT, LOCAL, Budget
 from qod_magics.session.resources import Provisioner, TaskManagers
 from qod_magics.session.settings import Settings
 from qod_magics.spark.runtime import SparkRuntime
-from tests.session.test_nodes import WAIT_S, Kafka, Manager
+from tests.kafka.fakes import FakeKafka
+from tests.session.test_nodes import WAIT_S, Manager
 
 NOTHING: dict[str, Any] = dict.fromkeys(("url", "cores", "cpus", "ui", "jit", "memory", "slots"))
+
+
+class FakeProvisioner(Provisioner):
+    """Its servers are up at once."""
+
+    def __init__(self, runtime: SparkRuntime) -> None:
+        super().__init__(runtime, 0.1)
+        self.made: list[str] = []
+
+    def started(self, id: str, choose: Any) -> Any:
+        choose()
+        return self._made(id, "local")
+
+    def connected(self, id: str, *_: Any) -> Any:
+        return self._made(id, "connect")
+
+    def _made(self, id: str, kind: str) -> Manager:
+        self.made.append(id)
+        return Manager(id, kind)
 
 
 class Desk:
     """The task managers of a session with tm1, and a provisioner whose servers are stand-ins."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.runtime = SparkRuntime(Kafka(), "s", "/nowhere")  # type: ignore[arg-type]
-        self.provisioner = Provisioner(self.runtime, 0.1)
+    def __init__(self) -> None:
+        self.runtime = SparkRuntime(FakeKafka(), "s", "/nowhere")
+        self.provisioner = FakeProvisioner(self.runtime)
         self.provisioner.name()
         self.runtime.add_task_manager(Manager("tm1"))  # type: ignore[arg-type]
-        self.made: list[str] = []
-        monkeypatch.setattr(self.provisioner, "started", lambda id, choose: choose() and self.make(id, "local"))
-        monkeypatch.setattr(self.provisioner, "connected", lambda id, *_: self.make(id, "connect"))
+        self.made = self.provisioner.made
         self.managers = TaskManagers(self.runtime, self.provisioner, Settings())
-
-    def make(self, id: str, kind: str) -> Manager:
-        self.made.append(id)
-        return Manager(id, kind)
 
     def add(self, **given: Any) -> str:
         return self.managers.add(**{**NOTHING, **given})
 
 
 @pytest.fixture
-def desk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    made = Desk(monkeypatch)
+def desk() -> Iterator[Desk]:
+    made = Desk()
     yield made
     made.managers.end()
     made.runtime.close()
