@@ -50,7 +50,11 @@ class QodError(Exception):
 
 
 class SnapshotError(QodError, ValueError):
-    """A snapshot that breaks the format; the message names the field."""
+    """A snapshot that breaks the format; `name` is the field, as the message begins: "tasks[2].priority: missing"."""
+
+    def __init__(self, *args: object, name: str | None = None, **attributes: Any) -> None:
+        field, colon, _ = str(args[0]).partition(": ") if args else ("", "", "")
+        super().__init__(*args, name=name or (field if colon else None), **attributes)
 
 
 class ApplicationError(QodError, ValueError):

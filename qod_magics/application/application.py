@@ -41,7 +41,7 @@ def _check_distinct_names(streams: Streams) -> None:
     names = [stream.name for stream in streams]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ApplicationError(f"the stream {twice!r} is there twice")
+        raise ApplicationError(f"the stream {twice!r} is there twice", name=twice, rule="unique")
 
 
 def _check_inputs_exist(streams: Streams) -> None:
@@ -50,7 +50,9 @@ def _check_inputs_exist(streams: Streams) -> None:
         for upstream in stream.upstream:
             if upstream not in names:
                 hint = nearest(upstream, names - {stream.name})
-                raise ApplicationError(f"{stream.name!r} reads {upstream!r}, which is not declared.{hint}")
+                raise ApplicationError(
+                    f"{stream.name!r} reads {upstream!r}, which is not declared.{hint}", rule="declared"
+                )
 
 
 def _check_acyclic(streams: Streams) -> None:
@@ -66,7 +68,8 @@ def _check_demands(streams: Streams) -> None:
             raise ApplicationError(
                 f"{readers[stream.name][0]!r} reads {stream.name!r}, which states {stream.demands}: only a stream that "
                 f"nobody reads has a sink or restrictions. Declare {stream.name!r} without, and write its rows from a "
-                f"stream of their own: {stream.name}_rows --from {stream.name} {stream.demands}"
+                f"stream of their own: {stream.name}_rows --from {stream.name} {stream.demands}",
+                rule="read by nobody",
             )
 
 
@@ -144,7 +147,9 @@ class Application:
         if self.consumers[name]:
             readers = ", ".join(repr(reader) for reader in self.consumers[name])
             raise ApplicationError(
-                f"{name!r} can't be removed: {readers} read{'s'[len(self.consumers[name]) - 1 :]} it"
+                f"{name!r} can't be removed: {readers} read{'s'[len(self.consumers[name]) - 1 :]} it",
+                name=name,
+                rule="read by nobody",
             )
         return Application(tuple(stream for stream in self.streams if stream.name != name))
 
@@ -155,7 +160,8 @@ class Application:
         wanted = {key: value for key, value in given.items() if value is not None}
         if not wanted:
             raise ApplicationError(
-                f"say what to change of {name!r}: a priority, a minimum accuracy, a maximum latency or a utility"
+                f"say what to change of {name!r}: a priority, a minimum accuracy, a maximum latency or a utility",
+                rule="a change",
             )
         if wanted.keys() <= removable and name not in self.queries:
             raise ApplicationError(
@@ -168,7 +174,7 @@ class Application:
     def __getitem__(self, name: str) -> StreamDeclaration:
         """The stream of this name. Raises ApplicationError with the nearest name."""
         if name not in self._by_name:
-            raise ApplicationError(f"there is no stream {name!r}.{nearest(name, self.names)}")
+            raise ApplicationError(f"there is no stream {name!r}.{nearest(name, self.names)}", name=name, rule="exists")
         return self._by_name[name]
 
     def __contains__(self, name: object) -> bool:

@@ -425,7 +425,9 @@ def _given(stream: StreamDeclaration, made: Mapping[str, DataFrame]) -> dict[str
     if stream.topic is not None:
         if stream.name not in made:
             raise ApplicationError(
-                f"stream {stream.name!r}: no DataFrame for its topic {stream.topic.topic!r} is given"
+                f"stream {stream.name!r}: no DataFrame for its topic {stream.topic.topic!r} is given",
+                name=stream.topic.topic,
+                rule="input",
             )
         return dict.fromkeys(stream.topic.names, made[stream.name])
     for name in stream.upstream:

@@ -121,7 +121,9 @@ def fit(argv: Sequence[str] | None = None) -> int:
     """Run the command with the arguments after `fit`. Exit status 0; invalid arguments or input raise QodError."""
     words = _fit_parser().parse_args(argv)
     if words.policy is not None and words.policy not in policy_names():
-        raise UsageProblem(f"there is no policy {words.policy!r}: name one of {', '.join(policy_names())}")
+        raise UsageProblem(
+            f"there is no policy {words.policy!r}: name one of {', '.join(policy_names())}", rule="exists"
+        )
     out: Path = words.out or words.run.with_suffix(".scenario.json")
     if out.exists():
         raise UsageProblem(f"{out} is there already: name another file, or remove it")

@@ -117,7 +117,11 @@ class Controller:
     @period_s.setter
     def period_s(self, seconds: float) -> None:
         if not (math.isfinite(seconds) and seconds > 0):
-            raise UsageProblem(f"a period of {seconds!r} s makes no loop; give a number of seconds above 0")
+            raise UsageProblem(
+                f"a period of {seconds!r} s makes no loop; give a number of seconds above 0",
+                value=seconds,
+                rule="positive",
+            )
         self._period_s = float(seconds)
 
     @property
@@ -206,7 +210,9 @@ class Controller:
         probability outside 0..1.
         """
         if d is not None and not 0 <= d <= 1:
-            raise UsageProblem(f"a non-drop probability lies between 0 and 1, not at {d!r}")
+            raise UsageProblem(
+                f"a non-drop probability lies between 0 and 1, not at {d!r}", value=d, rule="between 0 and 1"
+            )
         held = {key: value for key, value in self._by_hand.items() if key != edge}
         self._by_hand = held if d is None else {**held, edge: float(d)}
         name = edge_name(edge)

@@ -208,7 +208,11 @@ class Journal:
     def annotate(self, annotations: Mapping[str, Any]) -> None:
         """Add further keys to the recording's lines; None takes one away. Raises UsageProblem for the format's own."""
         for taken in sorted(RESERVED & annotations.keys()):
-            raise UsageProblem(f"a recording's lines have a {taken!r} of their own; annotate with another name")
+            raise UsageProblem(
+                f"a recording's lines have a {taken!r} of their own; annotate with another name",
+                name=taken,
+                rule="free name",
+            )
         merged = {**self.annotations, **annotations}
         self.annotations = {key: value for key, value in merged.items() if value is not None}
 

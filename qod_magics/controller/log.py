@@ -164,10 +164,16 @@ class DecisionLog:
         with self._lock:
             cycle = self._decided
         if cycle is None:
-            raise UsageProblem(f"nothing was decided so far, so there is no why for {name!r}; wait for a cycle")
+            raise UsageProblem(
+                f"nothing was decided so far, so there is no why for {name!r}; wait for a cycle", rule="decided"
+            )
         known = _names(cycle)
         if name not in known:
-            raise UsageProblem(f"there is no stream, instance or task manager {name!r}.{nearest(name, known)}")
+            raise UsageProblem(
+                f"there is no stream, instance or task manager {name!r}.{nearest(name, known)}",
+                name=name,
+                rule="exists",
+            )
         assert cycle.decision is not None
         return why(name, cycle, cycle.decision, {entry.kind: entry for entry in reversed(self.newest(name))})
 

@@ -135,8 +135,10 @@ class ControllerThread:
             return future.result()
         late = f"the controller was busy for {patience_s:g} s"
         if future.cancel():
-            raise BusyError(f"{what}: {late} with one cycle; ask again once %qod status shows a new one")
-        raise BusyError(f"{what} yet: {late} and is still at it; %qod status shows when it is done")
+            raise BusyError(
+                f"{what}: {late} with one cycle; ask again once %qod status shows a new one", rule="waiting"
+            )
+        raise BusyError(f"{what} yet: {late} and is still at it; %qod status shows when it is done", rule="under way")
 
     def pause(self) -> None:
         """Recommend only: plans are made, logged and recorded, but not applied."""
@@ -249,4 +251,6 @@ class ControllerThread:
 
 
 def _stopped() -> StoppedError:
-    return StoppedError("the controller is stopped, so nobody will run this command; start it again first")
+    return StoppedError(
+        "the controller is stopped, so nobody will run this command; start it again first", rule="running"
+    )

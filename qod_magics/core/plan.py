@@ -167,7 +167,7 @@ def fused_into(snapshot: Snapshot) -> dict[tuple[str, str], str]:
 def _streams(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
     for name in names:
         if ">" not in name:
-            raise SnapshotError(f'tasks.fused: {show(name)} is no stream; give names like "from>to"')
+            raise SnapshotError(f'tasks.fused: {show(name)} is no stream; give names like "from>to"', rule="edge")
     return tuple((source, target) for source, _, target in (name.partition(">") for name in names))
 
 

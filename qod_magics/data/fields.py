@@ -21,7 +21,9 @@ class Fields:
     def __init__(self, value: Any, where: str, known: Sequence[str]) -> None:
         self.where = where
         if not isinstance(value, Mapping):
-            raise ScenarioError(f"{where} is {_short(value)}: write an object with {', '.join(known)}")
+            raise ScenarioError(
+                f"{where} is {_short(value)}: write an object with {', '.join(known)}", name=where, rule="object"
+            )
         for name in value:
             if name not in known:
                 raise ScenarioError(f"{where} has an unknown field {name!r}.{nearest(str(name), known)}")
@@ -37,7 +39,7 @@ class Fields:
     def any(self, name: str) -> Any:
         """Return the raw value of a required field."""
         if name not in self._value:
-            raise ScenarioError(f"{self.where} lacks the field {name!r}: add it")
+            raise ScenarioError(f"{self.where} lacks the field {name!r}: add it", name=name, rule="present")
         return self._value[name]
 
     def text(self, name: str, *, default: str | None = None) -> str:
@@ -124,9 +126,11 @@ def read_json(path: str | Path) -> Any:
     try:
         return json.loads(Path(path).read_text("utf-8"))
     except OSError as problem:
-        raise ScenarioError(f"scenario {path} can't be read ({problem.strerror}): check the path") from None
+        raise ScenarioError(
+            f"scenario {path} can't be read ({problem.strerror}): check the path", rule="readable"
+        ) from None
     except (ValueError, RecursionError) as problem:
-        raise ScenarioError(f"scenario {path} is not JSON ({problem}): correct it there") from None
+        raise ScenarioError(f"scenario {path} is not JSON ({problem}): correct it there", rule="JSON") from None
 
 
 def read_object(cls: type[T], value: Any, where: str, **given: Any) -> T:

@@ -47,10 +47,13 @@ def read_trips(path: str | Path, columns: Sequence[str] = TRIP_STREAM_COLUMNS) -
         file = pq.ParquetFile(path)
     except FileNotFoundError:
         raise ScenarioError(
-            f"{path} does not exist: give the path of a Parquet file, such as one of the TLC's"
+            f"{path} does not exist: give the path of a Parquet file, such as one of the TLC's",
+            rule="exists",
         ) from None
     except (OSError, pa.ArrowInvalid) as problem:
-        raise ScenarioError(f"{path} can't be read as Parquet ({_first_line(problem)}): give another file") from None
+        raise ScenarioError(
+            f"{path} can't be read as Parquet ({_first_line(problem)}): give another file", rule="Parquet"
+        ) from None
     try:
         names = _names_in_file(path, file.schema_arrow.names, columns)
     except ScenarioError:
@@ -209,7 +212,11 @@ def encode_table(table: pa.Table, event_time: str | None, key: str | None = None
     if event_time is None:
         times = []
     elif event_time not in times:
-        raise ScenarioError(f"event_time is {event_time!r}, which is no timestamp.{nearest(event_time, times)}")
+        raise ScenarioError(
+            f"event_time is {event_time!r}, which is no timestamp.{nearest(event_time, times)}",
+            value=event_time,
+            rule="timestamp",
+        )
     texts: list[Any] = [pa.repeat("", table.num_rows)]  # one column at least, even if all are timestamps
     for name in table.column_names:
         column = table[name]
@@ -316,5 +323,5 @@ def load(data: Data, key: str | None, seed: int) -> EncodedRows:
         return encode_objects(objects, data.event_time, key)
     table = first_rows(read_trips(data.path, data.columns), data.rows)
     if table is None:
-        raise ScenarioError(f"{data.path} has no rows: give another Parquet file")
+        raise ScenarioError(f"{data.path} has no rows: give another Parquet file", rule="rows")
     return encode_table(table, data.event_time, key)

@@ -90,7 +90,7 @@ def ddl(types: Mapping[str, str], columns: Iterable[str] | None = None) -> str:
     chosen = tuple(types) if columns is None else tuple(columns)
     for column in chosen:
         if column not in types:
-            raise ScenarioError(f"there is no column {column!r}.{nearest(column, types)}")
+            raise ScenarioError(f"there is no column {column!r}.{nearest(column, types)}", name=column, rule="exists")
     return ", ".join(f"{column} {types[column]}" for column in chosen)
 
 

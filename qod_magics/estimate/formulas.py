@@ -166,7 +166,8 @@ def groups_read(function: str, column: str | None) -> Groups | None:
         )
     raise UsageProblem(
         f"the rows are groups of estimates, of which only sums carry their intervals on: take est.sum of "
-        f"{' or '.join(sorted(groups.estimates))}, and other estimates of the rows before they are grouped"
+        f"{' or '.join(sorted(groups.estimates))}, and other estimates of the rows before they are grouped",
+        rule="sums of groups",
     )
 
 
@@ -553,7 +554,9 @@ def key_of_rows() -> Key:
     key = input_key()
     if key == ():
         raise UsageProblem(
-            "an interval needs the key by which rows are shed (--shed-by): keep its columns, and shed all inputs by one"
+            "an interval needs the key by which rows are shed (--shed-by): keep its columns, and shed all inputs "
+            "by one",
+            rule="keeps the key",
         )
     return key
 
@@ -561,10 +564,18 @@ def key_of_rows() -> Key:
 def check_level(level: float) -> None:
     """Raise UsageProblem unless it is a probability that an interval can have."""
     if not 0.0 < level < 1.0:
-        raise UsageProblem(f"the level of an interval is a probability between 0 and 1, such as 0.95, not {level}")
+        raise UsageProblem(
+            f"the level of an interval is a probability between 0 and 1, such as 0.95, not {level}",
+            value=level,
+            rule="between 0 and 1",
+        )
 
 
 def check_fraction(q: float) -> None:
     """Raise UsageProblem unless there can be an estimate of the `q`-quantile."""
     if not 0.0 < q < 1.0:
-        raise UsageProblem(f"a quantile is that of a fraction above 0 and below 1, such as 0.9, not {q}")
+        raise UsageProblem(
+            f"a quantile is that of a fraction above 0 and below 1, such as 0.9, not {q}",
+            value=q,
+            rule="between 0 and 1",
+        )

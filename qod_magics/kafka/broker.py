@@ -99,7 +99,7 @@ class EmbeddedBroker(Clients):
     def bootstrap(self) -> str:
         """`127.0.0.1:port`; raises KafkaError before the first start."""
         if not self._port:
-            raise KafkaError("The embedded broker was not started: call start() first.")
+            raise KafkaError("The embedded broker was not started: call start() first.", rule="started")
         return f"{HOST}:{self._port}"
 
     @property
@@ -366,9 +366,15 @@ def configure(bootstrap: str | None, options: Mapping[str, str] | None, cpus: se
 
     """
     if bootstrap is None and options:
-        raise UsageProblem(f"--kafka-option {next(iter(options))} is for your own broker: name it, --kafka HOST:PORT")
+        raise UsageProblem(
+            f"--kafka-option {next(iter(options))} is for your own broker: name it, --kafka HOST:PORT",
+            rule="own broker",
+        )
     if bootstrap is not None and cpus is not None:
-        raise UsageProblem("--kafka-cpus pins the broker that is started here, and --kafka names yours: leave one out")
+        raise UsageProblem(
+            "--kafka-cpus pins the broker that is started here, and --kafka names yours: leave one out",
+            rule="embedded broker",
+        )
     if bootstrap is None:
         return EmbeddedBroker(cpus=cpus)
     kafka = ExternalKafka(bootstrap, options)

@@ -158,6 +158,8 @@ def _checked(bootstrap: str) -> str:
         host, _, port = server.strip().rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
             raise KafkaError(
-                f"{server!r} is not a Kafka server: write host:port[,host:port ...], as in localhost:9092."
+                f"{server!r} is not a Kafka server: write host:port[,host:port ...], as in localhost:9092.",
+                value=server,
+                rule="host:port",
             )
     return bootstrap.replace(" ", "")

@@ -236,7 +236,7 @@ def _check_record(path: Path) -> None:
     except OSError as problem:
         raise UsageProblem(f"record={str(path)!r} can't be read ({problem.strerror}): choose another") from None
     if first and not first.startswith(b'{"kind":'):
-        raise UsageProblem(f"record={str(path)!r} is a file that no injector wrote: choose another")
+        raise UsageProblem(f"record={str(path)!r} is a file that no injector wrote: choose another", rule="own file")
 
 
 class _Lines:

@@ -58,7 +58,9 @@ def create_topics(
     for name, count in topics.items():
         if there.get(name, count) != count:
             raise KafkaError(
-                f"Topic {name!r} has {there[name]} partitions, not {count}: delete it first, or take {there[name]}."
+                f"Topic {name!r} has {there[name]} partitions, not {count}: delete it first, or take {there[name]}.",
+                name=name,
+                rule="partitions",
             )
     missing = {name: count for name, count in topics.items() if name not in there}
     if not missing:

@@ -66,6 +66,7 @@ def _taken(file: IO[bytes], path: Path) -> bool:
         return False
     except OSError as error:
         raise SetupError(
-            f"Can't lock {path}: {error.strerror}. Set QOD_CACHE to a directory on a file system with locks."
+            f"Can't lock {path}: {error.strerror}. Set QOD_CACHE to a directory on a file system with locks.",
+            rule="locks",
         ) from error
     return True

@@ -239,7 +239,9 @@ def check_user() -> None:
     except KeyError:
         raise SetupError(
             f"user id {os.getuid()} must have an entry in the passwd database for Spark's login, got none; add a line "
-            f"'qod:x:{os.getuid()}:{os.getgid()}::/tmp:/bin/sh' to /etc/passwd, or run as a user that has one"
+            f"'qod:x:{os.getuid()}:{os.getgid()}::/tmp:/bin/sh' to /etc/passwd, or run as a user that has one",
+            value=os.getuid(),
+            rule="named user",
         ) from None
 
 

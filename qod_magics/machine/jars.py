@@ -97,7 +97,8 @@ def resolve(jars: JarSet, *, progress: bool = True) -> list[Path]:
         except OSError as error:
             raise SetupError(
                 f"The jars can't be kept in {cache_dir()}: {error.strerror or error}. Make room there, or set "
-                "QOD_CACHE to another place."
+                "QOD_CACHE to another place.",
+                rule="room",
             ) from error
     return jars.cached() or []
 

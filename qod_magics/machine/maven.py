@@ -78,17 +78,19 @@ def _fetched(path: str, repositories: list[pooch.Pooch], bar: _Progress) -> Path
             raise SetupError(
                 f"Can't download from the Maven repository {repository.base_url}: {error}. Check the network and "
                 "HTTPS_PROXY, or name a mirror in ~/.m2/settings.xml or QOD_MAVEN_REPOSITORY, then run "
-                "`python -m qod_magics doctor --fetch`."
+                "`python -m qod_magics doctor --fetch`.",
+                rule="reachable",
             ) from error
         except ValueError as error:
             raise SetupError(
                 f"{Path(path).name} must have the SHA-256 that this version of qod_magics was released with, got "
                 f"another: the repository {repository.base_url}, its mirror or a proxy sends another file or a broken "
-                "one; name another repository in QOD_MAVEN_REPOSITORY"
+                "one; name another repository in QOD_MAVEN_REPOSITORY",
+                rule="checksum",
             ) from error
         return file
     where = ", ".join(repository.base_url for repository in repositories)
-    raise NotPublished(f"{path} is in none of the Maven repositories ({where}).")
+    raise NotPublished(f"{path} is in none of the Maven repositories ({where}).", name=path, rule="published")
 
 
 class _Progress:

@@ -146,7 +146,9 @@ def already_up(before: Begun | None, now: Begun) -> str:
     leaves out. Raises UsageProblem: it asks for other options; the line says which, and what changes them."""
     if before is None or before.command != now.command:
         how = "" if before is None else f" by %qod {before.command}"
-        raise UsageProblem(f"a session is up already{how}: %qod {now.command} needs %qod down first")
+        raise UsageProblem(
+            f"a session is up already{how}: %qod {now.command} needs %qod down first", rule="one session"
+        )
     differs = [row for row in COMMANDS[now.command].options if before.of(row) != now.of(row)]
     asked = [row for row in differs if now.of(row) != now.defaults[row.name]]
     if asked:

@@ -22,7 +22,9 @@ def check(
 
     """
     if not isinstance(expected, int | float | str | list | tuple | set | frozenset | Mapping | bool):
-        raise UsageProblem(f"an exercise can't expect {type(expected).__name__}: give numbers, texts or collections")
+        raise UsageProblem(
+            f"an exercise can't expect {type(expected).__name__}: give numbers, texts or collections", rule="comparable"
+        )
     if _is_open(answer):
         print("Your turn: put your answer in the place of the dots and run the cell again.")
         return False

@@ -33,12 +33,16 @@ class Replay:
         """Read the whole recording; of one that holds several runs, the last, with a line that says so. Raises
         RecordingError if it is invalid, UsageProblem if it can't be read or for a speed of 0 or less."""
         if not speed > 0:
-            raise UsageProblem(f"a speed of {speed!r} plays nothing: take a number above 0")
+            raise UsageProblem(
+                f"a speed of {speed!r} plays nothing: take a number above 0", value=speed, rule="positive"
+            )
         self.path, self.speed = Path(path).expanduser(), speed
         try:
             self.records = load(self.path, say=print)
         except OSError as error:
-            raise UsageProblem(f"{self.path} can't be read ({error.strerror}): name a recording") from None
+            raise UsageProblem(
+                f"{self.path} can't be read ({error.strerror}): name a recording", rule="readable"
+            ) from None
         self.at = seconds(self.records)
         self.log = DecisionLog()
         self.frames: list[Frame] = list(frames(self.records, self.records[0].at, self.log))
@@ -175,7 +179,7 @@ def restricted(snapshot: Snapshot, name: str, priority: int | None, min_accuracy
     """`snapshot` with other restrictions of one query. Raises UsageProblem when there is none of this name."""
     queries = [task.id for task in snapshot.tasks if task.min_accuracy is not None]
     if name not in queries:
-        raise UsageProblem(f"there is no query {name!r}.{nearest(name, queries)}")
+        raise UsageProblem(f"there is no query {name!r}.{nearest(name, queries)}", name=name, rule="exists")
     if min_accuracy is not None and not 0 <= min_accuracy <= 1:
         raise UsageProblem(f"a minimum accuracy lies between 0 and 1, not at {min_accuracy!r}")
     tasks = tuple(

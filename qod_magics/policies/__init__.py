@@ -76,7 +76,7 @@ def policy(name: str = DEFAULT_POLICY) -> Policy:
         return made
     found = next(iter(entry_points(group=GROUP, name=name)), None)
     if found is None:
-        raise UsageProblem(f"there is no policy {name!r}.{nearest(name, policy_names())}")
+        raise UsageProblem(f"there is no policy {name!r}.{nearest(name, policy_names())}", name=name, rule="exists")
     try:
         made = found.load()()
     except Exception as error:
@@ -108,7 +108,7 @@ def factory(path: str) -> Callable[..., Any]:
 def factory_of(table: Mapping[str, str], name: str, what: str) -> Callable[..., Any]:
     """The factory that a table has under a name. Raises UsageProblem if it has none; `what`: such as "dispatcher"."""
     if name not in table:
-        raise UsageProblem(f"there is no {what} {name!r}.{nearest(name, table)}")
+        raise UsageProblem(f"there is no {what} {name!r}.{nearest(name, table)}", name=name, rule="exists")
     return factory(table[name])
 
 

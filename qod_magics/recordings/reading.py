@@ -308,7 +308,7 @@ def _when(at: datetime) -> str:
 
 def _nothing_since(path: Path, since: datetime) -> RecordingError:
     """Return the error of a recording without a cycle of a session that began then."""
-    return RecordingError(f"{path} has no cycle since {instant(since)}: wait for the first one")
+    return RecordingError(f"{path} has no cycle since {instant(since)}: wait for the first one", rule="has a cycle")
 
 
 def _is_since(at: datetime, since: datetime) -> bool:

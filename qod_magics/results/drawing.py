@@ -103,7 +103,7 @@ def layout_of(columns: Sequence[Column], keys: Sequence[str] | None, wish: Wish 
 def _check_wish(wish: Wish, named: Mapping[str, Column]) -> None:
     for option, name in (("--x", wish.x), ("--y", wish.y)):
         if name is not None and name not in named:
-            raise UsageProblem(f"{option} {name}: the result has no such column.{nearest(name, named)}")
+            raise UsageProblem(f"{option} {name}: the result has no such column.{nearest(name, named)}", rule="exists")
     if wish.kind is not None and wish.kind not in FORMS:
         raise UsageProblem(f"there is no kind {wish.kind!r} of chart.{nearest(wish.kind, FORMS)}")
     if wish.rows is not None and not 1 <= wish.rows <= MOST_ROWS:

@@ -284,7 +284,9 @@ class SessionNodes:
         while node.id in self.states() and not self._ended:
             time.sleep(LOOK_S)
         if node.id not in self._runtime.task_managers:
-            raise TaskManagerError(f"{node.id} did not come up{self._pool.why_not(node.kind)}.")
+            raise TaskManagerError(
+                f"{node.id} did not come up{self._pool.why_not(node.kind)}.", name=node.id, rule="comes up"
+            )
         return node.id
 
     def _event(self, kind: str, node: Node, **detail: object) -> None:

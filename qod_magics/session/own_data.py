@@ -188,7 +188,9 @@ class OwnData:
         if there is None and partitions is None and not self._own_kafka:
             raise KafkaError(
                 f"topic {topic!r} must be on your Kafka at {self.kafka.bootstrap}, got none; "
-                f"%qod topic {topic} --partitions N creates it"
+                f"%qod topic {topic} --partitions N creates it",
+                name=topic,
+                rule="exists",
             )
         if there is not None and partitions in (None, there):
             return ""

@@ -237,13 +237,17 @@ class Pool:
             raise TaskManagerError(f"No task manager of kind {kind!r} can be added.{nearest(kind, self._kinds)}")
         backoff = self._backoff[kind]
         if kind == CONNECT and not self._urls:
-            raise TaskManagerError("No spare server is left: name more with --spare-connect URL.")
+            raise TaskManagerError("No spare server is left: name more with --spare-connect URL.", rule="spare server")
         self._check_room(up)
         ahead = self._ahead() if kind == LOCAL else None
         if ahead is not None and ahead.state is NodeState.STANDBY:
             return (Join(self._promoted(ahead, why, now)),)
         if now < backoff.until:
-            raise TaskManagerError(f"The last start of a {kind} one failed, and the next waits: {backoff.why}")
+            raise TaskManagerError(
+                f"The last start of a {kind} one failed, and the next waits: {backoff.why}",
+                name=kind,
+                rule="backed off",
+            )
         if ahead is not None:
             return (Await(self._promoted(ahead, why, now)),)
         node = self._enter(kind, NodeState.STARTING, why, now)
@@ -271,11 +275,15 @@ class Pool:
         if node is not None and node.state is NodeState.LEAVING:
             return False
         if node is not None:
-            raise TaskManagerError(f"{id} hosts no instance: it is {_IS[node.state]}.")
+            raise TaskManagerError(f"{id} hosts no instance: it is {_IS[node.state]}.", name=id, rule="hosts instances")
         if id not in up:
-            raise TaskManagerError(f"There is no task manager {id!r}.{nearest(id, up)}")
+            raise TaskManagerError(f"There is no task manager {id!r}.{nearest(id, up)}", name=id, rule="exists")
         if len(set(up) - {n.id for n in self._in(NodeState.LEAVING)}) == 1:
-            raise TaskManagerError(f"{id} is the last task manager, and can't be released: add another one first.")
+            raise TaskManagerError(
+                f"{id} is the last task manager, and can't be released: add another one first.",
+                name=id,
+                rule="not the last",
+            )
         self.nodes[id] = Node(id, "", NodeState.LEAVING, now, now, why)
         return True
 
@@ -362,7 +370,9 @@ class Pool:
         used = self.used(up)
         if used >= self.most:
             raise TaskManagerError(
-                f"The budget is used up: {used} of at most {self.most} task managers (--max-task-managers)."
+                f"The budget is used up: {used} of at most {self.most} task managers (--max-task-managers).",
+                value=self.most,
+                rule="budget",
             )
 
     def _enter(self, kind: str, state: NodeState, why: str, now: float) -> Node:

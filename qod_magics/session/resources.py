@@ -72,7 +72,9 @@ def make_archives(say: Callable[[str], None]) -> None:
             manager = start_local(server.name, server.options, board, 0.0, server=server)
             try:
                 if manager.server is not server:  # one without an archive, on other ports
-                    raise TaskManagerError("A port was taken meanwhile, and no archive is made: try again.")
+                    raise TaskManagerError(
+                        "A port was taken meanwhile, and no archive is made: try again.", rule="free port"
+                    )
                 for mode in [mode for mode in MODES if mode != "realtime" or not manager.no_realtime]:
                     warm_up(manager, broker, DialBoard(f"archives-{mode}"), None, whole_batch=True, mode=mode)
                 server.child.end(class_data.END_S)

@@ -196,7 +196,7 @@ class QueryResults:
     def _find(self, last: bool = False) -> tuple[TaskSpec, Source]:
         session, name = self._session, self.name
         if not session.alive and not last:
-            raise ApplicationError("its session has ended")
+            raise ApplicationError("its session has ended", rule="running")
         application, deployment = session.application, session.runtime.deployment
         declaration = application[name]
         if name in application.waiting:

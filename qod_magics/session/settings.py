@@ -97,4 +97,4 @@ def check_kind(url: str | None, of_servers: Mapping[str, object], of_local: Mapp
         refused, why = of_servers, "a server of yours: name its URL, too (sc://HOST:PORT)"
     for name, value in refused.items():
         if value is not None:
-            raise UsageProblem(f"--{name} is an option of {why}")
+            raise UsageProblem(f"--{name} is an option of {why}", name=name, rule="other kind")

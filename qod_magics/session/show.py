@@ -65,7 +65,7 @@ def write_sample(path: Path, result: Result, rows: Sequence[Row]) -> None:
         beside.write_text("".join(f"{line}\n" for line in lines), "utf-8")
         beside.replace(path)
     except OSError as error:
-        raise UsageProblem(f"--save {path}: it can't be written: {error.strerror or error}") from error
+        raise UsageProblem(f"--save {path}: it can't be written: {error.strerror or error}", rule="writable") from error
 
 
 def read_sample(path: Path) -> Result:
@@ -73,10 +73,11 @@ def read_sample(path: Path) -> Result:
     try:
         return from_json([json.loads(line) for line in path.read_text("utf-8").splitlines()])
     except OSError as error:
-        raise UsageProblem(f"--from {path}: it can't be read: {error.strerror or error}") from error
+        raise UsageProblem(f"--from {path}: it can't be read: {error.strerror or error}", rule="readable") from error
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise UsageProblem(
-            f"--from {path}: it holds no results; `%qod show QUERY --save FILE` writes such a file"
+            f"--from {path}: it holds no results; `%qod show QUERY --save FILE` writes such a file",
+            rule="saved results",
         ) from error
 
 

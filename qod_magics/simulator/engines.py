@@ -49,7 +49,7 @@ def run_buffers(value: Mapping[str, Any], policy: str | None = None, record: Pat
     """
     scenario = BufferScenario.from_json(value)
     if record is not None and record.exists():
-        raise UsageProblem(f"{record} is there already: name another file, or remove it")
+        raise UsageProblem(f"{record} is there already: name another file, or remove it", rule="new file")
     chosen = channel_policy(scenario.policy if policy is None else policy, scenario.parameters)
     begun = process_time()
     results = BufferSimulation(scenario, chosen).run()

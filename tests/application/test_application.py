@@ -10,6 +10,7 @@ from qod_magics.application.streams.sink import KafkaTopic, Memory, Parquet
 from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
 from qod_magics.errors import ApplicationError
 from tests.application.frames import application, stream
+from tests.raising import breaks
 
 
 def refusal(app: Application, declaration: StreamDeclaration) -> str:
@@ -72,7 +73,7 @@ def test_only_streams_that_nobody_reads_have_restrictions_or_sinks() -> None:
     assert "a_rows --from a --sink memory --priority 2" in said
     app = application(stream("a", topic="t"), stream("b", "a"))
     assert "states --min-accuracy 0.5" in refusal(app, stream("a", topic="t", min_accuracy=0.5))
-    with pytest.raises(ApplicationError, match="nobody reads"):
+    with pytest.raises(ApplicationError, check=breaks("read by nobody")):
         app.restrict("a", priority=1)
 
 
@@ -118,9 +119,9 @@ def test_two_queries_may_write_one_topic_but_not_one_directory() -> None:
 
 def test_a_stream_that_others_read_stays() -> None:
     app = application(stream("a", topic="t"), stream("b", "a"), stream("c", "a"))
-    with pytest.raises(ApplicationError, match="'a' can't be removed: 'b', 'c' read it"):
+    with pytest.raises(ApplicationError, check=breaks("read by nobody", name="a")):
         app.remove("a")
-    with pytest.raises(ApplicationError, match="'a' can't be removed: 'b' reads it"):
+    with pytest.raises(ApplicationError, check=breaks("read by nobody", name="a")):
         app.remove("c").remove("a")
     assert app.remove("b").remove("c").remove("a") == Application()
 
@@ -128,7 +129,7 @@ def test_a_stream_that_others_read_stays() -> None:
 def test_unknown_names_get_the_nearest() -> None:
     app = application(stream("trips", topic="t"))
     for change in (app.remove, lambda name: app.restrict(name, priority=1)):
-        with pytest.raises(ApplicationError, match=r"no stream 'trip'\. Did you mean 'trips'\?"):
+        with pytest.raises(ApplicationError, check=breaks("exists", name="trip")):
             change("trip")
 
 
@@ -138,16 +139,16 @@ def test_restrict_changes_what_it_is_told_and_makes_a_waiting_stream_a_query() -
     assert app.queries == ("q",)
     app = app.restrict("q", min_accuracy=0.0)
     assert (app["q"].priority, app["q"].min_accuracy) == (3, 0.0)
-    with pytest.raises(ApplicationError, match="between 0 and 1"):
+    with pytest.raises(ApplicationError, check=breaks("between 0 and 1")):
         app.restrict("q", min_accuracy=2)
-    with pytest.raises(ApplicationError, match="say what to change"):
+    with pytest.raises(ApplicationError, check=breaks("a change")):
         app.restrict("q")
 
 
 def test_an_application_that_exists_is_valid() -> None:
-    with pytest.raises(ApplicationError, match="not declared"):
+    with pytest.raises(ApplicationError, check=breaks("declared")):
         Application((stream("q", "nobody"),))
-    with pytest.raises(ApplicationError, match="twice"):
+    with pytest.raises(ApplicationError, check=breaks("unique")):
         Application((stream("q", topic="t"), stream("q", topic="t")))
 
 

@@ -9,6 +9,7 @@ from qod_magics.core.snapshot import Instance, Stream, Task, replace
 from qod_magics.errors import UsageProblem
 from qod_magics.policies import policy as policy_named
 from tests.controller.scripted import FixedPolicy, bench, chain, place, seen
+from tests.raising import breaks
 
 
 def shed(b):
@@ -185,12 +186,12 @@ def test_why_works_for_every_name_under_a_policy_that_is_not_stream_economics():
 
 
 def test_why_of_something_unknown_suggests_the_nearest(busy):
-    with pytest.raises(UsageProblem, match=r"no stream, instance or task manager 'Tops'\. Did you mean 'Top'"):
+    with pytest.raises(UsageProblem, check=breaks("exists", name="Tops")):
         busy.controller.why("Tops")
 
 
 def test_why_before_the_first_cycle_says_to_wait():
-    with pytest.raises(UsageProblem, match="nothing was decided so far"):
+    with pytest.raises(UsageProblem, check=breaks("decided")):
         bench().controller.why("Snk")
 
 

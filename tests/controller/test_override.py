@@ -8,6 +8,7 @@ from qod_magics.controller.dials import overridden
 from qod_magics.core.runtime import Dials
 from qod_magics.errors import UsageProblem
 from tests.controller.scripted import FixedPolicy, bench, chain, seen
+from tests.raising import breaks
 
 HALF = Dials({(None, "Src"): 0.5, ("Src", "Snk"): 1.0}, {"Src": 0.5, "Snk": 0.5})
 
@@ -52,7 +53,7 @@ def test_those_of_streams_that_are_gone_are_given_back():
 
 @pytest.mark.parametrize("d", [-0.1, 1.1, float("nan")])
 def test_what_is_no_probability_is_refused(d):
-    with pytest.raises(UsageProblem, match="between 0 and 1"):
+    with pytest.raises(UsageProblem, check=breaks("between 0 and 1")):
         bench().controller.override((None, "Src"), d)
 
 

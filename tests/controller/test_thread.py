@@ -14,6 +14,7 @@ from qod_magics.controller.thread import BusyError, next_deadline
 from qod_magics.errors import UsageProblem
 from tests.controller.looping import LONG_S, until
 from tests.controller.scripted import FixedPolicy, ScriptedRuntime, VirtualWorkers, bench, seen
+from tests.raising import breaks
 
 
 def real_controller(runtime=None, **options):
@@ -130,13 +131,13 @@ def test_a_loop_that_is_busy_for_too_long_is_told_of_in_one_line_and_does_not_do
     done = []
     try:
         assert entered.wait(LONG_S)
-        with pytest.raises(BusyError, match=r"^the door is not open: .* busy .* ask again") as told:
+        with pytest.raises(BusyError, check=breaks("waiting")) as told:
             loop.ask(lambda: done.append(1), "the door is not open", timeout_s=0.05)
         assert "\n" not in str(told.value)
         leave.set()
         assert loop.ask(lambda: len(done), "not asked") == 0
         hold = threading.Event()
-        with pytest.raises(BusyError, match=r"not open yet: .* still at it"):
+        with pytest.raises(BusyError, check=breaks("under way")):
             loop.ask(lambda: hold.wait(LONG_S), "the door is not open", timeout_s=0.5)
         hold.set()
     finally:
@@ -173,7 +174,7 @@ def test_commands_that_a_stopped_loop_will_not_run_are_refused():
     loop = ControllerThread(real_controller())
     early = loop.submit(lambda: 1)
     loop.stop()
-    with pytest.raises(StoppedError, match="start it again first"):
+    with pytest.raises(StoppedError, check=breaks("running")):
         early.result(0)
     with pytest.raises(StoppedError):
         loop.submit(lambda: 1).result(0)

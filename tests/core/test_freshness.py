@@ -10,6 +10,7 @@ from qod_magics.core.json_form import plan_from_json, plan_to_json, snapshot_fro
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Freshness, Instance, is_moving, measures
 from qod_magics.errors import SnapshotError
+from tests.raising import breaks
 
 
 def written(**fields: Any) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def test_a_field_is_read_where_it_is_and_none_where_it_is_not():
 
 @pytest.mark.parametrize("value", ["512", True, -1, float("nan"), float("inf"), [1]])
 def test_what_is_no_number_is_refused_in_one_line_that_names_it(value):
-    with pytest.raises(SnapshotError, match=r"instances\[0\]\.rests_s: .* is not a number") as caught:
+    with pytest.raises(SnapshotError, check=breaks(name="instances[0].rests_s")) as caught:
         instance(rests_s=value)
     assert "\n" not in str(caught.value)
 
@@ -92,6 +93,6 @@ def test_one_that_is_on_its_way_is_moving() -> None:
 
 @pytest.mark.parametrize("window", [5, "now", [1], [1, 2, 3], [None, 2]])
 def test_what_is_no_window_is_refused_in_one_line(window: Any) -> None:
-    with pytest.raises(SnapshotError, match=r"instances\[0\]\.window") as caught:
+    with pytest.raises(SnapshotError, check=breaks(name="instances[0].window")) as caught:
         instance(window=window)
     assert "\n" not in str(caught.value)

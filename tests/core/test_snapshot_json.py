@@ -14,6 +14,7 @@ from qod_magics.core.json_form import snapshot_from_json, snapshot_to_json
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.errors import SnapshotError
 from tests.policies.snapshots import snapshots
+from tests.raising import breaks
 
 ORACLES = Path(__file__).parents[1] / "recorded" / "stream_economics_oracles.jsonl"
 
@@ -123,7 +124,7 @@ def test_a_bad_field_is_named_on_one_line(where: str, value: object, field: str,
 def test_a_misspelt_key_is_found() -> None:
     obj = deepcopy(GOOD)
     obj["tasks"][2]["min_acuracy"] = obj["tasks"][2].pop("min_accuracy")
-    with pytest.raises(SnapshotError, match=r'tasks\[2\]\.min_accuracy: missing; there is "min_acuracy": rename it'):
+    with pytest.raises(SnapshotError, check=breaks(name="tasks[2].min_accuracy")):
         snapshot_from_json(obj)
 
 

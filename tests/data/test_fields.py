@@ -11,6 +11,7 @@ import pytest
 
 from qod_magics.data.fields import read_json, read_object
 from qod_magics.errors import ScenarioError
+from tests.raising import breaks
 
 
 @dataclass(frozen=True)
@@ -59,22 +60,22 @@ def test_what_is_wrong_is_said_in_one_line(changes: dict[str, Any], says: str) -
 
 
 def test_a_missing_field_and_what_is_no_object_are_named() -> None:
-    with pytest.raises(ScenarioError, match="disk lacks the field 'name'"):
+    with pytest.raises(ScenarioError, check=breaks("present", name="name")):
         read_object(Disk, {}, "disk")
-    with pytest.raises(ScenarioError, match=r"disk is \[\]: write an object"):
+    with pytest.raises(ScenarioError, check=breaks("object", name="disk")):
         read_object(Disk, [], "disk")
 
 
 def test_a_file_that_is_missing_or_is_not_json_is_named(tmp_path: Path) -> None:
     path = tmp_path / "some.json"
-    with pytest.raises(ScenarioError, match=r"some\.json can't be read \(No such file"):
+    with pytest.raises(ScenarioError, check=breaks("readable")):
         read_json(path)
     for text in ("{", "[" * 100_000):
         path.write_text(text)
-        with pytest.raises(ScenarioError, match="is not JSON"):
+        with pytest.raises(ScenarioError, check=breaks("JSON")):
             read_json(path)
     path.write_bytes(b'"\xff"')
-    with pytest.raises(ScenarioError, match="is not JSON"):
+    with pytest.raises(ScenarioError, check=breaks("JSON")):
         read_json(path)
     path.write_text('{"a": [1]}')
     assert read_json(path) == {"a": [1]}

@@ -14,6 +14,7 @@ from qod_magics.data import generate_trips, read_trips
 from qod_magics.data.rows import first_rows, load, read_jsonl
 from qod_magics.data.spec import TRIP_COLUMNS, data_from_json
 from qod_magics.errors import ScenarioError
+from tests.raising import breaks
 
 
 def tlc_file(path: Path, rows: int = 1000, drop: tuple[str, ...] = ()) -> pa.Table:
@@ -69,10 +70,10 @@ def test_says_at_once_which_columns_are_missing(path: Path) -> None:
 
 
 def test_says_what_is_no_parquet_file(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match=r"none.parquet does not exist"):
+    with pytest.raises(ScenarioError, check=breaks("exists")):
         read_trips(tmp_path / "none.parquet")
     (tmp_path / "text.parquet").write_text("VendorID,tpep_pickup_datetime\n")
-    with pytest.raises(ScenarioError, match=r"text.parquet can't be read as Parquet") as caught:
+    with pytest.raises(ScenarioError, check=breaks("Parquet")) as caught:
         read_trips(tmp_path / "text.parquet")
     assert "\n" not in str(caught.value)
 
@@ -114,8 +115,8 @@ def test_says_which_line_is_no_json_object(tmp_path: Path, text: str, says: str)
 
 def test_an_empty_file_gives_no_ring(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("\n")
-    with pytest.raises(ScenarioError, match="has no rows"):
+    with pytest.raises(ScenarioError, check=breaks("rows")):
         load(data_from_json({"jsonl": str(tmp_path / "rows.jsonl")}, "data"), None, 0)
     pq.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "rows.parquet")
-    with pytest.raises(ScenarioError, match="has no rows"):
+    with pytest.raises(ScenarioError, check=breaks("rows")):
         load(data_from_json({"parquet": str(tmp_path / "rows.parquet"), "columns": ["a"]}, "data"), None, 0)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from qod_magics.data.spec import GENERATORS, TRIP_STREAM_COLUMNS, GeneratedData, ParquetData
 from qod_magics.errors import ScenarioError
 from qod_magics.kafka.scenario import ACTIONS, PiecewiseLinear, Scenario
+from tests.raising import breaks
 
 WHOLE: dict[str, Any] = {
     "seed": 7,
@@ -149,10 +150,10 @@ def test_says_in_one_line_what_is_wrong(value: Any, says: str) -> None:
 @pytest.mark.parametrize(("text", "says"), [("{", "is not JSON"), ("[1]", "scenario is [1]")])
 def test_a_file_that_is_none(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "s.json").write_text(text)
-    with pytest.raises(ScenarioError, match="scenario") as caught:
+    with pytest.raises(ScenarioError, check=breaks("readable")) as caught:
         Scenario.read(tmp_path / "s.json")
     assert says in str(caught.value)
-    with pytest.raises(ScenarioError, match="can't be read"):
+    with pytest.raises(ScenarioError, check=breaks("readable")):
         Scenario.read(tmp_path / "other.json")
 
 

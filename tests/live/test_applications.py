@@ -29,6 +29,7 @@ from tests.live.applications import all_read, cell, count, held, instances, obse
 from tests.live.conftest import eventually, heard, new_topic, produce
 from tests.live.steady import SCHEMA as STEADY
 from tests.live.steady import Steady
+from tests.raising import breaks
 
 SCHEMA = (
     "id BIGINT, name STRING, fare DECIMAL(20,6), ratio DOUBLE, paid BOOLEAN, day DATE, at TIMESTAMP, "
@@ -149,7 +150,7 @@ def test_instances_share_partitions_and_keys_stay_together(brief: Session) -> No
     assert min(read) > 0
 
     before = held(session)
-    with pytest.raises(QodError, match=r"3 instances, but the topic '\w+' has 2 partitions: take --parallelism 2"):
+    with pytest.raises(QodError, check=breaks("partitions")):
         cell(session, f"many {line} -n 3 -p 1", "source")
     assert held(session) == before
 
@@ -409,7 +410,7 @@ def test_a_second_consumer_changes_nothing_for_the_first(brief: Session, topic: 
     eventually(lambda: all_read(session, "trips", 400) and all_read(session, "trips>first", 200))
     received("second", 200, 400)
     checkpoint = instances(session, "trips")[0].checkpoint
-    with pytest.raises(QodError, match="'trips' can't be removed: 'first', 'second' read it"):
+    with pytest.raises(QodError, check=breaks("read by nobody", name="trips")):
         session.stop("trips")
     session.stop("second")  # `first` stays apart: rows may wait between them
     assert set(session.runtime.deployment.specs) == {"trips", "first"}

@@ -33,6 +33,7 @@ from qod_magics.machine.child import Child
 from qod_magics.machine.jars import broker_jars
 from qod_magics.machine.java import HOST, find_java, free_ports
 from tests.live.conftest import eventually
+from tests.raising import breaks
 
 PATIENCE_S = 60.0
 
@@ -100,7 +101,7 @@ def test_topics_are_made_once_and_deleted_at_will(broker: EmbeddedBroker) -> Non
     create_topics(broker, {"once": 1, "new": 1})
     assert end_offsets(broker, ["once"])["once"] == {0: 5}
     assert partitions(broker, "twice") == 2
-    with pytest.raises(KafkaError, match="'twice' has 2 partitions, not 3"):
+    with pytest.raises(KafkaError, check=breaks("partitions", name="twice")):
         create_topics(broker, {"twice": 3})
     delete_topics(broker, ["once", "twice", "new", "never-was"])
     assert not {"once", "twice", "new"} & set(topic_partitions(broker))
@@ -322,7 +323,7 @@ def test_stop_leaves_no_process_no_port_and_no_directory(own: EmbeddedBroker) ->
     assert not psutil.pid_exists(pid)
     assert not accepts(bootstrap)
     assert not directory.exists()
-    with pytest.raises(KafkaError, match="not started"):
+    with pytest.raises(KafkaError, check=breaks("started")):
         _ = own.bootstrap
     own.stop()
 

@@ -15,6 +15,7 @@ from qod_magics.session.session import Session
 from tests.live.conftest import eventually, kafka_of, new_topic
 from tests.live.steady import Steady
 from tests.live.watching import Events, counted, declare_counts, home, running, settled
+from tests.raising import breaks
 
 COUNTS = "counts.1"
 NO_THINNING = (600.0, 600.0)  #: what waits while a query moves is read in full
@@ -93,11 +94,11 @@ def test_a_plan_adds_one_moves_a_query_there_and_releases_it(budgeted: Session) 
     assert (spare.kind, spare.count, spare.start_s) == ("local", 1, 0.0)
     assert spare.cores == cycle.snapshot.task_managers[0].cores
     assert session.add_task_manager() == "tm2"
-    with pytest.raises(TaskManagerError, match="2 of at most 2 task managers") as caught:
+    with pytest.raises(TaskManagerError, check=breaks("budget", value=2)) as caught:
         session.add_task_manager()
     assert "\n" not in str(caught.value)
     assert session.remove_task_manager("tm2") is True
-    with pytest.raises(TaskManagerError, match="tm1 is the last task manager"):
+    with pytest.raises(TaskManagerError, check=breaks("not the last", name="tm1")):
         session.remove_task_manager("tm1")
 
 

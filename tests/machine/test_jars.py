@@ -27,6 +27,7 @@ from qod_magics.machine.jars import (
 )
 from qod_magics.machine.maven import NotPublished, sha256
 from tests.machine.maven_repository import Repository, serving
+from tests.raising import breaks
 
 COORDINATES = ("org.example:app:1.0", "org.example:base:3.0", "org.example:library:2.0")
 APP = JarSet("app", {coordinate: Repository().publish(coordinate) for coordinate in COORDINATES})
@@ -103,7 +104,7 @@ def test_the_next_repository_has_what_one_lacks(
 
 def test_a_repository_out_of_reach_says_what_to_do(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QOD_MAVEN_REPOSITORY", "http://127.0.0.1:9")
-    with pytest.raises(SetupError, match=r"QOD_MAVEN_REPOSITORY.*doctor --fetch"):
+    with pytest.raises(SetupError, check=breaks("reachable")):
         resolve(APP, progress=False)
 
 
@@ -153,7 +154,7 @@ def test_another_jar_in_mavens_own_store_is_not_taken(repository: Repository, tm
 
 def test_a_repository_that_sends_another_jar_is_refused(repository: Repository, tmp_path: Path) -> None:
     repository.swap(APP_JAR)
-    with pytest.raises(SetupError, match=r"app-1\.0\.jar .*SHA-256 .*QOD_MAVEN_REPOSITORY"):
+    with pytest.raises(SetupError, check=breaks("checksum")):
         resolve(APP, progress=False)
     assert APP.cached() is None
     assert not list((tmp_path / "cache").rglob("app-1.0.jar"))
@@ -228,7 +229,7 @@ def test_a_cache_that_cant_be_written_is_named(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("QOD_CACHE", str(tmp_path / "file"))
-    with pytest.raises(SetupError, match="QOD_CACHE"):
+    with pytest.raises(SetupError, check=breaks("room")):
         resolve(APP, progress=False)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from qod_magics.errors import UsageProblem
 from qod_magics.notebook.commands import Begun, already_up
+from tests.raising import breaks
 
 DEFAULTS = {"task_managers": 1, "period_s": 5.0, "memory": "1g", "connect": []}
 
@@ -42,5 +43,5 @@ def test_other_options_are_refused_with_what_changes_them(asked: dict[str, Any],
 
 def test_a_session_begun_otherwise_has_to_end_first() -> None:
     for before in (None, Begun("attach", {"name": "spark"}, {"name": "spark"})):
-        with pytest.raises(UsageProblem, match="down first"):
+        with pytest.raises(UsageProblem, check=breaks("one session")):
             already_up(before, up())

@@ -11,6 +11,7 @@ import qod_magics
 from qod_magics.core.json_form import plan_to_json
 from qod_magics.errors import QodError, UsageProblem
 from qod_magics.notebook.replay import restricted
+from tests.raising import breaks
 from tests.recordings.taxi_drives import taxi_drives
 
 
@@ -61,7 +62,7 @@ def test_paused_it_stands_still(replayed):
 
 def test_why_speaks_of_the_recording(replayed):
     assert "TDSnk1" in replayed.why("TDSnk1")
-    with pytest.raises(UsageProblem, match="Did you mean"):
+    with pytest.raises(UsageProblem, check=breaks("exists")):
         replayed.why("TDSnk9")
 
 
@@ -107,7 +108,7 @@ def test_other_queries_keep_their_restrictions(replayed):
 
 @pytest.mark.parametrize("speed", [0, -1, float("nan")])
 def test_a_speed_that_plays_nothing_is_refused(path, speed):
-    with pytest.raises(UsageProblem, match="speed"):
+    with pytest.raises(UsageProblem, check=breaks("positive")):
         qod_magics.replay(path, speed=speed)
 
 
@@ -121,6 +122,6 @@ def test_what_is_no_recording_is_one_line(tmp_path):
 
 @pytest.mark.parametrize("name", ["nope.jsonl", "."])
 def test_a_recording_that_can_not_be_read_is_one_line(tmp_path, name):
-    with pytest.raises(UsageProblem, match=r"can't be read .*: name a recording") as caught:
+    with pytest.raises(UsageProblem, check=breaks("readable")) as caught:
         qod_magics.replay(tmp_path / name)
     assert "\n" not in str(caught.value)

@@ -13,6 +13,7 @@ import pytest
 from qod_magics.controller.record import RecordingError, record_from_json
 from qod_magics.recordings import reading as module
 from qod_magics.recordings.reading import load, newest_records
+from tests.raising import breaks
 from tests.recordings.taxi_drives import START, taxi_drives
 
 
@@ -98,7 +99,7 @@ def test_cycles_of_earlier_sessions_are_left_out(long_run: Path) -> None:
     records, paused = newest_records(long_run, START + timedelta(seconds=5 * 30, microseconds=999), 100)
     assert [record.number for record in records] == list(range(31, 41))
     assert paused == frozenset()
-    with pytest.raises(RecordingError, match=r"has no cycle since .*: wait for the first one$"):
+    with pytest.raises(RecordingError, check=breaks("has a cycle")):
         newest_records(long_run, START + timedelta(days=1), 100)
 
 

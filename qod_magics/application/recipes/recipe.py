@@ -89,7 +89,9 @@ def _refuse_taken(spark: SparkSession, name: str) -> None:
     if spark.catalog.tableExists(name) and spark.catalog.getTable(name).isTemporary:
         raise ApplicationError(
             f"the Spark session has a temporary view {name!r} already, which would be lost: "
-            f"rename it, or spark.catalog.dropTempView({name!r})"
+            f"rename it, or spark.catalog.dropTempView({name!r})",
+            name=name,
+            rule="unique view",
         )
 
 

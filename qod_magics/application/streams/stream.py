@@ -53,7 +53,9 @@ def as_schema(given: str | DataType | None) -> str | None:
     from pyspark.sql.types import DataType, StructType
 
     if not isinstance(given, DataType):
-        raise ApplicationError(f"a schema is DDL such as 'id INT', or a StructType, not {type(given).__name__}")
+        raise ApplicationError(
+            f"a schema is DDL such as 'id INT', or a StructType, not {type(given).__name__}", rule="schema"
+        )
     if isinstance(given, StructType):
         return ", ".join(f"{_quoted(field.name)} {_type(field.dataType)}" for field in given.fields)
     return _type(given)
@@ -134,7 +136,8 @@ class TopicInput:
         if self.schema is None and self.shed_by == AUTO:
             raise ApplicationError(
                 f"--shed-by {AUTO[0]} chooses among columns, and raw records have none: give the topic a --schema, or "
-                f"take --shed-by {RECORD_KEY}, the record's key"
+                f"take --shed-by {RECORD_KEY}, the record's key",
+                rule="columns",
             )
         if self.schema is None and self.shed_by not in ((), (RECORD_KEY,)):
             raise ApplicationError(
@@ -338,4 +341,6 @@ def check_min_accuracy(min_accuracy: float | None) -> None:
     if not number or not 0 <= min_accuracy <= 1:
         percent = number and 1 < min_accuracy <= 100
         hint = f": write {min_accuracy / 100:g} for {min_accuracy:g} %" if percent else ""
-        raise ApplicationError(f"min-accuracy is a fraction between 0 and 1, not {min_accuracy!r}{hint}")
+        raise ApplicationError(
+            f"min-accuracy is a fraction between 0 and 1, not {min_accuracy!r}{hint}", rule="between 0 and 1"
+        )

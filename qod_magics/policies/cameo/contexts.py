@@ -73,7 +73,11 @@ class TokenRates:
             raise UsageProblem(f"Cameo: the token interval is {self.interval!r}; give nanoseconds, 1 or more")
         for rate in (*self.rates.values(), self.default):
             if rate < 0:
-                raise UsageProblem(f"Cameo: a token rate is {rate!r}; give a number of messages, 0 or more")
+                raise UsageProblem(
+                    f"Cameo: a token rate is {rate!r}; give a number of messages, 0 or more",
+                    value=rate,
+                    rule="not negative",
+                )
 
 
 Node = TypeVar("Node", int, str)

@@ -140,7 +140,8 @@ class Dirigo:
             machines = len(set(topology.workers))
             raise UsageProblem(
                 f"{self.name} needs machines with one worker each, not {counted(len(topology.workers), 'worker')} on "
-                f"{counted(machines, 'machine')}: give the cluster one worker a machine"
+                f"{counted(machines, 'machine')}: give the cluster one worker a machine",
+                rule="one worker a machine",
             )
         self.topology = topology
         self.workers = {machine: Worker(machine, number) for number, machine in enumerate(topology.workers)}

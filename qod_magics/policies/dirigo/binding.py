@@ -224,7 +224,9 @@ class CentralRandom(Dirigo):
         """Prepare for a topology, once. Raises UsageProblem without a second machine, or with spread windows."""
         super().begin(topology)
         if len(self.workers) < 2:
-            raise UsageProblem("central-random needs a machine besides the scheduler's; give it two or more")
+            raise UsageProblem(
+                "central-random needs a machine besides the scheduler's; give it two or more", rule="two machines"
+            )
         if any(info.partial for info in topology.operators):
             raise UsageProblem("central-random can't spread windows over workers; bind them to one")
         self._waiting: deque[Message] = deque()
@@ -309,7 +311,9 @@ class ForwardFirst(Dirigo):
         """
         super().begin(topology)
         if not self.options.force_migrate and any(info.partial for info in topology.operators):
-            raise UsageProblem("force_migrate: off, but windows are spread over workers; switch it on")
+            raise UsageProblem(
+                "force_migrate: off, but windows are spread over workers; switch it on", rule="force_migrate"
+            )
         self._known: dict[tuple[int, int], int] = {}  #: length of the queue of a lessee, as a lessor last heard
 
     def forward(self, worker: Worker, message: Message) -> Forward:

@@ -112,7 +112,9 @@ class Getafix:
         """Return the round for what was measured since the last one."""
         given, seen, memory = self.parameters, observation, state or Memory()
         if not seen.size and (given.cost == "bytes" or given.memory_limit is not None):
-            raise UsageProblem('Getafix: sizes of the segments are unknown; give cost "copies" and no memory_limit')
+            raise UsageProblem(
+                'Getafix: sizes of the segments are unknown; give cost "copies" and no memory_limit', rule="known sizes"
+            )
         x = accesses({segment: seen.use[segment] for segment in seen.segments if segment in seen.use}, given.measure)
         before = {segment: memory.popularity[segment] for segment in seen.segments if segment in memory.popularity}
         popular = popularity(before, x, given.decay)

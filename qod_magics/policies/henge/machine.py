@@ -354,7 +354,8 @@ def memory_from_json(row: Any) -> Memory:
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise SnapshotError(
-            f"henge.machine: {show(row)} is no memory of Henge; remove the key `henge` to start with none"
+            f"henge.machine: {show(row)} is no memory of Henge; remove the key `henge` to start with none",
+            rule="own memory",
         ) from None
 
 

@@ -133,7 +133,11 @@ class Stack:
         if stage not in self.stage_names:
             hint = nearest(stage, self.stage_names)
             known = ", ".join(self.stage_names)
-            raise UsageProblem(f"policy {self.name} has no stage {stage!r} that can be paused.{hint} It has {known}.")
+            raise UsageProblem(
+                f"policy {self.name} has no stage {stage!r} that can be paused.{hint} It has {known}.",
+                name=stage,
+                rule="exists",
+            )
         found = self.paused | {stage} if paused else self.paused - {stage}
         return Stack(
             self.name,

@@ -104,11 +104,15 @@ def jobs_of(
     for spec in specs:
         for stream in spec.members:
             if stream not in costs:
-                raise ScenarioError(f"stream {stream!r} has no costs: state them.{nearest(stream, costs)}")
+                raise ScenarioError(
+                    f"stream {stream!r} has no costs: state them.{nearest(stream, costs)}", name=stream, rule="costs"
+                )
         for topic in spec.topics.values():
             if topic.topic not in arrivals:
                 raise ScenarioError(
-                    f"topic {topic.topic!r} lacks arrivals: state them.{nearest(topic.topic, arrivals)}"
+                    f"topic {topic.topic!r} lacks arrivals: state them.{nearest(topic.topic, arrivals)}",
+                    name=topic.topic,
+                    rule="arrivals",
                 )
     return tuple(_job(part, costs, arrivals) for part in _parts(specs))
 

@@ -68,7 +68,7 @@ class SimulatedCluster:
     def observe(self) -> Observation:
         """Return the current observation. Raises TaskManagerError while no task manager is up."""
         if not self.engine.up.any():
-            raise TaskManagerError("No task manager is up.")
+            raise TaskManagerError("No task manager is up.", rule="a task manager is up")
         instances = self._instances
         spares = tuple(each for each in self.nodes.spares() if each.count > 0) if self.simulation.is_elastic else None
         return self._observer.observe(instances.active, instances.there, self._events.take(), spares)

@@ -261,7 +261,9 @@ def ordered(tasks: tuple[SimulatedTask, ...], topics: list[str]) -> tuple[Simula
     try:
         order = list(TopologicalSorter({task.id: task.upstream for task in tasks}).static_order())
     except CycleError as error:
-        raise ScenarioError(f"tasks read each other in a circle: {' -> '.join(error.args[1])}") from None
+        raise ScenarioError(
+            f"tasks read each other in a circle: {' -> '.join(error.args[1])}", rule="no circle"
+        ) from None
     rank = {name: i for i, name in enumerate(order)}
     return tuple(sorted(tasks, key=lambda task: rank[task.id]))
 

@@ -77,7 +77,7 @@ class Instances:
         instance = self.number.get(name)
         if instance is None or not self.there[instance]:
             known = [known for known, i in self.number.items() if self.there[i]]
-            raise TaskManagerError(f"There is no instance {name!r}.{nearest(name, known)}")
+            raise TaskManagerError(f"There is no instance {name!r}.{nearest(name, known)}", name=name, rule="exists")
         return instance
 
     def of(self, task: int) -> list[int]:

@@ -43,14 +43,16 @@ class Nodes:
     def known(self, id: str) -> int:
         """Return the position of a task manager of the simulation. Raises TaskManagerError."""
         if id not in self._number:
-            raise TaskManagerError(f"There is no task manager {id!r}.{nearest(id, self._number)}")
+            raise TaskManagerError(
+                f"There is no task manager {id!r}.{nearest(id, self._number)}", name=id, rule="exists"
+            )
         return self._number[id]
 
     def up(self, id: str) -> int:
         """Return the position of a task manager that is up. Raises TaskManagerError."""
         there = [machine.id for machine, up in zip(self._machines, self._engine.up, strict=True) if up]
         if id not in there:
-            raise TaskManagerError(f"There is no task manager {id!r}.{nearest(id, there)}")
+            raise TaskManagerError(f"There is no task manager {id!r}.{nearest(id, there)}", name=id, rule="exists")
         return self._number[id]
 
     def spares(self) -> list[Spare]:
@@ -98,7 +100,9 @@ class Nodes:
         """Add a task manager. Raises TaskManagerError if it is up, or unknown."""
         machine = self.known(id)
         if self._engine.up[machine]:
-            raise TaskManagerError(f"There is a task manager {id!r} already: take another name.")
+            raise TaskManagerError(
+                f"There is a task manager {id!r} already: take another name.", name=id, rule="unique"
+            )
         self._join(machine)
 
     def start(self, kind: str, why: str) -> None:
@@ -142,7 +146,11 @@ class Nodes:
         machine, instances = self.up(id), self._instances
         mine = [i for i in instances.on(machine) if not instances.stay_stopped(i)]
         if mine and self._engine.up.sum() == 1:
-            raise TaskManagerError(f"{id} is the last task manager and runs {len(mine)} instances: stop them first.")
+            raise TaskManagerError(
+                f"{id} is the last task manager and runs {len(mine)} instances: stop them first.",
+                name=id,
+                rule="not the last",
+            )
         targets = instances.targets(dict.fromkeys(mine, (id,)))
         if len(targets) < len(mine):
             raise TaskManagerError(f"{len(mine) - len(targets)} instances of {id} have nowhere to go: add another one.")

@@ -85,7 +85,9 @@ class Cluster:
         try:
             return self.task_managers[id]
         except KeyError:
-            raise TaskManagerError(f"There is no task manager {id!r}.{nearest(id, self.task_managers)}") from None
+            raise TaskManagerError(
+                f"There is no task manager {id!r}.{nearest(id, self.task_managers)}", name=id, rule="exists"
+            ) from None
 
     def is_up(self, manager: TaskManager | None) -> bool:
         """Whether it is up and not being removed."""

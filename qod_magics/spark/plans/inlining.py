@@ -194,7 +194,9 @@ def _untruncated(spark: SparkSession) -> Iterator[None]:
         shared = _shared.setdefault(spark, _Shared())
     if not shared.lock.acquire(timeout=OTHERS_S):
         raise TaskManagerError(
-            f"Spark has been busy with other plans for {OTHERS_S:g} s: try again, or remove its task manager"
+            f"Spark has been busy with other plans for {OTHERS_S:g} s: try again, or remove its task manager",
+            value=OTHERS_S,
+            rule="answers",
         )
     try:
         # a call that could not put them back has left its own there

@@ -270,7 +270,8 @@ class Inspection:
                 of = "groups of its own" if task == reader else f"the groups of {task!r}"
                 raise ApplicationError(
                     f"{reader!r} keeps state of {of}, which would count again each time that they change: give them "
-                    "withWatermark() and a window, so that each is emitted once, when it is complete"
+                    "withWatermark() and a window, so that each is emitted once, when it is complete",
+                    rule="watermark",
                 )
         self._passed = tuple(specs)
         return Checked(schemas, weights, told, groups, keys, watermarks, signatures, whole=whole)
@@ -297,7 +298,8 @@ class Inspection:
             if spec.parallelism > count:
                 raise ApplicationError(
                     f"{spec.id!r} asks for {spec.parallelism} instances, but the topic {topic.topic!r} has "
-                    f"{count} partition{'s' if count > 1 else ''}: take --parallelism {count} or less"
+                    f"{count} partition{'s' if count > 1 else ''}: take --parallelism {count} or less",
+                    rule="partitions",
                 )
             if topic.schema is not None:
                 workshop.check_schema(topic.schema, topic.shed_by)
@@ -306,7 +308,9 @@ class Inspection:
         taken = taken_name(schemas[spec.id].names)
         if taken is not None:
             raise ApplicationError(
-                f"{spec.id!r} makes a column {taken!r}, which load shedding reserves: give it another name"
+                f"{spec.id!r} makes a column {taken!r}, which load shedding reserves: give it another name",
+                name=taken,
+                rule="reserved column",
             )
         for upstream in spec.upstream if spec.key is not None else ():
             columns = schema_of_stream(schemas[upstream]).names

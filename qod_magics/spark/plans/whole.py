@@ -82,7 +82,8 @@ def check_whole(spec: TaskSpec, whole: Whole, readers: Sequence[str]) -> None:
     if whole.sorts_rows:
         raise ApplicationError(
             f"ORDER BY in {spec.id!r} must be over groups (GROUP BY), which Spark sorts in complete mode, got one over "
-            "rows; leave it out, and sort the rows that are read"
+            "rows; leave it out, and sort the rows that are read",
+            rule="groups",
         )
     needs = f"{whole.words} over groups in {spec.id!r} needs complete mode, in which each batch writes the whole result"
     if readers:

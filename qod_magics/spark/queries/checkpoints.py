@@ -62,5 +62,7 @@ def check_shared(manager: TaskManager, checkpoints: str) -> None:
     if found != count:
         raise TaskManagerError(
             f"checkpoints at {checkpoints} must be where driver and executors of {manager.id} read and write the same "
-            f"files, {why}; name such a place with --checkpoints URL"
+            f"files, {why}; name such a place with --checkpoints URL",
+            name=manager.id,
+            rule="shared files",
         )

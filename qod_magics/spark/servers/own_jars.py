@@ -51,7 +51,9 @@ def loopback_jar(home: Path) -> Path:
             content = _jar(on_loopback(jar.read(f"{_CLASS}.class")))
     except (StopIteration, KeyError, OSError, zipfile.BadZipFile, UnknownClassError) as error:
         why = str(error) or f"it has no {_JARS}"
-        raise SetupError(f"TransportContext of the Spark in {home} is not as expected: {why}") from error
+        raise SetupError(
+            f"TransportContext of the Spark in {home} is not as expected: {why}", rule="known class"
+        ) from error
     file = cache_dir() / "loopback" / f"transport-{hashlib.sha256(content).hexdigest()[:12]}.jar"
     if os.pathsep in str(file):
         raise SetupError(f"{file} can't be on a class path, which is split at {os.pathsep!r}: set QOD_CACHE")

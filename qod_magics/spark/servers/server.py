@@ -141,11 +141,17 @@ class ServerOptions:
 
     def __post_init__(self) -> None:
         if self.slots < 1:
-            raise SetupError(f"A task manager needs 1 task slot or more, not {self.slots}.")
+            raise SetupError(
+                f"A task manager needs 1 task slot or more, not {self.slots}.", value=self.slots, rule="positive"
+            )
         if self.jit not in JIT_OPTIONS:
             raise SetupError(f"Unknown JIT mode {self.jit!r}: use one of {', '.join(JIT_OPTIONS)}.")
         if not re.fullmatch(r"[1-9]\d*[kKmMgGtT]", self.memory):
-            raise SetupError(f"A Java heap is a number with its unit, such as 900m or 2g, not {self.memory!r}.")
+            raise SetupError(
+                f"A Java heap is a number with its unit, such as 900m or 2g, not {self.memory!r}.",
+                value=self.memory,
+                rule="size with unit",
+            )
 
 
 def spark_home() -> Path:
@@ -169,7 +175,7 @@ def spark_home() -> Path:
 
         home = Path(pyspark.__file__).parent
     if not (home / "jars").is_dir():
-        raise SetupError(f"No Spark in {home}: it has no folder jars. Unset or correct SPARK_HOME.")
+        raise SetupError(f"No Spark in {home}: it has no folder jars. Unset or correct SPARK_HOME.", rule="Spark home")
     release = _release(home)
     first, beyond = SPARK_SUPPORTED
     if release is not None and not _numbers(first) <= _numbers(release) < _numbers(beyond):

@@ -9,6 +9,7 @@ import pytest
 
 from qod_magics.application.recipes.recipe import temporary_views
 from qod_magics.errors import ApplicationError
+from tests.raising import breaks
 
 
 class Session:
@@ -59,7 +60,7 @@ def test_a_view_of_the_user_is_not_lost() -> None:
     session = Session()
     session.views["orders"] = Rows(session)
     with (
-        pytest.raises(ApplicationError, match="has a temporary view 'Orders' already"),
+        pytest.raises(ApplicationError, check=breaks("unique view", name="Orders")),
         temporary_views({"Orders": Rows(session)}),  # type: ignore[dict-item]
     ):
         pass

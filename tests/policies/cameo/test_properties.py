@@ -26,6 +26,7 @@ from qod_magics.policies.cameo.contexts import (
 from qod_magics.policies.cameo.dispatcher import SPARE, TwoLevelQueue
 from qod_magics.policies.of_engines import dispatcher
 from tests.policies.cameo.oracles import drive, one_machine, schedule
+from tests.raising import breaks
 
 OURS = ["cameo", "cameo-edf", "cameo-sjf", "cameo-tokens", "cameo-topology-only", "fifo", "orleans"]
 
@@ -280,7 +281,7 @@ def test_every_message_runs_once_and_no_worker_idles_beside_a_free_operator(
 
 
 def test_an_unknown_dispatcher_is_told_with_the_nearest_name() -> None:
-    with pytest.raises(UsageProblem, match=r"no dispatcher 'came'.*'cameo'"):
+    with pytest.raises(UsageProblem, check=breaks("exists", name="came")):
         dispatcher("came")
 
 
@@ -307,5 +308,5 @@ def test_parameters_out_of_range_are_refused(wrong: dict[str, Any], message: str
 def test_token_rates_out_of_range_are_refused() -> None:
     with pytest.raises(UsageProblem, match="interval is 0"):
         TokenRates(0)
-    with pytest.raises(UsageProblem, match="rate is -1"):
+    with pytest.raises(UsageProblem, check=breaks("not negative")):
         TokenRates(rates={0: -1})

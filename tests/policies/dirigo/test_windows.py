@@ -26,6 +26,7 @@ from qod_magics.simulator.messages.operators import (
 )
 from tests.policies.dirigo.oracles import oracle
 from tests.policies.dirigo.runs import POLICIES
+from tests.raising import breaks
 
 WINDOW_MS = 10
 Event = tuple[int, int]  # ms, key
@@ -199,7 +200,7 @@ def test_a_later_message_of_a_channel_does_not_overtake_when_costs_become_known(
 
 
 def test_windows_need_lessees_that_send_nothing_back() -> None:
-    with pytest.raises(UsageProblem, match="force_migrate"):
+    with pytest.raises(UsageProblem, check=breaks("force_migrate")):
         engine_of("1RTT-RejectSend", [[(1, 0)]], options=Options(force_migrate=False))
 
 

@@ -12,6 +12,7 @@ from qod_magics.policies.getafix import Getafix, Memory, Parameters, Scarlett, U
 from qod_magics.policies.getafix.policy import guard
 from qod_magics.policies.of_engines import replication_policy, replication_policy_names
 from tests.policies.getafix.oracles import oracle
+from tests.raising import breaks
 
 NODES = ("n1", "n2", "n3")
 NAMES = [f"S{j}" for j in range(8)]
@@ -190,5 +191,5 @@ def test_what_is_wrong_is_said_in_one_line(name, options, words) -> None:
 
 @pytest.mark.parametrize("options", [{"cost": "bytes"}, {"memory_limit": 0.8}], ids=str)
 def test_bytes_need_sizes(options) -> None:
-    with pytest.raises(UsageProblem, match="sizes"):
+    with pytest.raises(UsageProblem, check=breaks("known sizes")):
         Getafix(Parameters(**options)).decide(observed(["S1"]), None)

@@ -14,6 +14,7 @@ from qod_magics.policies.stack.place import Place, fusing, separating
 from qod_magics.policies.stack.stack import StackState
 from qod_magics.policies.stack.stage import Demand, Pressure, UnderWay, View, subject
 from qod_magics.simulator import Simulation, simulate
+from tests.raising import breaks
 
 
 def chain(homes=("tm1", "tm1", "tm1"), cpu=(20.0, 20.0, 20.0), managers=2, second=None, third=None, **instance):
@@ -214,7 +215,7 @@ def test_a_pair_that_could_not_be_fused_lets_others_go_first():
 
 
 def test_streams_within_a_task_are_names_of_streams():
-    with pytest.raises(SnapshotError, match=r"tasks.fused: .* is no stream"):
+    with pytest.raises(SnapshotError, check=breaks("edge")):
         fused_streams(Task("a", (), None, None, None, fused=["a"]))
 
 

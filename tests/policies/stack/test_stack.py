@@ -20,6 +20,7 @@ from qod_magics.policies.stack.stage import LEVER_OF, TIMEOUT_S, Lever, Proposal
 from qod_magics.policies.stream_economics.policy import reactive, staying
 from qod_magics.simulator import Simulation, simulate
 from tests.policies.snapshots import snapshots
+from tests.raising import breaks
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ def test_a_paused_stage_proposes_nothing_and_keeps_its_memory():
     assert (paused.paused, paused.pausing("one", False).paused) == ({"one"}, frozenset())
     plan, _ = paused.decide(replace(calm(), at_s=0.0), None)
     assert not plan.actions
-    with pytest.raises(UsageProblem, match=r"no stage 'on' that can be paused\. Did you mean 'one'"):
+    with pytest.raises(UsageProblem, check=breaks("exists", name="on")):
         policy_.pausing("on")
 
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from qod_magics.errors import ScenarioError
 from qod_magics.simulator import Simulation
 from qod_magics.simulator.rates.simulation import FAULTS, Metrics, Moves
+from tests.raising import breaks
 from tests.simulator.rates.scenarios import LEFT, RIGHT, SOURCE, scenario, simulations
 
 GOOD: dict[str, Any] = scenario(
@@ -184,7 +185,7 @@ def test_what_is_wrong_is_named_in_one_line(where: str, value: Any, words: str) 
 
 def test_tasks_that_read_each_other_are_refused() -> None:
     tasks = [SOURCE, {"id": "a", "upstream": ["src", "b"]}, {"id": "b", "upstream": ["a"]}, LEFT]
-    with pytest.raises(ScenarioError, match=r"circle: .*(a -> b|b -> a)"):
+    with pytest.raises(ScenarioError, check=breaks("no circle")):
         Simulation.from_json(scenario(tasks=tasks))
 
 
@@ -199,7 +200,7 @@ def test_a_file_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
         with pytest.raises(ScenarioError, match=name) as caught:
             Simulation.read(tmp_path / name)
         assert "\n" not in str(caught.value)
-    with pytest.raises(ScenarioError, match="can't be read"):
+    with pytest.raises(ScenarioError, check=breaks("readable")):
         Simulation.read(tmp_path)
 
 

@@ -17,6 +17,7 @@ from qod_magics.spark.plans.pipeline import Feed, PlanFacts
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers import server
 from qod_magics.spark.servers.own_jars import loopback_jar, on_loopback, with_jar
+from tests.raising import breaks
 from tests.spark.stand_ins import instance, manager
 
 HOME = Path(pyspark.__file__).parent
@@ -101,7 +102,7 @@ OTHERS = {
 @pytest.mark.parametrize("entries", OTHERS.values(), ids=OTHERS)
 def test_of_another_spark_it_is_not_made_and_the_server_starts_without(entries, cache: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     home = spark_with(tmp_path / "spark", entries())
-    with pytest.raises(SetupError, match=r"TransportContext of the Spark in .* is not as expected: .") as caught:
+    with pytest.raises(SetupError, check=breaks("known class")) as caught:
         loopback_jar(home)
     assert "\n" not in str(caught.value)
     assert not cache.exists()
