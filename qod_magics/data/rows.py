@@ -319,7 +319,7 @@ def load(data: Data, key: str | None, seed: int) -> EncodedRows:
     if isinstance(data, JsonlData):
         objects = read_jsonl(data.path, data.rows)
         if not objects:
-            raise ScenarioError(f"{data.path} has no rows: give a file of JSON lines")
+            raise ScenarioError(f"{data.path} has no rows: give a file of JSON lines", rule="rows")
         return encode_objects(objects, data.event_time, key)
     table = first_rows(read_trips(data.path, data.columns), data.rows)
     if table is None:

@@ -45,14 +45,17 @@ def locked(path: Path, timeout_s: float = 900.0) -> Iterator[None]:
         file = path.open("a+b")
     except OSError as error:
         raise SetupError(
-            f"Can't write to the cache {path.parent}: {error.strerror}. Set QOD_CACHE to a directory that you own."
+            f"Can't write to the cache {path.parent}: {error.strerror}. Set QOD_CACHE to a directory that you own.",
+            rule="writable",
         ) from error
     with file:
         deadline = time.monotonic() + timeout_s
         while not _taken(file, path):
             if time.monotonic() > deadline:
                 raise SetupError(
-                    f"Another process has held {path} for {timeout_s:.0f} s: end it, or set QOD_CACHE to another place."
+                    f"Another process has held {path} for {timeout_s:.0f} s: end it, or set QOD_CACHE to another "
+                    "place.",
+                    rule="free lock",
                 )
             time.sleep(0.1)
         yield

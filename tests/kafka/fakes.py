@@ -55,6 +55,8 @@ class FakeKafka:
         self.topics: dict[str, dict[int, Partition]] = {}
         self.options = dict(options or {})
         self.fail: Callable[[str, str], None] = lambda operation, topic: None
+        self.done: list[tuple[str, str]] = []  #: topics that were created and deleted, in order
+        self.grown: list[dict[str, int]] = []  #: what was grown to how many partitions, by call
         self.producers: list[FakeProducer] = []
         self.consumers: list[FakeConsumer] = []
         for name, count in (topics or {}).items():
@@ -116,6 +118,7 @@ class FakeKafka:
         def made(each: Any) -> None:
             self.fail("create", each.topic)
             self.create(each.topic, each.num_partitions)
+            self.done.append(("create", each.topic))
 
         return {each.topic: answer(lambda each=each: made(each)) for each in new}
 
@@ -124,6 +127,8 @@ class FakeKafka:
             self.fail("grow", each.topic)
             self.set_ends(each.topic, dict.fromkeys(range(len(self.topics[each.topic]), each.new_total_count), 0))
 
+        new = list(new)
+        self.grown.append({each.topic: each.new_total_count for each in new})
         return {each.topic: answer(lambda each=each: grown(each)) for each in new}
 
     def delete_topics(self, names: Iterable[str], **_: float) -> dict[str, Future[Any]]:
@@ -131,6 +136,7 @@ class FakeKafka:
             self.fail("delete", name)
             if self.topics.pop(name, None) is None:
                 raise failure(ClientError.UNKNOWN_TOPIC_OR_PART)
+            self.done.append(("delete", name))
 
         return {name: answer(lambda name=name: deleted(name)) for name in names}
 

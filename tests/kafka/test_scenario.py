@@ -147,12 +147,11 @@ def test_says_in_one_line_what_is_wrong(value: Any, says: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("text", "says"), [("{", "is not JSON"), ("[1]", "scenario is [1]")])
-def test_a_file_that_is_none(tmp_path: Path, text: str, says: str) -> None:
+@pytest.mark.parametrize(("text", "rule"), [("{", "JSON"), ("[1]", "object")])
+def test_a_file_that_is_none(tmp_path: Path, text: str, rule: str) -> None:
     (tmp_path / "s.json").write_text(text)
-    with pytest.raises(ScenarioError, check=breaks("readable")) as caught:
+    with pytest.raises(ScenarioError, check=breaks(rule)):
         Scenario.read(tmp_path / "s.json")
-    assert says in str(caught.value)
     with pytest.raises(ScenarioError, check=breaks("readable")):
         Scenario.read(tmp_path / "other.json")
 

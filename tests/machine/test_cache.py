@@ -34,7 +34,7 @@ def test_a_second_process_waits_and_says_for_what(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(SetupError, check=breaks("locks")), locked(lock, timeout_s=0.05):
+        with pytest.raises(SetupError, check=breaks("free lock")), locked(lock, timeout_s=0.05):
             pass
         holder.kill()  # and a killed holder holds it no more
         holder.wait()

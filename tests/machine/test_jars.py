@@ -229,7 +229,7 @@ def test_a_cache_that_cant_be_written_is_named(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("QOD_CACHE", str(tmp_path / "file"))
-    with pytest.raises(SetupError, check=breaks("room")):
+    with pytest.raises(SetupError, check=breaks("writable")):
         resolve(APP, progress=False)
 
 

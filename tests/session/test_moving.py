@@ -12,7 +12,8 @@ from qod_magics.lifecycle.events import State
 from qod_magics.session.session import Session
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.runtime import SparkRuntime
-from tests.session.test_nodes import Kafka, Manager
+from tests.kafka.fakes import FakeKafka
+from tests.session.test_nodes import Manager
 from tests.spark.stand_ins import instance
 
 REFUSED = "T.1 can't start on tm2: no jar"
@@ -22,7 +23,7 @@ class Moving:
     """A session with T.1 on tm1, and a tm2."""
 
     def __init__(self) -> None:
-        self.runtime = SparkRuntime(Kafka(), "s", "/nowhere")  # type: ignore[arg-type]
+        self.runtime = SparkRuntime(FakeKafka(), "s", "/nowhere")
         for id in ("tm1", "tm2"):
             self.runtime.add_task_manager(Manager(id))  # type: ignore[arg-type]
         self.one = instance(self.runtime.task_managers["tm1"])

@@ -4,7 +4,8 @@ gates in the place of what freezes: stand_ins.py."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from qod_magics.errors import TaskManagerError
@@ -12,6 +13,7 @@ from qod_magics.lifecycle.events import Instructions, State
 from qod_magics.lifecycle.query import QueryLife
 from qod_magics.spark.changes.mover import Mover
 from qod_magics.spark.plans.dial import DialReading
+from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.queries.instance import Instance
 
 
@@ -78,3 +80,42 @@ class FakeMover:
 
     def restart_outdated(self) -> None:
         """None is."""
+
+
+class Script:
+    """What fake instances do, where not what real ones do; `make` makes them, in the place of `Cluster.make`."""
+
+    def __init__(
+        self,
+        start: Callable[[Instance, Any], None] | None = None,
+        poll: Callable[[Instance], bool] | None = None,
+    ) -> None:
+        self.start, self.poll = start, poll
+
+    def make(self, *given: Any, **more: Any) -> FakeInstance:
+        made = FakeInstance(*given, **more)
+        made.script = self
+        return made
+
+
+class FakeInstance(Instance):
+    """Starts and is polled as its script says."""
+
+    script: Script
+
+    def start(self, task_manager: Any, *others: Any) -> None:
+        if self.script.start is None:
+            super().start(task_manager, *others)
+        else:
+            self.script.start(self, task_manager)
+
+    def poll(self) -> bool:
+        return super().poll() if self.script.poll is None else self.script.poll(self)
+
+
+def fake_inspection(
+    check: Callable[[Sequence[Any]], Checked] = lambda specs: Checked({}),
+    keys: Callable[[], tuple[str, ...] | None] = lambda: None,
+) -> Any:
+    """In the place of a deployment's `Inspection`: facts about tasks, and the keys of results, without plans."""
+    return SimpleNamespace(check=lambda specs, *_: check(specs), result_keys=lambda *_: keys())

@@ -292,7 +292,7 @@ def _expression(sql: str, name: str, call: Call) -> str:
             return form.make(f, texts, level, *sampled).sql
         return form.make(f, *texts, level, formulas.part_of(f)).sql
     except UsageProblem as error:
-        raise ApplicationError(f"{call.place}: {error}") from None
+        raise ApplicationError(f"{call.place}: {error}", rule=error.rule) from None
 
 
 def _name(sql: str, argument: Sequence[Token]) -> str | None:
@@ -345,7 +345,7 @@ def _number(
     try:
         check(value)
     except UsageProblem as error:
-        raise ApplicationError(f"{where}: {error}") from None
+        raise ApplicationError(f"{where}: {error}", rule=error.rule) from None
     return value
 
 

@@ -157,7 +157,8 @@ class Known:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, SnapshotError):
                 raise
-            raise SnapshotError(f"henge: {show(row)} is not what Henge keeps; remove the key to start over") from None
+            why = f"henge: {show(row)} is not what Henge keeps; remove the key to start over"
+            raise SnapshotError(why, rule="own memory") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,8 @@ from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.labels import Labels
 from qod_magics.spark.plans.pipeline import Job, feed_of, same_columns
-from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.connection import gather, reason
-
-#: Timeout for all instances of a deployment together to stop, to start, and to settle, seconds each.
-STEP_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,12 +259,13 @@ class Deployer:
         present = self.cluster.deployment.specs
         over = {id for id, spec in present.items() if goes_on.isdisjoint(head.name for head in spec.heads)}
         self._stop([i for i in instances if i.job.task in over])
-        self._stop([i for i in instances if i.job.task not in over], REALTIME_BATCH_S + 1.0)
+        self._stop([i for i in instances if i.job.task not in over], self.cluster.patience.batch_s + 1.0)
 
     def _stop(self, instances: Sequence[Instance], at_batch_end_s: float = 0.0) -> None:
         for instance in instances:
             instance.handle(StopAsked())
-        stopped = gather({i.id: partial(self.lifecycle.stop, i, at_batch_end_s) for i in instances}, STEP_S)
+        stops = {i.id: partial(self.lifecycle.stop, i, at_batch_end_s) for i in instances}
+        stopped = gather(stops, self.cluster.patience.step_s)
         for instance in instances:
             error = stopped[instance.id]
             if isinstance(error, BaseException):
@@ -329,7 +327,8 @@ class Deployer:
         generation = self._generation[spec.id]
         made = []
         for job in instance_jobs(self.cluster.deployment, spec, generation):
-            instance = Instance(job, self._checkpoint(job, generation), spec.mode, QueryLife(State.STARTING))
+            checkpoint = self._checkpoint(job, generation)
+            instance = self.cluster.make(job, checkpoint, spec.mode, QueryLife(State.STARTING))
             before = had.get(instance.id)
             if before is not None:
                 instance.follow(before, afresh)
@@ -348,8 +347,9 @@ class Deployer:
             home = instance.task_manager or self.cluster.manager(targets[instance.id])
             self.lifecycle.start(instance, home)
 
-        _all({i.id: partial(start, i) for i in instances})
-        _all({i.id: partial(self.lifecycle.settle, i) for i in instances})
+        step_s = self.cluster.patience.step_s
+        _all({i.id: partial(start, i) for i in instances}, step_s)
+        _all({i.id: partial(self.lifecycle.settle, i) for i in instances}, step_s)
 
     def before(self) -> Before:
         """What runs now, before a change that may fail."""
@@ -398,9 +398,9 @@ def _settings(spec: TaskSpec) -> object:
     return topics, spec.upstream, spec.sink, spec.key, spec.mode, spec.is_hurried
 
 
-def _all(calls: Mapping[str, Callable[[], None]]) -> None:
+def _all(calls: Mapping[str, Callable[[], None]], timeout_s: float) -> None:
     """Make all these calls concurrently; when all have ended, raise the first error."""
-    for error in gather(calls, STEP_S).values():
+    for error in gather(calls, timeout_s).values():
         if isinstance(error, QodError):
             raise error
         if isinstance(error, BaseException):

@@ -12,9 +12,6 @@ from qod_magics.spark.changes.hold import LOOK_S
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Cluster
 
-#: For how long a task may take to read its topics to the end, seconds; the tasks before it stand still meanwhile.
-DRAIN_S = 60.0
-
 
 def drain(cluster: Cluster, task: str, accounts: Collection[Account]) -> None:
     """Wait until a task has read its topics to the end.
@@ -33,12 +30,14 @@ def drain(cluster: Cluster, task: str, accounts: Collection[Account]) -> None:
         return
     topics = [account.topic for account in accounts]
     ends = end_offsets(cluster.deployment.kafka, topics, timeout_s=10.0)
-    deadline = time.monotonic() + DRAIN_S
+    drain_s = cluster.patience.drain_s
+    deadline = time.monotonic() + drain_s
     while True:
         for instance in cluster.instances_of(task):
             home = instance.task_manager
             if home is None or not home.alive() or not cluster.is_up(home):
-                raise TaskManagerError(f"{instance.id} was lost with its task manager.")
+                why = f"{instance.id} was lost with its task manager."
+                raise TaskManagerError(why, name=instance.id, rule="a task manager is up")
             if instance.state is State.RUNNING:
                 with instance.lock:
                     instance.poll()
@@ -47,5 +46,10 @@ def drain(cluster: Cluster, task: str, accounts: Collection[Account]) -> None:
         if not waiting:
             return
         if time.monotonic() > deadline:
-            raise TaskManagerError(f"{task} still has {waiting} rows to read after {DRAIN_S:g} s: it is behind.")
+            raise TaskManagerError(
+                f"{task} still has {waiting} rows to read after {drain_s:g} s: it is behind.",
+                name=task,
+                value=waiting,
+                rule="drained",
+            )
         time.sleep(LOOK_S)

@@ -22,7 +22,7 @@ from qod_magics.errors import QodError, TaskManagerError, listed, nearest
 from qod_magics.lifecycle.events import State
 from qod_magics.lifecycle.query import QueryLife
 from qod_magics.spark.changes.change import begin_change, check_running, ended, in_one_line
-from qod_magics.spark.changes.deployer import STEP_S, Deployer
+from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.draining import drain
 from qod_magics.spark.changes.hold import LOOK_S
 from qod_magics.spark.changes.lifecycle import Lifecycle
@@ -132,7 +132,7 @@ class Fuser:
             if not found:
                 known = [">".join(inner) for spec in specs.values() for inner in fused_edges(spec)]
                 there = f" It can be parted at {listed(known)}." if known else " No task can be parted."
-                raise TaskManagerError(f"{edge[0]}>{edge[1]} is no stream within a task.{there}")
+                raise TaskManagerError(f"{edge[0]}>{edge[1]} is no stream within a task.{there}", rule="within a task")
             if len(found) > 1:
                 within = listed([spec.id for spec, _ in found])
                 raise TaskManagerError(f"{edge[0]} runs within {within}, which each compute it: they can't be parted.")
@@ -149,7 +149,10 @@ class Fuser:
 
     def _begin(self, change: _Change, asked: Edge, why: str) -> Future[None]:
         if not self.deployer.deploying.acquire(blocking=False):
-            raise TaskManagerError(f"Tasks are being deployed, fused or rescaled: {change.kind} {change.name} after.")
+            raise TaskManagerError(
+                f"Tasks are being deployed, fused or rescaled: {change.kind} {change.name} after.",
+                rule="one change at a time",
+            )
         self._under_way = (change.kind, asked)
         run = in_one_line(partial(self._run, change, why), change.undone)
         return begin(run, f"{change.kind}-{change.name}")
@@ -231,7 +234,9 @@ class Fuser:
         results = self.cluster.deployment.results
         anew = [task for task, topic in results.items() if after.results.get(task) != topic]
         if anew:
-            raise TaskManagerError(f"{change.undone}: {listed(anew)} would get other columns, and new results.")
+            raise TaskManagerError(
+                f"{change.undone}: {listed(anew)} would get other columns, and new results.", rule="same columns"
+            )
         for spec in change.made:
             generation = change.generations[spec.id] = self.deployer.new_generation(spec)
             job, _ = next(iter(self.deployer.jobs_of(after, spec, generation).values()))
@@ -241,7 +246,8 @@ class Fuser:
         if len(keeping) != len(heirs):
             names = listed([spec.id for spec in heirs])
             raise TaskManagerError(
-                f"{change.name} stays in one query: {names} would both keep state, in one checkpoint."
+                f"{change.name} stays in one query: {names} would both keep state, in one checkpoint.",
+                rule="one state",
             )
         if keeping:
             change.stateful, change.heir = keeping[0], heirs[0]
@@ -252,7 +258,8 @@ class Fuser:
             if len(files) == 1:
                 raise TaskManagerError(
                     f"{change.undone}: {files[0]} writes files, where each group stands once, when it is complete; "
-                    "in two queries a group is written whenever it changes."
+                    "in two queries a group is written whenever it changes.",
+                    rule="whole groups",
                 )
             if len(self.cluster.instances_of(keeping[0].id)[0].job.feeds) > 1 and heirs[0] is not change.made[0]:
                 raise TaskManagerError(f"{change.undone}: {heirs[0].id} keeps state, and reads the inputs of others.")
@@ -302,7 +309,7 @@ class Fuser:
         for spec in change.made:
             jobs = self.deployer.jobs_of(after, spec, change.generations[spec.id])
             made[spec.id] = [
-                Instance(job, checkpoint, spec.mode, QueryLife(State.STARTING), facts=change.facts[spec.id])
+                self.cluster.make(job, checkpoint, spec.mode, QueryLife(State.STARTING), facts=change.facts[spec.id])
                 for job, checkpoint in jobs.values()
             ]
             for instance, replaced in zip(made[spec.id], zip(*held, strict=True), strict=True):
@@ -324,7 +331,11 @@ class Fuser:
             at, to = _offsets(old.job.feeds, now), _offsets(new.job.feeds, after)
             new.begun = transplant(old.checkpoint, new.checkpoint, at, None if at == to else to)
             if old.begun and not new.begun:
-                raise TaskManagerError(f"The state of {old.id} is not at {old.checkpoint} on this machine.")
+                raise TaskManagerError(
+                    f"The state of {old.id} is not at {old.checkpoint} on this machine.",
+                    name=old.id,
+                    rule="local state",
+                )
             if isinstance(change.heir.sink, Parquet):
                 new.job = replace(new.job, run=old.job.run)
 
@@ -353,7 +364,9 @@ class Fuser:
         those that read rows runs, the others are restarted by the watcher if they fail."""
         first, *later = made.values()
         for instances in ([instance for mine in later for instance in mine], first[:1]):
-            for error in gather({i.id: partial(self._start_one, i, change) for i in instances}, STEP_S).values():
+            for error in gather(
+                {i.id: partial(self._start_one, i, change) for i in instances}, self.cluster.patience.step_s
+            ).values():
                 if isinstance(error, BaseException):
                     raise error if isinstance(error, QodError) else TaskManagerError(reason(error))
 
@@ -365,7 +378,7 @@ class Fuser:
             except Exception as error:
                 self.lifecycle.fail_on(instance, home, reason(error))
 
-        gather({i.id: partial(start, i) for i in first[1:]}, STEP_S)
+        gather({i.id: partial(start, i) for i in first[1:]}, self.cluster.patience.step_s)
 
     def _start_one(self, instance: Instance, change: _Change) -> None:
         """Start one, and see that it goes on from the state that it was given. Raises QodError if it does not run."""
@@ -391,7 +404,9 @@ class Fuser:
         if query is None and failed:  # the watcher has found it first
             why = instance.failure
         if why is not None:
-            raise TaskManagerError(f"{instance.id} can't go on from the state that it was given: {why}.")
+            raise TaskManagerError(
+                f"{instance.id} can't go on from the state that it was given: {why}.", name=instance.id, rule="state"
+            )
         if query is None:
             return True
         return instance.mode != "real-time" and "Waiting for data" in query.status["message"]

@@ -9,14 +9,12 @@ from contextlib import contextmanager, suppress
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.plans.dial import MOST_S
-from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
+from qod_magics.spark.queries.instance import Instance
 
 #: For how long a micro-batch is held, seconds: longer than it takes to stop its query.
 HOLD_S = 4.0
 #: How long the end of a micro-batch is waited for, as a multiple of the longest known one; and at most, seconds.
 LONG_BATCH, LONGEST_S = 3.0, 60.0
-#: How much later than it is due the end of a batch that can't be held is waited for, seconds.
-LATE_S = 1.5
 #: Interval of looking for the end of a micro-batch, seconds.
 LOOK_S = 0.05
 
@@ -33,7 +31,8 @@ def held(cluster: Cluster, instance: Instance) -> Iterator[float]:
     home, key = instance.task_manager, cluster.board.pace(instance.id)
     if home is None or not instance.is_paced:
         batches_s = 2 * cluster.period_s if instance.mode == "micro-batch" else 0.0  # as long as their rows make them
-        yield max(REALTIME_BATCH_S, batches_s, instance.job.trigger_s or 0.0) + LATE_S
+        patience = cluster.patience
+        yield max(patience.batch_s, batches_s, instance.job.trigger_s or 0.0) + patience.late_s
         return
     cluster.holding[instance.id] = 1.0 - HOLD_S / MOST_S  # a plan that is applied meanwhile does not end it
     try:

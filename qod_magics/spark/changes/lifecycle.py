@@ -15,7 +15,7 @@ from qod_magics.lifecycle.events import (
 )
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.queries.failures import cause_of, explained, limit_of
-from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.modes import not_realtime, refuses_realtime
 from qod_magics.spark.queries.slots import free
 from qod_magics.spark.servers.connection import begin
@@ -23,10 +23,6 @@ from qod_magics.spark.servers.task_manager import TaskManager
 
 #: Timeout from a query's start to its first tasks, seconds; one still planning then is taken for settled.
 SETTLED_S = 60.0
-#: The same where its task manager's REST API does not answer.
-UNTOLD_S = 8.0
-#: Report a stop that takes longer than this, in seconds.
-STOP_S = 20.0
 
 
 class Lifecycle:
@@ -63,7 +59,7 @@ class Lifecycle:
             TaskManagerError: real-time mode was requested and is refused.
 
         """
-        begun, answered = time.monotonic(), False
+        begun, answered, untold_s = time.monotonic(), False, self.cluster.patience.untold_s
         while instance.mode == "real-time" and instance.state is State.RUNNING:
             with instance.lock:
                 manager, run_id = instance.task_manager, instance.run_id
@@ -73,13 +69,15 @@ class Lifecycle:
                 if why is None:
                     works = manager.works_on(run_id)
                     answered = answered or works is not None
-                    if works or time.monotonic() - begun >= (SETTLED_S if answered else UNTOLD_S):
+                    if works or time.monotonic() - begun >= (SETTLED_S if answered else untold_s):
                         return
                 elif not refuses_realtime(why):
                     return  # a failure like any other: found at the next poll
                 elif instance.mode_wanted == "realtime":
                     raise TaskManagerError(
-                        f"{instance.id} can't run in real-time mode: {not_realtime(why, manager.kind)}."
+                        f"{instance.id} can't run in real-time mode: {not_realtime(why, manager.kind)}.",
+                        name=instance.id,
+                        rule="real-time",
                     )
                 else:
                     instance.fall_back(why)
@@ -96,7 +94,8 @@ class Lifecycle:
     ) -> bool:
         """Stop its run and wait without a timeout until it has ended. False: its task manager is gone, and the instance
         waits for another. Raises whatever stopping raises."""
-        wait_s = REALTIME_BATCH_S + 1.5 if at_batch_end_s is None else at_batch_end_s
+        patience = self.cluster.patience
+        wait_s = patience.batch_s + patience.late_s if at_batch_end_s is None else at_batch_end_s
         stopping = begin(lambda: self.stop(instance, wait_s), f"stopping-{instance.id}")
         begun, reported = time.monotonic(), False
         while not stopping.done():
@@ -106,9 +105,9 @@ class Lifecycle:
                 if removed and instance.task_manager is source:
                     instance.detach(f"{source.id} was removed", source.id)
                 return False  # a lost one is handled by `recover_lost`
-            if not reported and time.monotonic() - begun > STOP_S:
+            if not reported and time.monotonic() - begun > patience.stop_s:
                 reported = True
-                why = f"it has not ended on {source.id} for {STOP_S:g} s, and starts again only once it has"
+                why = f"it has not ended on {source.id} for {patience.stop_s:g} s, and starts again only once it has"
                 self.cluster.event(kind, instance=instance.id, task_manager=source.id, why=why)
         stopping.result()
         return instance.task_manager is source

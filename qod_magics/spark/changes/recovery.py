@@ -39,7 +39,8 @@ class Recovery:
     """Each method detects one kind of failure and begins the recovery; all are to be called about once a second, by one
     thread."""
 
-    def __init__(self, cluster: Cluster, lifecycle: Lifecycle) -> None:
+    def __init__(self, cluster: Cluster, lifecycle: Lifecycle, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.cluster = cluster
         self.lifecycle = lifecycle
         self._missing: frozenset[str] = frozenset()  #: topics that were missing at the last check
@@ -93,7 +94,7 @@ class Recovery:
     def kill_hung(self) -> None:
         """Kill the local task managers that neither answer nor use CPU: stopped by a signal, or deadlocked. Their
         instances restart elsewhere, as after a crash."""
-        now = time.monotonic()
+        now = self._clock()
         for manager in list(self.cluster.task_managers.values()):
             since = self._silent_since(manager)
             used_s = manager.used_s() if since is not None else None
@@ -125,7 +126,7 @@ class Recovery:
             self._pings.pop(manager, None)
             self._heard_at.pop(manager, None)
             return None
-        ping, now = self._pings.get(manager), time.monotonic()
+        ping, now = self._pings.get(manager), self._clock()
         if ping is None or (ping.done() and ping.exception() is None):
             self._heard_at[manager] = now
         if ping is None or ping.done():
@@ -164,7 +165,7 @@ class Recovery:
         if manager.kind == "local" or not manager.alive():
             return not manager.alive()
         since = self._silent_since(manager)
-        silent_s = 0.0 if since is None else time.monotonic() - since
+        silent_s = 0.0 if since is None else self._clock() - since
         if silent_s <= SILENCE_S:
             self._told_silent.discard(manager)
             return False
@@ -252,7 +253,7 @@ class Recovery:
             rows_waiting: a micro-batch is due only while rows wait.
 
         """
-        now = time.monotonic()
+        now = self._clock()
         running = [i for i in self.cluster.all_instances if i.state is State.RUNNING]
         for instance in running:
             manager = instance.task_manager

@@ -25,7 +25,7 @@ from qod_magics.kafka.topics import grow_topics
 from qod_magics.lifecycle.events import NotPlaced, State
 from qod_magics.lifecycle.query import QueryLife
 from qod_magics.spark.changes.change import begin_change, check_running, ended, in_one_line
-from qod_magics.spark.changes.deployer import STEP_S, Deployer
+from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.draining import drain
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.changes.stopping import stop_all
@@ -75,7 +75,7 @@ class Scaler:
                 if self._under_way is not None or not self._waiting:  # its end looks again
                     return
                 task = next(iter(self._waiting))
-            end = time.monotonic() + STEP_S
+            end = time.monotonic() + self.cluster.patience.step_s
             while time.monotonic() < end and self._starts(task):
                 time.sleep(LOOK_S)
             with self.cluster.lock:
@@ -108,7 +108,11 @@ class Scaler:
             if len(instances) == parallelism:
                 return ended(None)
             if not self.deployer.deploying.acquire(blocking=False):
-                raise TaskManagerError(f"Tasks are being deployed, fused or rescaled: scale {task} after.")
+                raise TaskManagerError(
+                    f"Tasks are being deployed, fused or rescaled: scale {task} after.",
+                    name=task,
+                    rule="one change at a time",
+                )
             self._under_way = (task, parallelism)
         run = in_one_line(partial(self._scale, spec, parallelism, tuple(to), why), f"{task} was not scaled")
         return begin(run, f"scale-{task}")
@@ -117,7 +121,11 @@ class Scaler:
         """The task and its instances. Raises TaskManagerError, one line, where it can't be rescaled now."""
         now, deployment = self._under_way, self.cluster.deployment
         if now is not None:
-            raise TaskManagerError(f"{now[0]} is being scaled to {now[1]} instances: scale {task} once that is done.")
+            raise TaskManagerError(
+                f"{now[0]} is being scaled to {now[1]} instances: scale {task} once that is done.",
+                name=now[0],
+                rule="one change at a time",
+            )
         spec = deployment.specs.get(task)
         if spec is None:
             within = ", ".join(other.id for other in deployment.specs_with(task))
@@ -133,7 +141,9 @@ class Scaler:
         if any(i.facts is not None and i.facts.keeps_state for i in instances):
             raise TaskManagerError(
                 f"{task} keeps state, which can't be dealt to other instances while it runs: declare it again with "
-                f"--parallelism {parallelism} (its state starts afresh), or scale the tasks before and after it."
+                f"--parallelism {parallelism} (its state starts afresh), or scale the tasks before and after it.",
+                name=task,
+                rule="no state",
             )
         return spec, instances
 
@@ -171,7 +181,9 @@ class Scaler:
         if keys is not None and spec.key not in keys:
             raise TaskManagerError(
                 f"{spec.id} reads groups whose newest row counts, and only with --key do several instances keep the "
-                f"order of a group's rows: declare it with --key {next(iter(keys), 'COLUMN')}."
+                f"order of a group's rows: declare it with --key {next(iter(keys), 'COLUMN')}.",
+                name=spec.id,
+                rule="key",
             )
 
     @contextmanager
@@ -236,7 +248,8 @@ class Scaler:
                 last = had.get(id)
                 if last is not None and last not in concerned:
                     continue
-                instance = Instance(job, checkpoint, spec.mode, QueryLife(State.STARTING), facts=before[0].facts)
+                life = QueryLife(State.STARTING)
+                instance = self.cluster.make(job, checkpoint, spec.mode, life, facts=before[0].facts)
                 instance.no_realtime = before[0].no_realtime
                 if last is not None:
                     instance.follow(last, afresh=True)
@@ -275,7 +288,7 @@ class Scaler:
         for instance in instances:
             if instance.id not in homes:
                 instance.handle(NotPlaced())
-        gather({i.id: partial(start, i) for i in instances if i.id in homes}, STEP_S)
+        gather({i.id: partial(start, i) for i in instances if i.id in homes}, self.cluster.patience.step_s)
 
 
 def _bound(spec: TaskSpec, most: int) -> str:

@@ -7,7 +7,6 @@ from functools import partial
 
 from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.events import State, StopAsked
-from qod_magics.spark.changes.deployer import STEP_S
 from qod_magics.spark.changes.hold import LONGEST_S, held
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
@@ -33,7 +32,7 @@ def stop_all(cluster: Cluster, lifecycle: Lifecycle, instances: Sequence[Instanc
     claimed = [i for i in instances if not i.books_differ and i.handle(StopAsked(only_running=True))]
     if len(claimed) == len(instances):
         ends = {i.id: partial(_end, cluster, lifecycle, i, waits) for i in instances}
-        ended = gather(ends, STEP_S + LONGEST_S)
+        ended = gather(ends, cluster.patience.step_s + LONGEST_S)
         failed = {id: reason(error) for id, error in ended.items() if isinstance(error, BaseException)}
     else:
         states = {i.id: i.state for i in instances if i not in claimed}
@@ -48,7 +47,7 @@ def stop_all(cluster: Cluster, lifecycle: Lifecycle, instances: Sequence[Instanc
                 instance.reinstate(runs=True)
             else:
                 instance.reinstate(why=f"{undone}, for {why}")
-        raise TaskManagerError(f"{why}. All instances go on as before.")
+        raise TaskManagerError(f"{why}. All instances go on as before.", name=next(iter(failed)), rule="stoppable")
 
 
 def _end(cluster: Cluster, lifecycle: Lifecycle, instance: Instance, waits: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from qod_magics.spark.plans.dial import DialBoard
 from qod_magics.spark.plans.parsing import misfit
 from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.queries import slots
-from qod_magics.spark.queries.instance import Instance
+from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
 from qod_magics.spark.queries.progress import Batch
 from qod_magics.spark.servers.server import REPORTS_KEPT
 from qod_magics.spark.servers.task_manager import TaskManager
@@ -38,6 +38,18 @@ LOG = logging.getLogger(__name__)
 #: Periods over which CPU not used by tasks is averaged. Even, so that the error which an alternating plan causes (cores
 #: and tasks are not measured over the same seconds) cancels out instead of keeping the plan alternating.
 OTHERS_PERIODS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long changes wait for servers and queries, seconds."""
+
+    batch_s: float = REALTIME_BATCH_S  #: for the end of a batch that can't be held
+    late_s: float = 1.5  #: longer than that, as it may end later than it is due
+    step_s: float = 120.0  #: for a step of a deployment, on all its instances at once
+    drain_s: float = 60.0  #: for a task to read its topics to the end; the tasks before it stand still meanwhile
+    stop_s: float = 20.0  #: for a run to end, before that is reported as slow
+    untold_s: float = 8.0  #: for a failure, on a server that does not tell whether a run works
 
 
 @dataclass(slots=True)
@@ -63,6 +75,8 @@ class Cluster:
     lingering: list[Instance] = field(default_factory=list)  #: stopped by a deployment; their runs may not have ended
     holding: dict[str, float] = field(default_factory=dict)  #: paces of instances that are stopped between batches
     leaving: set[str] = field(default_factory=set)  #: task managers being removed: no new instances
+    patience: Patience = field(default_factory=Patience)
+    make: Callable[..., Instance] = Instance  #: makes the instances of deployments and changes
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property

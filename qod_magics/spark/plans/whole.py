@@ -87,17 +87,27 @@ def check_whole(spec: TaskSpec, whole: Whole, readers: Sequence[str]) -> None:
         )
     needs = f"{whole.words} over groups in {spec.id!r} needs complete mode, in which each batch writes the whole result"
     if readers:
-        raise ApplicationError(f"{needs}: {readers[0]!r} would count its rows again; put it into a query of its own")
+        raise ApplicationError(
+            f"{needs}: {readers[0]!r} would count its rows again; put it into a query of its own", rule="own query"
+        )
     if whole.stateful > 1:
         raise ApplicationError(
-            f"{needs}, and Spark keeps the state of one operator there, got {whole.stateful}; leave {whole.words} out"
+            f"{needs}, and Spark keeps the state of one operator there, got {whole.stateful}; leave {whole.words} out",
+            value=whole.stateful,
+            rule="one state",
         )
     if spec.parallelism > 1:
-        raise ApplicationError(f"{needs}: parallelism must be 1, got {spec.parallelism}, each with a result of its own")
+        raise ApplicationError(
+            f"{needs}: parallelism must be 1, got {spec.parallelism}, each with a result of its own", rule="parallelism"
+        )
     if isinstance(spec.sink, Parquet):
-        raise ApplicationError(f"{needs}, which Parquet files don't take: take --sink memory, kafka:TOPIC or console")
+        raise ApplicationError(
+            f"{needs}, which Parquet files don't take: take --sink memory, kafka:TOPIC or console", rule="sink"
+        )
     if spec.mode == "realtime":
-        raise ApplicationError(f"{needs}, which real-time mode does not do: take --mode auto or microbatch")
+        raise ApplicationError(
+            f"{needs}, which real-time mode does not do: take --mode auto or microbatch", rule="mode"
+        )
 
 
 def headers(others: bool, numbered: bool) -> Column:

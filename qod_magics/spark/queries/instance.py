@@ -280,7 +280,8 @@ class Instance:
                     if self.mode_wanted == "realtime" or not refuses_realtime(error):
                         if refuses_realtime(error):
                             refused = not_realtime(reason(error), task_manager.kind)
-                            raise TaskManagerError(f"{self.id} can't run in real-time mode: {refused}.") from error
+                            why = f"{self.id} can't run in real-time mode: {refused}."
+                            raise TaskManagerError(why, name=self.id, rule="real-time") from error
                         raise TaskManagerError(
                             f"{self.id} can't start on {task_manager.id}: {reason(error)}"
                         ) from error
@@ -308,7 +309,9 @@ class Instance:
                 self.unended.stop()
         except Exception as error:
             raise TaskManagerError(
-                f"{self.id} can't start on {task_manager.id}: its previous run could not be stopped: {reason(error)}"
+                f"{self.id} can't start on {task_manager.id}: its previous run could not be stopped: {reason(error)}",
+                name=self.id,
+                rule="stoppable",
             ) from error
         self.unended = None
         self.handle(RunEnded())
@@ -356,7 +359,9 @@ class Instance:
                 self.life.handle(Started(start.run, realtime), begun_at)
         if not attached:  # before the answer arrived
             begin(query.stop, f"stopping-{self.id}")
-            raise TaskManagerError(f"{self.id} was detached from {task_manager.id} while it started.")
+            raise TaskManagerError(
+                f"{self.id} was detached from {task_manager.id} while it started.", name=self.id, rule="attached"
+            )
 
     def fall_back(self, why: str) -> None:
         """Spark refused real-time mode after the query had started: use micro-batches from the next start on. If no

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.tasks import TaskSpec, tasks
@@ -17,12 +18,15 @@ from qod_magics.lifecycle.events import State
 from qod_magics.spark.changes import deployer as module
 from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.cluster.books import Account
-from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.cluster.cluster import Patience
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.labels import Column, Label, Labels
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.application.frames import application, stream
+from tests.kafka.fakes import FakeKafka
+from tests.raising import breaks
+from tests.spark.fakes import Script, fake_inspection
 from tests.spark.stand_ins import BOARD, Parts, Query, cluster, instance, kinds, manager, soon
 
 
@@ -52,6 +56,13 @@ class Deployed:
         history = SimpleNamespace(at=lambda topic, now: self.there)
         metrics: Any = SimpleNamespace(sample=lambda: None, history=history)
         self.deployer = Deployer(self.cluster, self.parts.lifecycle, metrics, "/nowhere")
+        self.cluster.patience = Patience(batch_s=-1.0)  # no report is waited for
+        self.kafka = FakeKafka()
+        self.cluster.deployment.kafka = self.kafka
+        rows = StructType([])
+        self.cluster.deployment.inspection = fake_inspection(
+            lambda specs: Checked(dict.fromkeys([spec.id for spec in specs], rows))
+        )
         if instances:
             self.cluster.deployment.specs = {"T": declared()[0]}
             self.deployer._generation["T"] = 1
@@ -61,28 +72,17 @@ class Deployed:
         self.parts.recovery.retry()
 
 
+def starts(one: Instance, home: TaskManager) -> None:
+    """At once."""
+
+
 def declared(**settings: Any) -> tuple[TaskSpec, ...]:
     return tasks(application(stream("T", priority=1, **settings)))
 
 
-@pytest.fixture(autouse=True)
-def no_broker_and_no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    def adopt(deployment: Deployment, prepared: Any) -> set[str]:
-        deployment.specs = {spec.id: spec for spec in prepared.specs}
-        return set()
-
-    def prepare(_: Deployment, specs: Sequence[TaskSpec], __: Checked) -> Any:
-        return SimpleNamespace(specs=specs)
-
-    monkeypatch.setattr(module, "REALTIME_BATCH_S", -1.0)  # no report is waited for
-    monkeypatch.setattr(Deployment, "check", lambda *_: Checked({}))
-    monkeypatch.setattr(Deployment, "prepare", prepare)
-    monkeypatch.setattr(Deployment, "adopt", adopt)
-
-
-def running(query: Query) -> tuple[Instance, Deployed]:
+def running(query: Query, make: Callable[..., Instance] = Instance) -> tuple[Instance, Deployed]:
     home = manager()
-    one = instance(home, query)
+    one = instance(home, query, make)
     return one, Deployed(home, instances=(one,))
 
 
@@ -136,11 +136,11 @@ def test_while_one_attempt_hangs_no_other_is_begun() -> None:
     assert query.asked == 2
 
 
-def test_a_stop_that_takes_too_long_is_told_of_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STEP_S", 0.1)
+def test_a_stop_that_takes_too_long_is_told_of_and_waited_for() -> None:
     query = Deaf()
     query.gate.clear()
     one, made = running(query)
+    made.cluster.patience = replace(made.cluster.patience, step_s=0.1)
     made.deployer.deploy(())
     assert kinds(made.cluster) == ["query-not-stopped"]
     made.look()
@@ -161,12 +161,11 @@ def test_a_run_whose_task_manager_is_gone_is_not_asked_again() -> None:
     assert query.asked == 1
 
 
-def test_a_run_that_ended_is_not_told_of_though_its_last_report_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_ended_is_not_told_of_though_its_last_report_is_lost() -> None:
     def poll(_: Instance) -> bool:
         raise ConnectionError("nobody answers")
 
-    monkeypatch.setattr(Instance, "poll", poll)
-    _, made = running(Query())
+    _, made = running(Query(), Script(starts, poll).make)
     made.deployer.deploy(())
     assert (kinds(made.cluster), made.cluster.lingering) == ([], [])
 
@@ -205,21 +204,18 @@ def test_a_deployment_that_is_interrupted_twice_puts_back_what_ran(monkeypatch: 
     assert made.cluster.deployment.specs == before
 
 
-def test_an_interrupt_while_old_topics_are_deleted_does_not_hide_that_it_was_deployed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_interrupt_while_old_topics_are_deleted_does_not_hide_that_it_was_deployed() -> None:
     """The session would take the streams before for those that run, and the next declaration put them back."""
     _, made = running(Query())
-    asked: list[set[str]] = []
 
-    def interrupted(_: Any, topics: set[str]) -> None:
-        asked.append(topics)
-        raise KeyboardInterrupt
+    def interrupted(operation: str, topic: str) -> None:
+        if operation == "delete":
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr(Deployment, "adopt", lambda *_: {"qod.s.a.b.1"})
-    monkeypatch.setattr(module, "delete_topics", interrupted)
+    made.cluster.deployment.results = {"T": "qod.s.a.b.1"}
+    made.kafka.create("qod.s.a.b.1")
+    made.kafka.fail = interrupted
     assert made.deployer.deploy(())
-    assert asked == [{"qod.s.a.b.1"}]
     assert made.cluster.leftover_topics == {"qod.s.a.b.1"}  # deleted at the end
 
 
@@ -227,15 +223,15 @@ def test_an_interrupt_while_old_topics_are_deleted_does_not_hide_that_it_was_dep
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Deployed:
+def made() -> Deployed:
     """Starts everything but what has a recipe with "broken" in it."""
     made = Deployed(manager())
 
     def start(one: Instance, home: TaskManager) -> None:
         if "broken" in str(made.cluster.deployment.specs[one.job.task].tail.recipe):
-            raise TaskManagerError("it can't start")
+            raise TaskManagerError("it can't start", rule="starts")
 
-    monkeypatch.setattr(made.parts.lifecycle, "start", start)
+    made.cluster.make = Script(start).make
     return made
 
 
@@ -243,7 +239,7 @@ def roll_back(made: Deployed, specs: Sequence[TaskSpec]) -> None:
     """Have a deployment fail in which the last of these tasks has another recipe."""
     spec = specs[-1]
     broken = replace(spec, streams=(*spec.streams[:-1], replace(spec.tail, recipe=PythonRecipe("broken"))))
-    with pytest.raises(TaskManagerError, match="it can't start"):
+    with pytest.raises(TaskManagerError, check=breaks("starts")):
         made.deployer.deploy((*specs[:-1], broken))
 
 
@@ -267,7 +263,7 @@ def test_a_task_that_is_put_back_sheds_as_before_and_goes_on_counting(made: Depl
     counts = made.cluster.own_source["T"] = [30, 70]
     (other,) = tasks(application(stream("U", priority=1)))
     broken = replace(other, streams=(replace(other.tail, recipe=PythonRecipe("broken")),))
-    with pytest.raises(TaskManagerError, match="it can't start"):
+    with pytest.raises(TaskManagerError, check=breaks("starts")):
         made.deployer.deploy((broken,))
     assert [one.id for one in made.cluster.all_instances] == ["T.1"]
     assert made.cluster.dials == dials

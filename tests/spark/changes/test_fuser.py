@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,43 +19,63 @@ from qod_magics.application.tasks import fused, tasks
 from qod_magics.core.plan import Fuse, Unfuse
 from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.events import State
-from qod_magics.spark.changes import draining, hold
 from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.fuser import Fuser
 from qod_magics.spark.cluster.books import Account
-from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.cluster import Cluster, Patience
 from qod_magics.spark.cluster.deployment import Deployment, Pipe
 from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.plans.inspection import Checked
-from qod_magics.spark.plans.pipeline import PlanFacts, Workshop
+from qod_magics.spark.plans.pipeline import PlanFacts
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import MeterReading, in_a_row
 from qod_magics.spark.servers.connection import begin
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.application.frames import application, stream
+from tests.kafka.fakes import FakeKafka
+from tests.raising import breaks
+from tests.spark.fakes import Script, fake_inspection
 from tests.spark.stand_ins import BOARD, Parts, Query, cluster, kinds, manager, soon
 
 ROWS = StructType([StructField("id", LongType())])
 EDGES = [("src", "mid"), ("mid", "q")]
 
 
+class FakeCluster(Cluster):
+    """Its task managers analyse no plans: facts about tasks are found by their names."""
+
+    facts: Callable[[Any], PlanFacts]
+
+    def workshop(self, manager: Any = None) -> Any:
+        return SimpleNamespace(plan_facts=self.facts)
+
+
 @dataclass
 class Made:
     """A cluster on which src, of a topic, sends to mid, and that to q."""
 
-    cluster: Cluster
+    cluster: FakeCluster
     parts: Parts
     fuser: Fuser
+    kafka: FakeKafka
+    script: Script
     started: list[tuple[str, str, dict[str, dict[int, int]]]] = field(default_factory=list)  #: with offsets by topic
     failing: set[str] = field(default_factory=set)  #: instances that can't start now
-    deleted: list[str] = field(default_factory=list)
-    ends: dict[str, int] = field(default_factory=dict)  #: of topics
     stateful: set[str] = field(default_factory=set)  #: streams
     begun: dict[str, bool] = field(default_factory=dict)  #: whether an instance had a batch before its start
-    created: list[str] = field(default_factory=list)  #: topics
 
     def __getitem__(self, id: str) -> Instance:
         return self.cluster.instances[id]
+
+    @property
+    def created(self) -> list[str]:
+        """Topics, in order."""
+        return [topic for operation, topic in self.kafka.done if operation == "create"]
+
+    @property
+    def deleted(self) -> list[str]:
+        """Topics, in order."""
+        return [topic for operation, topic in self.kafka.done if operation == "delete"]
 
     @property
     def deployment(self) -> Deployment:
@@ -85,54 +105,43 @@ class Made:
         account = self.deployment.accounts[feed]
         account.position[0] += rows
         account.processed += rows
-        self.ends[account.topic] = account.position[0]
+        self.kafka.set_ends(account.topic, {0: account.position[0]})
 
 
-def fresh(monkeypatch: pytest.MonkeyPatch, root: str = "/nowhere") -> Made:
+def fresh(root: str = "/nowhere") -> Made:
     one, two = manager("tm1"), manager("tm2")
-    there = cluster(one, two)
+    there = cluster(one, two, kind=FakeCluster)
+    assert isinstance(there, FakeCluster)
     parts = Parts(there)
     metrics: Any = SimpleNamespace(
         sample=lambda: None, history=SimpleNamespace(forget=lambda _: None, at=lambda *_: {})
     )
     deployer = Deployer(there, parts.lifecycle, metrics, root)
-    made = Made(there, parts, Fuser(there, parts.lifecycle, deployer))
 
-    def start(self: Instance, home: TaskManager, *_: Any) -> None:
+    def start(self: Instance, home: TaskManager) -> None:
         if self.id in made.failing:
-            raise TaskManagerError(f"{self.id} can't start")
+            raise TaskManagerError(f"{self.id} can't start", name=self.id, rule="starts")
         made.begun[self.id] = self.begun
         made.started.append((self.id, home.id, {f.topic: dict(f.starting) for f in self.job.feeds}))
         self.task_manager = home
         made.runs(self)
 
-    at = "qod_magics.spark.cluster.deployment."
-    monkeypatch.setattr(Instance, "start", start)
-    monkeypatch.setattr(Instance, "poll", lambda self: False)
-    monkeypatch.setattr(hold, "REALTIME_BATCH_S", 0.0)
-    monkeypatch.setattr(hold, "LATE_S", 0.0)
-    monkeypatch.setattr(draining, "DRAIN_S", 0.2)
-    monkeypatch.setattr(draining, "end_offsets", lambda _, topics, **__: {t: {0: made.ends.get(t, 0)} for t in topics})
-    monkeypatch.setattr(f"{at}topic_partitions", lambda *_, **__: {"t": 1})
-    monkeypatch.setattr(f"{at}grow_topics", lambda *_, **__: None)
-    monkeypatch.setattr(f"{at}create_topics", lambda _, topics, **__: made.created.extend(topics))
-    monkeypatch.setattr(
-        "qod_magics.spark.changes.deployer.delete_topics", lambda _, topics: made.deleted.extend(topics)
-    )
-    checked = lambda self, specs, _: Checked(dict.fromkeys([spec.id for spec in specs], ROWS))  # noqa: E731
-    monkeypatch.setattr(Deployment, "check", checked)
-
-    def facts(self: Workshop, job: Any) -> PlanFacts:
+    def facts(job: Any) -> PlanFacts:
         heads = {name for feed in job.feeds for name in feed.inputs}
         members = ("src", "mid", "q")
         begin = 0 if "src" in heads and not job.feeds[0].stream else members.index(next(iter(heads))) + 1
         return made.facts(members[begin : members.index(job.task) + 1])
 
-    monkeypatch.setattr(Workshop, "plan_facts", facts)
+    kafka, script = FakeKafka({"t": 1}), Script(start, lambda _: False)
+    made = Made(there, parts, Fuser(there, parts.lifecycle, deployer), kafka, script)
+    there.make, there.facts = script.make, facts
+    there.patience = Patience(batch_s=0.0, late_s=0.0, drain_s=0.2)
+    there.deployment.inspection = fake_inspection(
+        lambda specs: Checked(dict.fromkeys([spec.id for spec in specs], ROWS))
+    )
+    there.deployment.kafka = kafka
     specs = tasks(application(stream("src", topic="t"), stream("mid", "src"), stream("q", "mid", priority=1)), EDGES)
     deployment = there.deployment
-    kafka: Any = SimpleNamespace(own_retention=None)
-    deployment.kafka = kafka
     deployment.specs = {spec.id: spec for spec in specs}
     deployment.checked = Checked(dict.fromkeys(deployment.specs, ROWS))
     deployment.pipes = {f"{a}>{b}": Pipe(f"{a}>{b}", a, b, f"s.{a}.{b}", 1, None) for a, b in EDGES}
@@ -150,8 +159,8 @@ def fresh(monkeypatch: pytest.MonkeyPatch, root: str = "/nowhere") -> Made:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
-    found = fresh(monkeypatch)
+def made() -> Iterator[Made]:
+    found = fresh()
     yield found
     assert not found.fuser.deployer.deploying.locked()
     assert repr(found.fuser) == "fuser"
@@ -216,17 +225,17 @@ def test_a_stream_that_returns_goes_on_in_the_books(made: Made) -> None:
     ]
 
 
-def test_the_second_reads_its_topic_to_the_end_first(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_reads_its_topic_to_the_end_first(made: Made) -> None:
     before = made.state
-    made.ends["s.mid.q"] = 75
-    with pytest.raises(TaskManagerError, match=r"q still has 5 rows to read after 0.2 s"):
+    made.kafka.set_ends("s.mid.q", {0: 75})
+    with pytest.raises(TaskManagerError, check=breaks("drained", name="q", value=5)):
         made.fuser.fuse(("mid", "q")).result(10.0)
     assert made.state == before
     assert (made["mid.1"].state, made["q.1"].state) == (State.BACKING_OFF, State.RUNNING)
 
     made.parts.recovery.retry()
     soon(lambda: made["mid.1"].state is State.RUNNING)
-    monkeypatch.setattr(Instance, "poll", lambda self: made.reads("mid>q", 5) if self.id == "q.1" else None)
+    made.script.poll = lambda self: bool(made.reads("mid>q", 5)) if self.id == "q.1" else False
     made.fuser.fuse(("mid", "q")).result(10.0)
     assert made.deployment.retired["mid>q"].processed >= 75
 
@@ -239,7 +248,7 @@ def test_a_failed_start_puts_back_what_ran(made: Made, kind: str) -> None:
     before, begun = made.state, [*made.deleted]
     sends = made["src.1"].job
     made.failing = {"q.1"} if kind == "fuse" else {"mid.1"}
-    with pytest.raises(TaskManagerError, match="can't start"):
+    with pytest.raises(TaskManagerError, check=breaks("starts")):
         (made.fuser.fuse if kind == "fuse" else made.fuser.unfuse)(("mid", "q")).result(10.0)
     made.failing = set()
     assert made.state == before
@@ -255,28 +264,26 @@ def test_nothing_is_read_while_a_reader_can_t_start(made: Made) -> None:
     """It would be written to a topic that is deleted, and read again."""
     made.fuser.fuse(("mid", "q")).result(10.0)
     made.started, made.failing = [], {"q.1"}
-    with pytest.raises(TaskManagerError, match=r"q\.1 can't start"):
+    with pytest.raises(TaskManagerError, check=breaks("starts", name="q.1")):
         made.fuser.unfuse(("mid", "q")).result(10.0)
     assert made.started == []
 
 
-def test_rows_that_a_query_has_read_that_was_taken_back_are_read_again(
-    made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_a_query_has_read_that_was_taken_back_are_read_again(made: Made) -> None:
     """They are in a topic that was deleted; the books have them until the query put back reports where it is."""
     made.fuser.fuse(("mid", "q")).result(10.0)
-    start = Instance.start
+    start = made.script.start
 
-    def refused(self: Instance, *others: Any) -> None:
-        start(self, *others)
+    def refused(self: Instance, home: Any) -> None:
+        start(self, home)
         if self.id == "mid.1":
             made.reads("src>mid", 10)
-            raise TaskManagerError("mid.1 can't run in real-time mode")
+            raise TaskManagerError("mid.1 can't run in real-time mode", rule="real-time")
 
-    monkeypatch.setattr(Instance, "start", refused)
-    with pytest.raises(TaskManagerError, match="real-time"):
+    made.script.start = refused
+    with pytest.raises(TaskManagerError, check=breaks("real-time")):
         made.fuser.unfuse(("mid", "q")).result(10.0)
-    monkeypatch.setattr(Instance, "start", start)
+    made.script.start = start
     made.parts.recovery.retry()
     soon(lambda: made["q.1"].state is State.RUNNING)
     with pytest.raises(
@@ -285,16 +292,16 @@ def test_rows_that_a_query_has_read_that_was_taken_back_are_read_again(
         made.fuser.unfuse(("mid", "q"))
 
 
-def test_a_task_manager_that_is_lost_meanwhile_loses_nothing(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_manager_that_is_lost_meanwhile_loses_nothing(made: Made) -> None:
     before, home = made.state, made.cluster.task_managers["tm1"]
 
     def gone(self: Instance) -> bool:
         made.cluster.task_managers.pop("tm1", None)
         return False
 
-    made.ends["s.mid.q"] = 75
-    monkeypatch.setattr(Instance, "poll", gone)
-    with pytest.raises(TaskManagerError, match=r"q.1 was lost with its task manager"):
+    made.kafka.set_ends("s.mid.q", {0: 75})
+    made.script.poll = gone
+    with pytest.raises(TaskManagerError, check=breaks("a task manager is up", name="q.1")):
         made.fuser.fuse(("mid", "q")).result(10.0)
     assert made.state == before
     made.cluster.task_managers["tm1"] = home
@@ -330,9 +337,9 @@ def test_who_is_elsewhere_or_busy_is_not_fused(made: Made) -> None:
     with pytest.raises(TaskManagerError, match=r"q.1 is being moved: fuse it once it runs"):
         made.fuser.fuse(("mid", "q"))
     made["q.1"].life.state = State.RUNNING
-    with made.fuser.deployer.deploying, pytest.raises(TaskManagerError, match="Tasks are being deployed, fused or"):
+    with made.fuser.deployer.deploying, pytest.raises(TaskManagerError, check=breaks("one change at a time")):
         made.fuser.fuse(("mid", "q"))
-    with pytest.raises(TaskManagerError, match=r"no stream within a task. No task can be parted"):
+    with pytest.raises(TaskManagerError, check=breaks("within a task")):
         made.fuser.unfuse(("src", "q"))
     made.fuser.unfuse(("src", "mid")).result(1.0)  # it is so already
     made.fuser.begin(Unfuse(("mid", "q")))
@@ -372,19 +379,17 @@ def test_state_goes_with_the_task_that_keeps_it(made: Made, tmp_path: Path, keep
     assert made.begun == {f"{keeps}.1": True, other.id: False}
 
 
-def test_a_query_that_fails_on_its_state_is_put_back_whoever_finds_it_first(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_query_that_fails_on_its_state_is_put_back_whoever_finds_it_first(made: Made, tmp_path: Path) -> None:
     """The watcher would try it again on that state, and in the end give up."""
     keep_state(made, tmp_path, "mid")
-    before, start = made.state, Instance.start
+    before, start = made.state, made.script.start
 
-    def failing(self: Instance, *others: Any) -> None:
-        start(self, *others)
+    def failing(self: Instance, home: Any) -> None:
+        start(self, home)
         made.parts.lifecycle.fail(self, "the state is corrupt")
 
-    monkeypatch.setattr(Instance, "start", failing)
-    with pytest.raises(TaskManagerError, match=r"q\.1 can't go on from the state that it was given: the state is corr"):
+    made.script.start = failing
+    with pytest.raises(TaskManagerError, check=breaks("state", name="q.1")):
         made.fuser.fuse(("mid", "q")).result(10.0)
     assert made.state == before
 
@@ -395,7 +400,7 @@ def test_state_that_is_not_found_here_is_not_lost(made: Made, tmp_path: Path) ->
     for one in made.cluster.all_instances:
         made.runs(one)
     before = made.state
-    with pytest.raises(TaskManagerError, match=r"The state of mid.1 is not at .*/mid/1/1 on this machine"):
+    with pytest.raises(TaskManagerError, check=breaks("local state", name="mid.1")):
         made.fuser.fuse(("mid", "q")).result(10.0)
     assert made.state == before
 
@@ -420,27 +425,28 @@ def test_groups_in_files_stay_complete(made: Made, tmp_path: Path) -> None:
     writes_files(made)
     keep_state(made, tmp_path, "mid")
     before = made.state
-    with pytest.raises(TaskManagerError, match=r"mid>q was not fused: q writes files, where each group stands once"):
+    with pytest.raises(TaskManagerError, check=breaks("whole groups")):
         made.fuser.fuse(("mid", "q")).result(10.0)
     assert made.state == before
     assert made.started == []
 
 
-def test_errors_of_spark_are_told_in_one_line(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    def facts(*_: Any) -> PlanFacts:
+def test_errors_of_spark_are_told_in_one_line(made: Made) -> None:
+    def facts(_: Any) -> PlanFacts:
         raise ConnectionError("the server is gone\n\nJVM stacktrace:\nmany lines")
 
-    monkeypatch.setattr(Workshop, "plan_facts", facts)
-    with pytest.raises(TaskManagerError, match=r"^mid>q was not fused: the server is gone\.$"):
+    made.cluster.facts = facts
+    with pytest.raises(TaskManagerError, check=breaks()):
         made.fuser.fuse(("mid", "q")).result(10.0)
     assert made.started == []
 
 
-def test_results_that_would_begin_anew_are_kept(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_that_would_begin_anew_are_kept(made: Made) -> None:
     before, other = made.state, StructType([StructField("other", LongType())])
-    checked = lambda self, specs, _: Checked(dict.fromkeys([spec.id for spec in specs], other))  # noqa: E731
-    monkeypatch.setattr(Deployment, "check", checked)
-    with pytest.raises(TaskManagerError, match=r"mid>q was not fused: q would get other columns, and new results"):
+    made.deployment.inspection = fake_inspection(
+        lambda specs: Checked(dict.fromkeys([spec.id for spec in specs], other))
+    )
+    with pytest.raises(TaskManagerError, check=breaks("same columns")):
         made.fuser.fuse(("mid", "q")).result(10.0)
     assert (made.state, made.started, made.deployment.results) == (before, [], {"q": "q.out"})
     assert made.deleted == ["qod.s.q.out.1"]
@@ -450,8 +456,9 @@ def test_a_topic_made_for_what_is_refused_is_deleted(made: Made) -> None:
     made.fuser.fuse(("mid", "q")).result(10.0)
     made.stateful = {"mid", "q"}
     made.runs(made["q.1"])
-    made.created, made.deleted, before = [], [], made.state
-    with pytest.raises(TaskManagerError, match="would both keep state, in one checkpoint"):
+    before = made.state
+    made.kafka.done.clear()
+    with pytest.raises(TaskManagerError, check=breaks("one state")):
         made.fuser.unfuse(("mid", "q")).result(10.0)
     assert made.state == before
     assert set(made.created) - made.deployment.own_topics() == set(made.deleted) == {"qod.s.mid.q.1"}
@@ -505,36 +512,33 @@ STEPS = st.lists(st.tuples(st.sampled_from(("fuse", "unfuse")), st.sampled_from(
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_whatever_fails_the_books_balance_and_the_streams_are_as_declared(steps: Any) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        made = fresh(patch)
-        rows = 70
-        for kind, edge, fails in steps:
-            specs = made.deployment.specs.values()
-            tails = {spec.streams[-1].name: spec.id for spec in specs}
-            pair = (tails.get(edge[0], edge[0]), next(spec.id for spec in specs if edge[1] in spec.members))
-            before = made.state
-            made.failing = {i.id for i in made.cluster.all_instances} | {f"{n}.1" for n in ("src", "mid", "q")}
-            made.failing = made.failing if fails else set()
-            try:
-                (made.fuser.fuse if kind == "fuse" else made.fuser.unfuse)(pair if kind == "fuse" else edge).result(
-                    10.0
-                )
-            except TaskManagerError:
-                assert made.state == before
-            made.failing = set()
-            made.parts.recovery.retry()
-            soon(lambda: all(i.state is State.RUNNING for i in made.cluster.all_instances))
-            for each in made.cluster.all_instances:  # it has ended a batch
-                each.books_differ = False
-            source = next(name for name in made.deployment.accounts if ">" not in name)
-            made.reads(source, 10)
-            rows += 10
-            counts = {name: each.count({0: each.position[0]}) for name, each in made.deployment.accounts.items()}
-            assert counts[source].processed == rows
-            for count in counts.values():
-                assert count.arrived == count.processed + count.dropped + count.waiting + count.unreported
-            assert [name for spec in made.deployment.specs.values() for name in spec.members] == ["src", "mid", "q"]
-            assert not made.fuser.deployer.deploying.locked()
+    made = fresh()
+    rows = 70
+    for kind, edge, fails in steps:
+        specs = made.deployment.specs.values()
+        tails = {spec.streams[-1].name: spec.id for spec in specs}
+        pair = (tails.get(edge[0], edge[0]), next(spec.id for spec in specs if edge[1] in spec.members))
+        before = made.state
+        made.failing = {i.id for i in made.cluster.all_instances} | {f"{n}.1" for n in ("src", "mid", "q")}
+        made.failing = made.failing if fails else set()
+        try:
+            (made.fuser.fuse if kind == "fuse" else made.fuser.unfuse)(pair if kind == "fuse" else edge).result(10.0)
+        except TaskManagerError:
+            assert made.state == before
+        made.failing = set()
+        made.parts.recovery.retry()
+        soon(lambda: all(i.state is State.RUNNING for i in made.cluster.all_instances))
+        for each in made.cluster.all_instances:  # it has ended a batch
+            each.books_differ = False
+        source = next(name for name in made.deployment.accounts if ">" not in name)
+        made.reads(source, 10)
+        rows += 10
+        counts = {name: each.count({0: each.position[0]}) for name, each in made.deployment.accounts.items()}
+        assert counts[source].processed == rows
+        for count in counts.values():
+            assert count.arrived == count.processed + count.dropped + count.waiting + count.unreported
+        assert [name for spec in made.deployment.specs.values() for name in spec.members] == ["src", "mid", "q"]
+        assert not made.fuser.deployer.deploying.locked()
 
 
 def test_one_query_reads_as_both_did() -> None:

@@ -27,21 +27,17 @@ from qod_magics.lifecycle.events import (
     StopAsked,
 )
 from qod_magics.lifecycle.query import RECOVERED_AFTER_S, QueryLife
-from qod_magics.spark.changes import lifecycle, recovery
+from qod_magics.spark.changes import recovery
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.plans.dial import written
 from qod_magics.spark.plans.pipeline import Feed
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.connection import begin
 from qod_magics.spark.servers.task_manager import TaskManager
+from tests.raising import breaks
 from tests.spark.batches import batch
-from tests.spark.stand_ins import BOARD, Parts, Query, cluster, instance, kinds, manager, runs, soon
-
-
-@pytest.fixture(autouse=True)
-def no_report_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "REALTIME_BATCH_S", -1.5)
-
+from tests.spark.fakes import Script
+from tests.spark.stand_ins import BOARD, Home, Parts, Query, cluster, instance, kinds, manager, runs, soon
 
 # -- failures ----------------------------------------------------------------------------------------------------------
 
@@ -111,21 +107,18 @@ def test_a_late_failure_of_where_it_was_before_is_none_of_its_present_home(back_
     assert (one.state, one.query) == (State.RUNNING, query)
 
 
-def test_a_run_whose_last_reports_can_not_be_had_is_ended_before_the_next_begins(
-    back_off: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_whose_last_reports_can_not_be_had_is_ended_before_the_next_begins(back_off: tuple[float, ...]) -> None:
     """Two at once would write rows twice, and Spark refuses a second query of a name."""
     home, query, stopped = manager(), Query(), list[str]()
     query.stop = lambda: stopped.append("tm1")  # type: ignore[method-assign]
-    one = instance(home, query)
-    one.mode = "micro-batch"
-    one.job = replace(one.job, feeds=(Feed("T", ("T",), "t", (0,), {0: 0}, None, False),))  # type: ignore[arg-type]
-    watched = Parts(cluster(home, instances=(one,)))
 
     def poll(_: Instance) -> bool:
         raise ConnectionError("nobody answers")
 
-    monkeypatch.setattr(Instance, "poll", poll)
+    one = instance(home, query, Script(poll=poll).make)
+    one.mode = "micro-batch"
+    one.job = replace(one.job, feeds=(Feed("T", ("T",), "t", (0,), {0: 0}, None, False),))  # type: ignore[arg-type]
+    watched = Parts(cluster(home, instances=(one,)))
     watched.mover.restart(one)
     assert (one.state, one.query, one.unended, one.books_differ) == (State.BACKING_OFF, None, query, True)
     with pytest.raises(TaskManagerError, match=r"^T\.1 can't start on tm1: (?!its previous run)"):
@@ -362,24 +355,23 @@ def give_up(one: Instance) -> None:
     one.handle(Failed("the topic is gone", Cause.CERTAIN))
 
 
-def moving(monkeypatch: pytest.MonkeyPatch) -> tuple[Instance, TaskManager, Cluster, Query, list[str]]:
+def moving() -> tuple[Instance, Home, Cluster, Query, list[str]]:
     """A query that moves from tm1 to tm2 and does not end, and where it was started."""
-    monkeypatch.setattr(lifecycle, "STOP_S", 0.1)
     old, new, started = manager("tm1"), manager("tm2"), list[str]()
     query = Query()
     query.gate.clear()
-    one = instance(old, query)
+    one = instance(old, query, Script(lambda _, home: started.append(home.id)).make)
     made = cluster(old, new, instances=(one,))
+    made.patience = replace(made.patience, stop_s=0.1)
     watched = Parts(made)
-    monkeypatch.setattr(watched.lifecycle, "start", lambda i, m: started.append(m.id))
     begin(lambda: watched.mover.move(one, new, "by hand"), "move").add_done_callback(lambda _: started.append("over"))
     soon(lambda: kinds(made) == ["move-waits"])
     return one, old, made, query, started
 
 
-def test_a_query_starts_nowhere_else_before_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_starts_nowhere_else_before_it_has_ended() -> None:
     """Two at once would write their rows twice."""
-    one, _, made, query, started = moving(monkeypatch)
+    one, _, made, query, started = moving()
     assert started == []
     query.gate.set()
     soon(lambda: started == ["tm2", "over"])
@@ -401,11 +393,9 @@ def test_a_start_ends_a_run_that_another_call_began_meanwhile() -> None:
 
 
 @pytest.mark.parametrize("how", ["lost", "removed"])
-def test_a_query_that_does_not_end_waits_for_another_task_manager_once_its_own_is_gone(
-    monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    one, old, made, _, started = moving(monkeypatch)
-    monkeypatch.setattr(old, "alive", lambda: False)
+def test_a_query_that_does_not_end_waits_for_another_task_manager_once_its_own_is_gone(how: str) -> None:
+    one, old, made, _, started = moving()
+    old.lives = False
     if how == "removed":
         del made.task_managers["tm1"]
     soon(lambda: started == ["over"])
@@ -457,7 +447,7 @@ def test_a_query_that_could_not_be_stopped_stays_where_it_is_and_starts_once_it_
     assert event.detail["why"] == "not moved to tm2, for it could not be stopped: nobody answers"
     watched.mover.move(one, away, "once more")
     assert (one.state, one.task_manager, one.unended) == (State.BACKING_OFF, home, query)
-    with pytest.raises(TaskManagerError, match="its previous run could not be stopped: nobody answers"):
+    with pytest.raises(TaskManagerError, check=breaks("stoppable", name="T.1")):
         watched.lifecycle.start(one, home)
     deaf = False
     with pytest.raises(TaskManagerError, match=r"^T\.1 can't start on tm2: (?!its run before)"):
@@ -477,16 +467,14 @@ class Silent:
 
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, used_s: Callable[[float], float] | None) -> None:
+    def __init__(self, used_s: Callable[[float], float] | None) -> None:
         self.home, self.now = manager("tm1"), 1000.0
         self.home.kind = "connect" if used_s is None else "local"
         self.home.silent_since = self.now
         self.answers(False)
         self.one = instance(self.home, Query())
-        self.parts = Parts(cluster(self.home, instances=(self.one,)))
-        monkeypatch.setattr(self.home, "used_s", lambda: None if used_s is None else used_s(self.now - 1000.0))
-        monkeypatch.setattr(self.home, "kill", lambda: None)
-        monkeypatch.setattr(recovery, "time", SimpleNamespace(monotonic=lambda: self.now, time=time.time))
+        self.parts = Parts(cluster(self.home, instances=(self.one,)), lambda: self.now)
+        self.home.spent_s = lambda: None if used_s is None else used_s(self.now - 1000.0)
 
     def answers(self, does: bool) -> None:
         gate = self.home.spark.gate  # type: ignore[attr-defined]
@@ -504,29 +492,27 @@ class Silent:
         return kinds(self.parts.cluster)
 
 
-def test_a_task_manager_that_neither_answers_nor_works_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = Silent(monkeypatch, lambda at: 7.0)
+def test_a_task_manager_that_neither_answers_nor_works_is_killed() -> None:
+    silent = Silent(lambda at: 7.0)
     assert silent.wait(recovery.HUNG_S) == []
     assert silent.wait(2) == ["task-manager-hung"]
 
 
-def test_one_that_is_only_busy_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_only_busy_is_not() -> None:
     """However little it gets done in one of the seconds."""
-    assert Silent(monkeypatch, lambda at: 0.3 * at).wait(5 * recovery.HUNG_S) == []
+    assert Silent(lambda at: 0.3 * at).wait(5 * recovery.HUNG_S) == []
 
 
-def test_one_that_hangs_after_it_was_busy_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = Silent(monkeypatch, lambda at: min(at, 40.0))
+def test_one_that_hangs_after_it_was_busy_is_killed() -> None:
+    silent = Silent(lambda at: min(at, 40.0))
     assert silent.wait(3 * recovery.HUNG_S) == []
     assert silent.wait(recovery.HUNG_S)[:1] == ["task-manager-hung"]
 
 
 @pytest.mark.parametrize("used_s", [lambda at: 7.0, None])
-def test_one_that_answers_is_not_silent_however_long_ago_a_poll_failed(
-    monkeypatch: pytest.MonkeyPatch, used_s: Callable[[float], float] | None
-) -> None:
+def test_one_that_answers_is_not_silent_however_long_ago_a_poll_failed(used_s: Callable[[float], float] | None) -> None:
     """Polls are as far apart as the user says, and one fails where one query can't be asked."""
-    silent = Silent(monkeypatch, used_s)
+    silent = Silent(used_s)
     assert silent.wait(5.0) == []
     silent.answers(True)
     assert silent.wait(600.0) == []
@@ -535,12 +521,10 @@ def test_one_that_answers_is_not_silent_however_long_ago_a_poll_failed(
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_one_of_the_users_that_is_silent_is_lost_only_once_it_is_gone(
-    monkeypatch: pytest.MonkeyPatch, gone: bool
-) -> None:
+def test_one_of_the_users_that_is_silent_is_lost_only_once_it_is_gone(gone: bool) -> None:
     """Its queries may run on: a second run of them would write to the same checkpoints."""
-    silent = Silent(monkeypatch, None)
-    monkeypatch.setattr(silent.home, "gone", lambda: gone)
+    silent = Silent(None)
+    silent.home.ended = gone
     assert silent.wait(recovery.SILENCE_S) == []
     assert silent.wait(3.0) == ["task-manager-silent", "task-manager-lost"][: 1 + gone]
     expected = (None, State.WAITING) if gone else (silent.home, State.RUNNING)
@@ -581,17 +565,17 @@ def starting(answers: list[bool | None]) -> tuple[Instance, Parts]:
     return one, Parts(cluster(home, instances=(one,)))
 
 
-def test_while_a_query_has_no_tasks_a_refusal_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "UNTOLD_S", 0.0)
+def test_while_a_query_has_no_tasks_a_refusal_is_waited_for() -> None:
     one, parts = starting([False, None, False])
-    with pytest.raises(TaskManagerError, match=r"T\.1 can't run in real-time mode"):
+    parts.cluster.patience = replace(parts.cluster.patience, untold_s=0.0)
+    with pytest.raises(TaskManagerError, check=breaks("real-time", name="T.1")):
         parts.lifecycle.settle(one)
 
 
-def test_where_nobody_tells_of_tasks_a_refusal_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "UNTOLD_S", 0.0)
+def test_where_nobody_tells_of_tasks_a_refusal_is_not_waited_for_long() -> None:
     answers: list[bool | None] = [None, False]
     one, parts = starting(answers)
+    parts.cluster.patience = replace(parts.cluster.patience, untold_s=0.0)
     parts.lifecycle.settle(one)
     assert answers == [False]
 
@@ -690,7 +674,7 @@ def test_a_start_whose_answer_arrives_as_it_is_taken_away_leaves_no_run_behind()
             return lambda *_, **__: self
 
     workshop: Any = SimpleNamespace(result=lambda *_, **__: nullcontext(), writer=lambda *_: Writer())
-    with pytest.raises(TaskManagerError, match=r"T\.1 was detached from tm1 while it started"):
+    with pytest.raises(TaskManagerError, check=breaks("attached", name="T.1")):
         one._begin(StartQuery(1), home, workshop, realtime=False)
     assert stopped.wait(10)
     assert (one.state, one.query, one.run_id, one.task_manager) == (State.WAITING, None, None, None)
@@ -710,7 +694,7 @@ def test_dials_told_to_a_frozen_server_never_overtake_later_ones() -> None:
     home.turn({"qod.a": 1.0})
     spark.asked.clear()
     spark.gate.clear()
-    with pytest.raises(TaskManagerError, match="did not answer"):
+    with pytest.raises(TaskManagerError, check=breaks("answers")):
         home.turn({"qod.a": 0.5}, timeout_s=0.1)
     assert "qod.a" not in home.dials  # nobody knows which it holds
     with pytest.raises(TaskManagerError, match="has not answered"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +15,11 @@ from qod_magics.application.tasks import tasks
 from qod_magics.core.plan import Scale
 from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.events import MoveAsked, MoveCalledOff, State
-from qod_magics.spark.changes import draining, hold
-from qod_magics.spark.changes import scaler as module
+from qod_magics.spark.changes import hold
 from qod_magics.spark.changes.deployer import Deployer
-from qod_magics.spark.changes.scaler import Scaler
+from qod_magics.spark.changes.scaler import LOOK_S, Scaler
 from qod_magics.spark.cluster.books import Account
-from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.cluster import Cluster, Patience
 from qod_magics.spark.cluster.deployment import Pipe
 from qod_magics.spark.cluster.jobs import instance_jobs
 from qod_magics.spark.plans.dial import DialReading
@@ -30,7 +29,10 @@ from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import MeterReading, shared
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.application.frames import application, stream
+from tests.kafka.fakes import FakeKafka
+from tests.raising import breaks
 from tests.spark.batches import batch
+from tests.spark.fakes import FakeTaskManager, Script, fake_inspection
 from tests.spark.stand_ins import BOARD, Parts, Query, cluster, kinds, manager, soon
 
 ROWS = StructType([StructField("id", LongType())])
@@ -43,11 +45,20 @@ class Made:
     cluster: Cluster
     parts: Parts
     scaler: Scaler
-    grown: list[dict[str, int]]
+    kafka: FakeKafka
+    script: Script
     started: list[tuple[str, str, tuple[int, ...], dict[int, int]]]  #: instance, task manager, partitions, offsets
 
     def __getitem__(self, id: str) -> Instance:
         return self.cluster.instances[id]
+
+    @property
+    def grown(self) -> list[dict[str, int]]:
+        return self.kafka.grown
+
+    def while_growing(self, call: Callable[[], object]) -> None:
+        """Call this whenever partitions are added to the topic of q's results."""
+        self.kafka.fail = lambda operation, topic: call() and None if (operation, topic) == ("grow", "q.out") else None
 
     @property
     def partitions(self) -> dict[str, tuple[int, ...]]:
@@ -55,24 +66,24 @@ class Made:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
+def made() -> Iterator[Made]:
     one, two = manager("tm1"), manager("tm2")
     there = cluster(one, two)
     parts = Parts(there)
     metrics: Any = SimpleNamespace(sample=lambda: None)
     deployer = Deployer(there, parts.lifecycle, metrics, "/nowhere")
-    found = Made(there, parts, Scaler(there, parts.lifecycle, deployer), [], [])
+    kafka = FakeKafka({"t": 2, "s.q": 1, "q.out": 1})
 
-    def start(self: Instance, home: TaskManager, *_: Any) -> None:
+    def start(self: Instance, home: TaskManager) -> None:
         feed = self.job.feeds[0]
         found.started.append((self.id, home.id, feed.partitions, dict(feed.starting)))
         self.task_manager = home
         runs(self)
 
-    monkeypatch.setattr(Instance, "start", start)
-    monkeypatch.setattr(hold, "REALTIME_BATCH_S", 0.0)  # no report is waited for
-    monkeypatch.setattr(hold, "LATE_S", 0.0)
-    monkeypatch.setattr(module, "grow_topics", lambda _, topics: found.grown.append(dict(topics)))
+    found = Made(there, parts, Scaler(there, parts.lifecycle, deployer), kafka, Script(start), [])
+    there.make = found.script.make
+    there.patience = Patience(batch_s=0.0, late_s=0.0)  # no report is waited for
+    there.deployment.kafka = kafka
     specs = tasks(application(stream("src", topic="t"), stream("q", "src", priority=1, fuse=False)))
     deployment = there.deployment
     deployment.specs = {spec.id: spec for spec in specs}
@@ -158,7 +169,7 @@ def test_what_a_later_plan_asks_for_replaces_what_waits_until_its_task_runs(made
     soon(lambda: kinds(made.cluster) == ["scale"])
     made.scaler.begin(Scale("src", 1))  # it stays as it is
     runs(made["src.1"])
-    time.sleep(5 * module.LOOK_S)
+    time.sleep(5 * LOOK_S)
     soon(lambda: not made.scaler._waiting)
     assert "src.2" not in made.cluster.instances
     assert kinds(made.cluster) == ["scale"]
@@ -182,10 +193,10 @@ def test_as_many_as_there_are_is_no_change(made: Made) -> None:
 
 
 @pytest.fixture
-def keyed(made: Made, monkeypatch: pytest.MonkeyPatch) -> Made:
+def keyed(made: Made) -> Made:
     """The same, but the rows that src sends to q are partitioned by k: of 90, q has read 70."""
     made.cluster.deployment.pipes["src>q"].key = "k"
-    monkeypatch.setattr(draining, "end_offsets", lambda _, topics, **__: {topic: {0: 90} for topic in topics})
+    made.kafka.set_ends("s.q", {0: 90})
     return made
 
 
@@ -208,21 +219,21 @@ def test_no_row_of_a_key_overtakes_one_that_waits_in_another_partition(keyed: Ma
     assert "src.1" not in {id for id, *_ in keyed.started}
 
 
-def test_who_does_not_read_its_stream_to_the_end_is_not_scaled(keyed: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(draining, "DRAIN_S", 0.2)
+def test_who_does_not_read_its_stream_to_the_end_is_not_scaled(keyed: Made) -> None:
+    keyed.cluster.patience = replace(keyed.cluster.patience, drain_s=0.2)
     sender = keyed["src.1"]
     job = sender.job
-    with pytest.raises(TaskManagerError, match=r"q still has 20 rows to read after 0\.2 s: it is behind"):
+    with pytest.raises(TaskManagerError, check=breaks("drained", name="q", value=20)):
         keyed.scaler.scale("q", 2).result(10.0)
     assert (sender.state, sender.job, keyed["q.1"].state) == (State.RUNNING, job, State.RUNNING)
     assert [id for id, *_ in keyed.started] == ["src.1"]
     assert keyed.grown == []
 
 
-def test_no_sender_starts_again_while_the_session_ends(keyed: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_sender_starts_again_while_the_session_ends(keyed: Made) -> None:
     """On a session of the user's it would run on."""
     keyed.cluster.deployment.accounts["src>q"].position[0] = 90
-    monkeypatch.setattr(module, "grow_topics", lambda *_: keyed.cluster.leaving.update(("tm1", "tm2")))
+    keyed.while_growing(lambda: keyed.cluster.leaving.update(("tm1", "tm2")))
     keyed.scaler.scale("q", 2).result(10.0)
     assert keyed.started == []
     assert keyed["src.1"].state is State.BACKING_OFF
@@ -231,7 +242,7 @@ def test_no_sender_starts_again_while_the_session_ends(keyed: Made, monkeypatch:
 def test_a_sender_that_can_t_be_stopped_goes_on_and_nothing_is_scaled(keyed: Made) -> None:
     sender: Any = keyed["src.1"]
     sender.life.state = State.BACKING_OFF
-    with pytest.raises(TaskManagerError, match=r"src\.1 could not be stopped: it is backing off"):
+    with pytest.raises(TaskManagerError, check=breaks("stoppable", name="src.1")):
         keyed.scaler.scale("q", 2).result(10.0)
     assert (keyed.grown, keyed.started, keyed["q.1"].state) == ([], [], State.RUNNING)
     assert sender.state is State.BACKING_OFF
@@ -269,7 +280,7 @@ def test_what_can_t_be_is_refused(made: Made, task: str, parallelism: int, says:
 def test_what_keeps_state_moves_or_is_going_to_be_replaced_is_refused(made: Made) -> None:
     one = made["q.1"]
     one.facts = PlanFacts(keeps_state=True)
-    with pytest.raises(TaskManagerError, match=r"q keeps state, .*: declare it again with --parallelism 2"):
+    with pytest.raises(TaskManagerError, check=breaks("no state", name="q")):
         made.scaler.scale("q", 2)
     one.facts = PlanFacts(keeps_state=False)
     one.life.state = State.MOVING
@@ -281,16 +292,18 @@ def test_what_keeps_state_moves_or_is_going_to_be_replaced_is_refused(made: Made
     made.cluster.leaving.add("tm2")
     with pytest.raises(TaskManagerError, match="tm2 is being removed"):
         made.scaler.scale("q", 2, ("tm2",))
-    with made.scaler.deployer.deploying, pytest.raises(TaskManagerError, match="fused or rescaled: scale q after"):
+    with (
+        made.scaler.deployer.deploying,
+        pytest.raises(TaskManagerError, check=breaks("one change at a time", name="q")),
+    ):
         made.scaler.scale("q", 2)
 
 
-def test_the_newest_rows_of_groups_stay_the_newest(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    deployment = made.cluster.deployment
+def test_the_newest_rows_of_groups_stay_the_newest(made: Made) -> None:
     keys: list[tuple[str, ...] | None] = [("k",)]
-    monkeypatch.setattr(type(deployment), "result_keys", lambda *_: keys[0])
+    made.cluster.deployment.inspection = fake_inspection(keys=lambda: keys[0])
     made["src.1"].facts = PlanFacts(keeps_state=True)
-    with pytest.raises(TaskManagerError, match=r"q reads groups .*: declare it with --key k"):
+    with pytest.raises(TaskManagerError, check=breaks("key", name="q")):
         made.scaler.scale("q", 2).result(10.0)
     assert (made["q.1"].state, made.grown) == (State.RUNNING, [])
     keys[0] = None  # rows that stand for themselves
@@ -298,13 +311,13 @@ def test_the_newest_rows_of_groups_stay_the_newest(made: Made, monkeypatch: pyte
     assert len(made.partitions) == 2
 
 
-def test_errors_of_spark_are_told_in_one_line(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    def keys(*_: Any) -> None:
+def test_errors_of_spark_are_told_in_one_line(made: Made) -> None:
+    def keys() -> None:
         raise ConnectionError("the server is gone\n\nJVM stacktrace:\nmany lines")
 
     made["src.1"].facts = PlanFacts(keeps_state=True)
-    monkeypatch.setattr(type(made.cluster.deployment), "result_keys", keys)
-    with pytest.raises(TaskManagerError, match=r"^q was not scaled: the server is gone\.$"):
+    made.cluster.deployment.inspection = fake_inspection(keys=keys)
+    with pytest.raises(TaskManagerError, check=breaks()):
         made.scaler.scale("q", 2).result(10.0)
     assert made["q.1"].state is State.RUNNING
 
@@ -322,7 +335,7 @@ def test_one_task_is_scaled_at_a_time_and_a_plan_may_ask_again(made: Made) -> No
     assert repr(made.scaler) == "scaler of q to 2 instances"
     made.scaler.begin(Scale("q", 2))
     assert made.cluster.events == []
-    with pytest.raises(TaskManagerError, match="q is being scaled to 2 instances: scale src once that is done"):
+    with pytest.raises(TaskManagerError, check=breaks("one change at a time", name="q")):
         made.scaler.scale("src", 2)
     query.gate.set()
     soon(lambda: kinds(made.cluster) == ["scale"])
@@ -371,19 +384,17 @@ def test_who_is_lost_before_its_run_has_ended_starts_elsewhere_as_before(made: M
     query.gate.set()
 
 
-def test_who_is_lost_while_it_starts_starts_elsewhere_with_its_new_partitions(
-    made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start, home = Instance.start, made.cluster.task_managers["tm1"]
+def test_who_is_lost_while_it_starts_starts_elsewhere_with_its_new_partitions(made: Made) -> None:
+    start, home = made.script.start, made.cluster.task_managers["tm1"]
 
-    def lost(self: Instance, manager: TaskManager, *others: Any) -> None:
+    def lost(self: Instance, manager: TaskManager) -> None:
         if manager is home:
             self.task_manager = manager
             made.cluster.task_managers.pop("tm1", None)
             raise TaskManagerError("tm1 is gone")
-        start(self, manager, *others)
+        start(self, manager)
 
-    monkeypatch.setattr(Instance, "start", lost)
+    made.script.start = lost
     made["src.1"].task_manager = made.cluster.task_managers["tm2"]
     made.scaler.scale("q", 2, ("tm2",)).result(10.0)
     assert (made["q.1"].state, made["q.2"].state) == (State.WAITING, State.RUNNING)
@@ -393,11 +404,9 @@ def test_who_is_lost_while_it_starts_starts_elsewhere_with_its_new_partitions(
     assert made.partitions == {"q.1": (0, 2, 4, 6), "q.2": (1, 3, 5, 7)}
 
 
-def test_nothing_starts_on_a_task_manager_that_is_removed_meanwhile(
-    made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_starts_on_a_task_manager_that_is_removed_meanwhile(made: Made) -> None:
     """Nor while the session ends: on a session of the user's it would run on."""
-    monkeypatch.setattr(module, "grow_topics", lambda *_: made.cluster.leaving.update(("tm1", "tm2")))
+    made.while_growing(lambda: made.cluster.leaving.update(("tm1", "tm2")))
     made.scaler.scale("q", 2, ("tm2",)).result(10.0)
     assert made.started == []
     assert (made["q.1"].state, made["q.2"].state) == (State.WAITING, State.WAITING)
@@ -418,18 +427,16 @@ def test_a_policy_that_fails_to_place_what_is_added_is_asked_again(made: Made) -
     assert made.partitions == {"q.1": (0, 2, 4, 6), "q.2": (1, 3, 5, 7)}
 
 
-def test_a_query_that_does_not_start_is_tried_again_with_its_new_partitions(
-    made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start = Instance.start
+def test_a_query_that_does_not_start_is_tried_again_with_its_new_partitions(made: Made) -> None:
+    start = made.script.start
 
-    def failing(self: Instance, manager: TaskManager, *others: Any) -> None:
+    def failing(self: Instance, manager: TaskManager) -> None:
         if self.id == "q.2" and self.failures == 0:
             self.task_manager = manager
             raise TaskManagerError("q.2 can't start on tm2: no reason")
-        start(self, manager, *others)
+        start(self, manager)
 
-    monkeypatch.setattr(Instance, "start", failing)
+    made.script.start = failing
     made.scaler.scale("q", 2, ("tm2",)).result(10.0)
     two = made["q.2"]
     assert two.state is State.BACKING_OFF
@@ -440,22 +447,22 @@ def test_a_query_that_does_not_start_is_tried_again_with_its_new_partitions(
     assert kinds(made.cluster) == ["query-failed", "scale", "query-restarted"]
 
 
-def test_nobody_is_restarted_where_another_can_t_be_stopped(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_is_restarted_where_another_can_t_be_stopped(made: Made) -> None:
     """What the batch under way has written would be written again."""
     made.scaler.scale("q", 2).result(10.0)
     one, query = made["q.1"], made["q.1"].query
-    monkeypatch.setattr(module, "grow_topics", lambda *_: made["q.2"].handle(MoveAsked("tm2", "tm1")))
-    with pytest.raises(TaskManagerError, match=r"q\.2 could not be stopped: it is moving. All instances go on as bef"):
+    made.while_growing(lambda: made["q.2"].handle(MoveAsked("tm2", "tm1")))
+    with pytest.raises(TaskManagerError, check=breaks("stoppable", name="q.2")):
         made.scaler.scale("q", 3).result(10.0)
     assert (made["q.1"], one.state, one.query) == (one, State.RUNNING, query)
     made["q.2"].handle(MoveCalledOff())
-    monkeypatch.setattr(module, "grow_topics", lambda *_: one.detach() or made["q.2"].handle(MoveAsked("tm2", "tm1")))
-    with pytest.raises(TaskManagerError, match=r"q\.1 could not be stopped: it is waiting; q\.2 could not be"):
+    made.while_growing(lambda: one.detach() or made["q.2"].handle(MoveAsked("tm2", "tm1")))
+    with pytest.raises(TaskManagerError, check=breaks("stoppable", name="q.1")):
         made.scaler.scale("q", 3).result(10.0)
     assert one.state is State.WAITING
 
 
-def test_nothing_is_dealt_by_books_that_are_behind_a_checkpoint(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_dealt_by_books_that_are_behind_a_checkpoint(made: Made) -> None:
     """Batches whose reports were lost with a task manager would be read again, and counted twice downstream."""
     one = made["q.1"]
     one.detach()
@@ -474,25 +481,25 @@ def test_nothing_is_dealt_by_books_that_are_behind_a_checkpoint(made: Made, monk
     query.lastProgress, query.recentProgress = report, [report]
     one.poll()
 
-    monkeypatch.setattr(module, "grow_topics", lambda *_: setattr(one, "books_differ", True))
-    with pytest.raises(TaskManagerError, match=r"q\.1 could not be stopped: it has to end a batch first"):
+    made.while_growing(lambda: setattr(one, "books_differ", True))
+    with pytest.raises(TaskManagerError, check=breaks("stoppable", name="q.1")):
         made.scaler.scale("q", 2).result(10.0)
     assert (one.state, one.query) == (State.RUNNING, query)
     one.books_differ = False
-    monkeypatch.setattr(module, "grow_topics", lambda *_: None)
+    made.while_growing(lambda: None)
     made.scaler.scale("q", 2).result(10.0)
     assert {starting[0] for *_, starting in made.started[-2:]} == {120}
     assert made.cluster.deployment.accounts["src>q"].unreported == 30
 
 
-def test_a_query_is_stopped_between_two_micro_batches(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, home = made["q.1"], made.cluster.task_managers["tm1"]
+def test_a_query_is_stopped_between_two_micro_batches(made: Made) -> None:
+    one, home = made["q.1"], FakeTaskManager()
+    one.task_manager = home  # type: ignore[assignment]
     one.mode = "micro-batch"
     query: Any = one.query
     query.status = {"isTriggerActive": False}
-    key, turned, polls = BOARD.pace("q.1"), [], []
+    key, turned, polls = BOARD.pace("q.1"), home.turned, []
     made.cluster.dials[key] = 0.75
-    monkeypatch.setattr(home, "turn", turned.append, raising=False)
     with hold.held(made.cluster, one) as wait_s:  # no batch is under way
         assert wait_s == 0.0
         assert turned == [{key: 0.6}]
@@ -507,7 +514,7 @@ def test_a_query_is_stopped_between_two_micro_batches(made: Made, monkeypatch: p
 
     begun = time.time()
     query.status = {"isTriggerActive": True}
-    monkeypatch.setattr(Instance, "poll", poll)
+    made.script.poll = poll
     with hold.held(made.cluster, one):
         assert len(polls) == 3  # the first batch that ended after the next was held
 
@@ -516,10 +523,11 @@ def test_where_no_dial_can_be_turned_the_end_of_a_batch_is_waited_for(made: Made
     """For two periods at least in micro-batches, which last as long as their rows make them."""
     one, home = made["q.1"], made.cluster.task_managers["tm1"]
     home.reading = DialReading.RESTART
-    for mode, at_least_s in (("micro-batch", 2 * made.cluster.period_s), ("real-time", hold.REALTIME_BATCH_S)):
+    patience = made.cluster.patience = Patience()
+    for mode, at_least_s in (("micro-batch", 2 * made.cluster.period_s), ("real-time", patience.batch_s)):
         one.mode = mode
         with hold.held(made.cluster, one) as wait_s:
-            assert wait_s == at_least_s + hold.LATE_S
+            assert wait_s == at_least_s + patience.late_s
             assert not made.cluster.holding
 
 

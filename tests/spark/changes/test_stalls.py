@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from qod_magics.lifecycle.events import State
-from qod_magics.spark.changes import lifecycle, recovery
+from qod_magics.spark.changes import recovery
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.spark.batches import batch
+from tests.spark.fakes import Script
 from tests.spark.stand_ins import Parts, Query, cluster, instance, kinds, manager, soon
 
 
-def standing(home: TaskManager, counted_s: float, query: Query | None = None) -> Instance:
+def standing(
+    home: TaskManager,
+    counted_s: float,
+    query: Query | None = None,
+    poll: Callable[[Instance], bool] | None = None,
+) -> Instance:
     """An instance in real-time mode that has been watched for so long."""
-    one = instance(home, query or Query())
+    one = instance(home, query or Query(), Script(poll=poll).make)
     one.mode, one.life.started_at = "real-time", time.monotonic() - counted_s
     one.stall.look(time.monotonic(), "r", -1, 1.0)
     one.stall.counted_s = one.stall.watched_s = counted_s
@@ -27,12 +35,13 @@ def standing(home: TaskManager, counted_s: float, query: Query | None = None) ->
 LONG_S = 2 * recovery.STALLED_S
 
 
-def noticed_and_hanging() -> tuple[Instance, Query, Parts]:
+def noticed_and_hanging(stop_s: float = 20.0) -> tuple[Instance, Query, Parts]:
     """An instance of which it was just noticed that it stands still; its query does not end before its gate opens."""
     home, query = manager(), Query()
     query.gate.clear()
     one = standing(home, LONG_S, query)
     watched = Parts(cluster(home, instances=(one,)))
+    watched.cluster.patience = replace(watched.cluster.patience, stop_s=stop_s)
     watched.recovery.notice()
     return one, query, watched
 
@@ -103,10 +112,9 @@ def test_one_that_stands_still_at_every_start_is_given_up(back_off: tuple[float,
     assert one.state is State.GAVE_UP
 
 
-def test_one_whose_batch_had_ended_unseen_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_whose_batch_had_ended_unseen_goes_on() -> None:
     home = manager()
-    one = standing(home, LONG_S)
-    monkeypatch.setattr(Instance, "poll", lambda _: True)
+    one = standing(home, LONG_S, poll=lambda _: True)
     made = cluster(home, instances=(one,))
     query = one.query
     Parts(made).recovery.notice()
@@ -115,29 +123,23 @@ def test_one_whose_batch_had_ended_unseen_goes_on(monkeypatch: pytest.MonkeyPatc
     assert kinds(made) == []
 
 
-def test_one_that_can_not_be_asked_is_stopped_before_it_starts_again(
-    back_off: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_can_not_be_asked_is_stopped_before_it_starts_again(back_off: tuple[float, ...]) -> None:
     """Its run may go on: a second one of its name is refused by Spark, and after some tries it was left to itself."""
 
     def poll(_: Instance) -> bool:
         raise ConnectionError("nobody answers")
 
     home = manager()
-    one = standing(home, LONG_S)
+    one = standing(home, LONG_S, poll=poll)
     query = one.query
     made = cluster(home, instances=(one,))
-    monkeypatch.setattr(Instance, "poll", poll)
     Parts(made).recovery.notice()
     soon(lambda: kinds(made) == ["query-stalled"])
     assert (one.state, one.query, one.unended) == (State.BACKING_OFF, None, query)
 
 
-def test_one_that_takes_long_to_end_is_started_again_when_it_has(
-    back_off: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lifecycle, "STOP_S", 0.1)
-    one, query, watched = noticed_and_hanging()
+def test_one_that_takes_long_to_end_is_started_again_when_it_has(back_off: tuple[float, ...]) -> None:
+    one, query, watched = noticed_and_hanging(stop_s=0.1)
     soon(lambda: bool(watched.cluster.events))
     assert "it has not ended on tm1" in watched.cluster.events[0].detail["why"]
     watched.recovery.retry()
