@@ -12,7 +12,7 @@ import pytest
 
 from qod_magics.lifecycle.events import State
 from qod_magics.spark.cluster.books import Account
-from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.cluster import Cluster, Patience
 from qod_magics.spark.plans.pipeline import Feed
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.progress import FeedCount
@@ -200,6 +200,7 @@ def test_what_was_reported_until_a_run_ended_is_entered(
     watched.query.recentProgress.append(done(0))
     watched.query.last_gasp = [done(1)]
     watched.query.breaks = breaks
+    watched.cluster.patience = Patience()  # the last report is waited for
     ends(watched)
     batches = 1 if "isActive" in breaks else 2
     assert watched.booked == [6 * batches, 4 * batches]
