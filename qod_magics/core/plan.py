@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from sys import float_info
+from typing import Annotated, Any, TypeAlias
+
+from msgspec import Meta, Struct
 
 from qod_magics.core.snapshot import Instance, Snapshot, Task, is_running, nothing
 from qod_magics.errors import SnapshotError, show
 
 Edge = tuple[str | None, str]  #: (from, to); from is None for the outside world
-Limits: TypeAlias = tuple[float, float]  #: seconds of input
+Fraction: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=float_info.max)]
+Limits: TypeAlias = tuple[Seconds, Seconds]  #: seconds of input
 
 
 def edge_name(edge: Edge) -> str:
@@ -66,72 +71,77 @@ def keeping_all(snapshot: Snapshot, actions: tuple[Action, ...] = ()) -> Plan:
     return Plan(desired, dict.fromkeys(edges, 1.0), actions, backlog_s=(_ALL_OF_IT_S, _ALL_OF_IT_S))
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class _Request(Struct, frozen=True, eq=False, omit_defaults=True, tag_field="action"):
+    """An instruction to the runtime; two that differ only in their reason are equal."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._what() == other._what()  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._what()))
+
+    def _what(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__struct_fields__ if name != "why")
+
+
+class Move(_Request, frozen=True, tag="move"):
     """Stop an instance at the end of its batch and start it on another task manager, from the same offsets."""
 
     instance: str
     to: str  #: a task manager
-    why: str = field(default="", compare=False)
+    why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(_Request, frozen=True, tag="stop"):
     """Stop an instance where it runs."""
 
     instance: str
-    why: str = field(default="", compare=False)
+    why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(_Request, frozen=True, tag="scale"):
     """Run a task as this many instances: more start, or the last ones stop, and its partitions are assigned again."""
 
     task: str
-    parallelism: int
+    parallelism: Annotated[int, Meta(ge=1)]
     to: tuple[str, ...] = ()  #: task managers of the instances added, in their order; (): where the policy places them
-    why: str = field(default="", compare=False)
+    why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AddNode:
+class AddNode(_Request, frozen=True, tag="add-node"):
     """Start a task manager."""
 
     kind: str  #: one of those that the cluster can start
-    why: str = field(default="", compare=False)
+    why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseNode:
+class ReleaseNode(_Request, frozen=True, tag="release-node"):
     """Move the instances of a task manager to the others, then end it."""
 
     id: str
-    why: str = field(default="", compare=False)
+    why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SetBatch:
+class SetBatch(_Request, frozen=True, tag="set-batch"):
     """Start a task's micro-batches this far apart."""
 
     task: str
-    seconds: float
-    why: str = field(default="", compare=False)
+    seconds: Seconds
+    why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Fuse:
+class Fuse(_Request, frozen=True, tag="fuse"):
     """Run both ends of a stream as one query, without Kafka between them."""
 
     edge: tuple[str, str]  #: (from, to)
-    why: str = field(default="", compare=False)
+    why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Unfuse:
+class Unfuse(_Request, frozen=True, tag="unfuse"):
     """Run both ends of a stream as separate queries."""
 
     edge: tuple[str, str]  #: (from, to)
-    why: str = field(default="", compare=False)
+    why: str = ""
 
 
 Action: TypeAlias = Move | Stop | Scale | AddNode | ReleaseNode | SetBatch | Fuse | Unfuse

@@ -24,7 +24,7 @@ def test_no_states_are_no_key():
 
 @pytest.mark.parametrize(("value", "told"), [(["tm1"], "not an object"), ({"tm1": "ill"}, "tm1.*ill")])
 def test_wrong_states_are_named_in_one_line(value, told):
-    with pytest.raises(SnapshotError, match=f"node_states: .*{told}") as caught:
+    with pytest.raises(SnapshotError, match=f"node_states.*{told}") as caught:
         snapshot_from_json({**EMPTY, "node_states": value})
     assert "\n" not in str(caught.value)
 
