@@ -9,14 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from math import isfinite
 from pathlib import Path
-from typing import Any
+from sys import float_info
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import astuple
 
 from qod_magics.controller.log import Cycle, Decision
-from qod_magics.core.json_form import plan_from_json, plan_to_json, snapshot_from_json, snapshot_to_json
-from qod_magics.core.plan import Edge, Plan
-from qod_magics.core.runtime import MISFITS, Count, Dials, Event, Measured
+from qod_magics.core.json_form import keys, plan_from_json, plan_to_json, snapshot_from_json, snapshot_to_json
+from qod_magics.core.json_form import read as read_struct
+from qod_magics.core.plan import Plan
+from qod_magics.core.runtime import Count, Dials, Event, Measured
 from qod_magics.core.snapshot import Snapshot, nothing
 from qod_magics.errors import QodError
 
@@ -73,24 +78,68 @@ def record_of(cycle: Cycle, decision: Decision, events: Sequence[Event], repeate
     )
 
 
+Number: TypeAlias = int | Annotated[float, Meta(ge=-float_info.max, le=float_info.max)]  #: finite
+_Numbers: TypeAlias = dict[str, Number] | None
+_OrUnknown: TypeAlias = dict[str, Number | None] | None
+
+
+class _Kept(Struct):
+    source: str | None = msgspec.field(name="from")
+    target: str = msgspec.field(name="to")
+    d: Number
+
+
+class _Dials(Struct):
+    keep: tuple[_Kept, ...] | None = None
+    accept: _Numbers = None
+
+
+class _Rows(Struct):
+    arrived: int
+    processed: int
+    dropped: int
+    waiting: int
+    unreported: int = 0
+    malformed: int = 0
+    tombstones: int = 0
+    implausible: int = 0
+
+
+class _Measured(Struct):
+    lag: _Numbers = None
+    input_rate: _OrUnknown = None
+    accuracy: _OrUnknown = None
+    dropped: _Numbers = None
+    counts: dict[str, _Rows] | None = None
+    latency_s: _OrUnknown = None
+    late: _Numbers = None
+
+
+class _Event(Struct):
+    kind: str
+    took_s: Number | None = None
+
+
+class _Line(Struct):
+    """A line of a recording. The snapshot and the plan have forms of their own; other keys are annotations."""
+
+    at: datetime
+    snapshot: Any
+    plan: dict[str, Any] | None = None
+    applied: Any = False
+    measured: _Measured | None = None
+    events: tuple[_Event, ...] | None = None
+    cycle: Number | None = None
+    period_s: Number | None = None
+    policy: Any = None
+    policy_ms: Number | None = None
+    applied_s: Number | None = None
+    dials: _Dials | None = None
+    repeated: Any = False
+
+
 #: keys of a line that annotations can't use
-RESERVED = frozenset(
-    {
-        "at",
-        "snapshot",
-        "plan",
-        "applied",
-        "measured",
-        "events",
-        "cycle",
-        "period_s",
-        "policy",
-        "policy_ms",
-        "applied_s",
-        "dials",
-        "repeated",
-    }
-)
+RESERVED = keys(_Line)
 
 _NO_PLAN: Mapping[str, Any] = {
     "current_accuracy": {},
@@ -100,7 +149,6 @@ _NO_PLAN: Mapping[str, Any] = {
     "place": {},
     "starved": [],
 }
-_MEASURED = ("lag", "input_rate", "accuracy", "dropped", "counts", "latency_s", "late")
 
 
 def record_to_json(record: Record) -> dict[str, Any]:
@@ -126,27 +174,26 @@ def record_to_json(record: Record) -> dict[str, Any]:
 def record_from_json(line: Mapping[str, Any], number: int = 1) -> Record:
     """The record that a line of a recording describes, checked; `number`: of its cycle, if the line has none.
 
-    Raises SnapshotError for a snapshot or a plan that breaks the format, ValueError for the rest of the line; both name
-    the field.
+    Raises SnapshotError, with the field, its value and what to do.
     """
-    plan_line = {**_NO_PLAN, **_object(line, "plan")}
-    plan = _plan(plan_line)
-    policy = line.get("policy")
+    form = read_struct(_Line, line, "the line")
+    plan_line = {**_NO_PLAN, **(form.plan or {})}
+    plan = plan_from_json(plan_line)
     return Record(
-        at=_at(line.get("at")),
-        snapshot=snapshot_from_json(line.get("snapshot")),
+        at=form.at,
+        snapshot=snapshot_from_json(form.snapshot),
         plan=plan,
-        measured=_measured(_object(line, "measured")),
-        dials=_dials(line.get("dials"), plan),
+        measured=_measured(form.measured or _Measured(), line.get("measured") or {}),
+        dials=_dials(form.dials, plan),
         current_accuracy=dict(plan_line["current_accuracy"]),
-        events=tuple(_event(event) for event in _list(line, "events")),
-        applied=bool(line.get("applied")),
-        applied_s=_number(line, "applied_s") or 0.0,
-        number=int(_number(line, "cycle") or number),
-        period_s=_number(line, "period_s") or DEFAULT_PERIOD_S,
-        policy=str(policy) if policy else None,
-        policy_ms=_number(line, "policy_ms") or 0.0,
-        repeated=bool(line.get("repeated")),
+        events=tuple(map(_event, line.get("events") or ())),
+        applied=bool(form.applied),
+        applied_s=form.applied_s or 0.0,
+        number=int(form.cycle or number),
+        period_s=form.period_s or DEFAULT_PERIOD_S,
+        policy=str(form.policy) if form.policy else None,
+        policy_ms=form.policy_ms or 0.0,
+        repeated=bool(form.repeated),
         annotations={key: value for key, value in line.items() if key not in RESERVED},
     )
 
@@ -162,105 +209,28 @@ def instant(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _at(value: Any) -> datetime:
-    try:
-        return datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"at is {value!r}, not a time such as 2026-11-21T02:00:05.000Z") from None
-
-
-def _plan(line: Mapping[str, Any]) -> Plan:
-    for key in ("current_accuracy", "desired"):
-        _numbers(_object(line, key, "plan."), f"plan.{key}")
-    _edges(_list(line, "non_drop", "plan."), "plan.non_drop")
-    return plan_from_json(line)
-
-
-def _dials(line: Any, plan: Plan) -> Dials:
-    """The line's dials; the plan's own where it has none."""
-    if not isinstance(line, Mapping):
+def _dials(form: _Dials | None, plan: Plan) -> Dials:
+    """Return the line's dials; the plan's own where it has none."""
+    if form is None:
         return Dials(plan.non_drop, plan.desired)
-    accept = _object(line, "accept", "dials.")
-    _numbers(accept, "dials.accept")
-    return Dials(_edges(_list(line, "keep", "dials."), "dials.keep"), dict(accept))
+    return Dials({(kept.source, kept.target): kept.d for kept in form.keep or ()}, form.accept or {})
 
 
-def _edges(rows: Sequence[Any], field: str) -> dict[Edge, float]:
-    for row in rows:
-        if not isinstance(row, Mapping) or not {"from", "to", "d"} <= row.keys():
-            raise ValueError(f"{field} has {row!r}, not an object with from, to and d")
-    return {(row["from"], row["to"]): row["d"] for row in rows}
-
-
-def _measured(line: Mapping[str, Any]) -> Measured:
-    known = {key: _object(line, key, "measured.") for key in _MEASURED}
-    for key, values in known.items():
-        if key != "counts":
-            _numbers(values, f"measured.{key}", unknown=key in ("input_rate", "accuracy", "latency_s"))
+def _measured(form: _Measured, line: Mapping[str, Any]) -> Measured:
     return Measured(
-        lag=dict(known["lag"]),
-        input_rate={name: rate for name, rate in known["input_rate"].items() if rate is not None},
-        accuracy=dict(known["accuracy"]),
-        dropped=dict(known["dropped"]),
-        counts={name: _count(f"measured.counts[{name!r}]", count) for name, count in known["counts"].items()},
-        latency_s=dict(known["latency_s"]),
-        late=dict(known["late"]),
-        unknown={key: value for key, value in line.items() if key not in _MEASURED},
+        lag=form.lag or {},
+        input_rate={name: rate for name, rate in (form.input_rate or {}).items() if rate is not None},
+        accuracy=form.accuracy or {},
+        dropped=form.dropped or {},
+        counts={name: Count(*astuple(rows)) for name, rows in (form.counts or {}).items()},
+        latency_s=form.latency_s or {},
+        late=form.late or {},
+        unknown={key: value for key, value in line.items() if key not in keys(_Measured)},
     )
 
 
-def _count(field: str, line: Any) -> Count:
-    rows = _object({field: line}, field)
-    _numbers(rows, field)
-    if absent := {"arrived", "processed", "dropped", "waiting"} - rows.keys():
-        raise ValueError(f"{field} lacks {', '.join(sorted(absent))}")
-    return Count(
-        rows["arrived"],
-        rows["processed"],
-        rows["dropped"],
-        rows["waiting"],
-        rows.get("unreported", 0),
-        *(rows.get(kind, 0) for kind in MISFITS),
-    )
-
-
-def _event(line: Any) -> Event:
-    if not isinstance(line, Mapping) or not isinstance(line.get("kind"), str):
-        raise ValueError(f"events has {line!r}, not an object with a kind")
-    _numbers({"took_s": line.get("took_s")}, "events", unknown=True)
+def _event(line: Mapping[str, Any]) -> Event:
     return Event(line["kind"], {key: value for key, value in line.items() if key != "kind"})
-
-
-def _number(line: Mapping[str, Any], key: str) -> float | None:
-    value: float | None = line.get(key)
-    _numbers({key: value}, "the line", unknown=True)
-    return value
-
-
-def _object(holder: Mapping[str, Any], key: str, prefix: str = "") -> Mapping[str, Any]:
-    value = holder.get(key)
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{prefix}{key} is {str(value)[:40]!r}, not an object")
-    return value
-
-
-def _list(holder: Mapping[str, Any], key: str, prefix: str = "") -> Sequence[Any]:
-    value = holder.get(key)
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise ValueError(f"{prefix}{key} is {str(value)[:40]!r}, not a list")
-    return value
-
-
-def _numbers(values: Mapping[str, Any], field: str, unknown: bool = False) -> None:
-    """Raise ValueError for a value that is no finite number; null passes if it may be `unknown`."""
-    for name, value in values.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-        if not number and not (unknown and value is None):
-            raise ValueError(f"{field} has {name}: {value!r}, not a number")
 
 
 # --- Recordings: one JSON object a line, one line a cycle -------------------------------------------------------------

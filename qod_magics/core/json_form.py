@@ -46,6 +46,7 @@ _WORDS = (
     ("Expected `float`", "is not a number; give a finite number"),
     ("Expected `int | null`", "is not an integer; give a whole number, or null"),
     ("Expected `int | array", "is neither a whole number nor a list; give a whole number, or a list of ids"),
+    ("Expected `int | float", "is not a number; give a finite number"),
     ("Expected `int`", "is not an integer; give a whole number"),
     ("Expected `str", "is not a string; give an id in quotes"),
     ("Expected `bool", "is neither true nor false; give one of them"),
@@ -72,7 +73,7 @@ def read(kind: type[_Kind], obj: Any, name: str, prefix: str = "") -> _Kind:
         made = convert(obj, kind)
     except ValidationError as error:
         raise SnapshotError(_worded(kind, str(error), obj, name, prefix)) from None
-    return with_unknown(made, obj)
+    return with_unknown(made, obj) if "" in keys(kind) else made
 
 
 def with_unknown(made: _Kind, obj: Mapping[str, Any]) -> _Kind:
