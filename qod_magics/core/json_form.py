@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
+from sys import float_info
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -54,6 +55,7 @@ _WORDS = (
     ("Expected `array", "is not a list; give a list, [] for none"),
     ("Expected `object", "is not an object; give an object"),
     ("Number out of range", "is too large; give a finite number"),
+    ("Invalid RFC3339", "is not a time; give one such as 2026-11-21T02:00:05.000Z"),
 )
 
 
@@ -111,9 +113,10 @@ def _worded(kind: type[Struct], message: str, obj: Any, name: str, prefix: str) 
     if what.startswith("Object missing required field"):
         key = what.split("`")[1]
         return f"{there + '.' if there else prefix}{key}: missing{_misspelt(key, value) or '; add it'}"
-    if "<= 1" in what:
+    if what.endswith("<= 1.0"):
         return f"{there or name}: {show(value)} is not a number between 0 and 1; give a fraction of 1"
-    if bound := _BOUND.search(what):
+    bound = _BOUND.search(what)
+    if bound is not None and abs(float(bound[2])) < float_info.max:
         return f"{there or name}: {show(value)} is not a number {bound[1]} {float(bound[2]):g}; give one"
     words = next((words for start, words in _WORDS if what.startswith(start)), f"can't be read: {what}")
     return f"{there or name}: {show(value)} {words}"
