@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from sys import float_info
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, cast
 
 import msgspec
 from msgspec import Meta, Struct
@@ -218,13 +218,13 @@ def _dials(form: _Dials | None, plan: Plan) -> Dials:
 
 def _measured(form: _Measured, line: Mapping[str, Any]) -> Measured:
     return Measured(
-        lag=form.lag or {},
+        lag=cast(dict[str, int], form.lag or {}),
         input_rate={name: rate for name, rate in (form.input_rate or {}).items() if rate is not None},
         accuracy=form.accuracy or {},
-        dropped=form.dropped or {},
+        dropped=cast(dict[str, int], form.dropped or {}),
         counts={name: Count(*astuple(rows)) for name, rows in (form.counts or {}).items()},
-        latency_s=form.latency_s or {},
-        late=form.late or {},
+        latency_s=cast(dict[str, float], form.latency_s or {}),
+        late=cast(dict[str, int], form.late or {}),
         unknown={key: value for key, value in line.items() if key not in keys(_Measured)},
     )
 

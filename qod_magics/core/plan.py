@@ -75,7 +75,7 @@ class _Request(Struct, frozen=True, eq=False, omit_defaults=True, tag_field="act
     """An instruction to the runtime; two that differ only in their reason are equal."""
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._what() == other._what()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self._what() == other._what()
 
     def __hash__(self) -> int:
         return hash((type(self), self._what()))
