@@ -68,8 +68,9 @@ PARTS: Mapping[str, Part] = {
 GROUPS: Mapping[str, Sequence[str]] = {"live-systems": ("henge-live", "stela-live", "d-storm-live")}
 
 
-def main() -> int:
-    """Run the parts; 0 if all ran, 1 if one failed, 2 if nothing was begun."""
+def main(words: Sequence[str] | None = None, available: Mapping[str, Part] = PARTS, build: Path = BUILD) -> int:
+    """Run the parts that the command line names, of those available; 0 if all ran, 1 if one failed, 2 if nothing was
+    begun. Recordings go to `build`."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.evaluation", description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"one of {', '.join([*PARTS, *GROUPS])}; default: all")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full length of loads")
@@ -81,7 +82,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the figures")
     parser.add_argument("--document", type=Path, default=Path("EVALUATION.md"), help="the document to write")
     parser.add_argument("--only-write", action="store_true", help="run nothing, only write the document")
-    given = parser.parse_args()
+    given = parser.parse_args(words)
     named = [*dict.fromkeys(part for name in given.parts for part in GROUPS.get(name, (name,)))]
     unknown = [part for part in named if part not in PARTS]
     if unknown:
@@ -99,11 +100,11 @@ def main() -> int:
         for repeat in range(given.repeats):
             for part in parts:
                 print(f"--- {part}, run {repeat + 1} of {given.repeats}", flush=True)
-                run = PARTS[part]
+                run = available[part]
                 if part == "against-plain":
                     run = _by_itself(partial(against_plain, which=given.recipes))
                 try:
-                    _run(part, run, BUILD / f"run{repeat + 1}", given, runs[part], commit)
+                    _run(part, run, build / f"run{repeat + 1}", given, runs[part], commit)
                 except Exception as error:
                     traceback.print_exc()
                     failed.append(f"{part}, run {repeat + 1}: {type(error).__name__}: {error}".splitlines()[0])

@@ -360,14 +360,15 @@ def _play(notebook: Path, out: Path, scale: float) -> str | None:
     return said[0]
 
 
-def _judge(out: Path, notebook: str = NOTEBOOK, short: bool = False) -> int:
+def _judge(out: Path, notebook: str = NOTEBOOK, short: bool = False, write: Callable[..., object] | None = None) -> int:
     from qod_magics.reports.page import write_report
 
+    write = write or write_report
     run = load(out / "run.jsonl")
     off = load(out / "off.jsonl") if (out / "off.jsonl").exists() else None
     settle_s = SHORT_SETTLES * run[0].period_s if short and notebook == NOTEBOOK else None
     criteria = verdict(run, off, settle_s=settle_s)
-    write_report(out / "report.html", run, off, criteria, title=TITLES.get(notebook, notebook))
+    write(out / "report.html", run, off, criteria, title=TITLES.get(notebook, notebook))
     print(format_verdict(criteria))
     print(f"report: {out / 'report.html'}\nrecording: {out / 'run.jsonl'}")
     return 0 if all(criterion.passed for criterion in criteria) else 1

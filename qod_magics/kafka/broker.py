@@ -11,7 +11,7 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,8 @@ class EmbeddedBroker(Clients):
         full_jit: False compiles with C1 only: short warm-up, light on small machines. True enables C2, faster in long
             runs on large ones.
         archiving: write archives of classes of the broker and the format tool where none fit.
+        java: finds Java.
+        jars: finds the broker's jars, or fetches them.
 
     """
 
@@ -74,7 +76,11 @@ class EmbeddedBroker(Clients):
         retention: Retention | None = None,
         full_jit: bool = False,
         archiving: bool = False,
+        *,
+        java: Callable[[], Java] = find_java,
+        jars: Callable[[], list[Path]] = broker_jars,
     ) -> None:
+        self._java, self._jars = java, jars
         self.cpus = cpus
         self.heap = heap
         self.retention = retention or Retention(seconds=None)
@@ -155,7 +161,7 @@ class EmbeddedBroker(Clients):
                 self.restart(timeout_s)
             return
         self._owner = os.getpid()
-        java, jars = find_java(), broker_jars()
+        java, jars = self._java(), self._jars()
         for attempt in range(1, _STARTS + 1):
             self._directory = temporary("qod-kafka-")
             try:
@@ -183,7 +189,7 @@ class EmbeddedBroker(Clients):
         if self._owner != os.getpid():
             raise KafkaError("The embedded broker belongs to the process that started it: restart it there.")
         self._child.end(10.0)
-        self._run(find_java(), broker_jars())
+        self._run(self._java(), self._jars())
         self._await(timeout_s)
 
     def stop(self) -> None:

@@ -74,7 +74,9 @@ async def watch(session: SessionInterface, seconds: float, show: Show | None = N
         await asyncio.sleep(max(min(session.controller.period_s, deadline - time.monotonic()), 0.0))
 
 
-async def during(session: SessionInterface, injector: Injector, phase: str, show: Show | None = None) -> None:
+async def during(
+    session: SessionInterface, injector: Injector, phase: str, show: Show | None = None, look_s: float = LOOK_S
+) -> None:
     """`Session.during`."""
     order = [p.name for p in injector.scenario.phases]
     known(order, phase)
@@ -85,7 +87,7 @@ async def during(session: SessionInterface, injector: Injector, phase: str, show
             break
         if now is not None and order.index(now) > order.index(phase):
             raise UsageProblem(f"phase {phase!r} is over: it is phase {now!r} now; await it before it begins")
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(look_s)
     else:
         raise UsageProblem(f"phase {phase!r} does not come: the injector has ended; inject the scenario again")
     session.annotate(phase=phase)
@@ -94,7 +96,7 @@ async def during(session: SessionInterface, injector: Injector, phase: str, show
         if time.monotonic() - shown >= session.controller.period_s:
             shown = time.monotonic()
             show(session.status())
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(look_s)
 
 
 async def until_settled(

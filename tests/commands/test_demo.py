@@ -90,27 +90,27 @@ def test_a_run_is_judged_and_written_up(tmp_path: Path, capsys: pytest.CaptureFi
     assert "Taxi Drives, overloaded" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+def unwritten(*_: object, **__: object) -> None:
+    """In the place of a report, which takes seconds to draw; above it is drawn."""
+
+
 def test_a_run_that_fails_a_criterion_ends_with_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, lines: list[Line]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: list[Line]
 ) -> None:
-    monkeypatch.setattr(
-        "qod_magics.reports.page.write_report", lambda *args, **options: None
-    )  # drawn above; takes seconds
     bad = deepcopy(lines)
     bad[30]["measured"]["counts"]["TDSrc1"]["dropped"] += 1
     (tmp_path / "run.jsonl").write_bytes(b"".join(map(text, bad)))
-    assert demo._judge(tmp_path) == 1
+    assert demo._judge(tmp_path, write=unwritten) == 1
     assert "FAIL " in capsys.readouterr().out
 
 
 def test_the_short_form_waits_for_two_periods_and_not_for_four(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, lines: list[Line]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: list[Line]
 ) -> None:
-    monkeypatch.setattr("qod_magics.reports.page.write_report", lambda *args, **options: None)
     last = lines[-1]["phase"]
     kept = [line for line in lines if line["phase"] != last] + [line for line in lines if line["phase"] == last][:4]
     (tmp_path / "run.jsonl").write_bytes(b"".join(map(text, kept)))
     (tmp_path / "off.jsonl").write_bytes(b"".join(map(text, taxi_drives(False))))
-    assert demo._judge(tmp_path, short=True) == 0
-    assert demo._judge(tmp_path) == 1
+    assert demo._judge(tmp_path, short=True, write=unwritten) == 0
+    assert demo._judge(tmp_path, write=unwritten) == 1
     assert "no settled cycle in calm-again" in capsys.readouterr().out

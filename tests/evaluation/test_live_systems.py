@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -337,11 +336,8 @@ def test_a_group_of_parts_runs_each_and_one_that_fails_stops_no_other(
         raise RuntimeError("no broker")
 
     parts = {"henge-live": fails, "stela-live": lambda *_: run, "d-storm-live": fails}
-    monkeypatch.setattr(command, "PARTS", {**command.PARTS, **parts})
     where = ["--results", str(tmp_path / "results"), "--document", str(tmp_path / "EVALUATION.md")]
-    monkeypatch.setattr(sys, "argv", ["evaluation", "live-systems", *where])
-    monkeypatch.setattr(command, "BUILD", tmp_path)
-    assert command.main() == 1
+    assert command.main(["live-systems", *where], {**command.PARTS, **parts}, tmp_path) == 1
     assert [file.name for file in (tmp_path / "results").glob("*.json")] == ["stela-live.json"]
     assert len(kept.earlier(tmp_path / "results" / "stela-live.json", 1.0)) == 1
     said = capsys.readouterr().err

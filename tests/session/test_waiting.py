@@ -40,13 +40,8 @@ class Injecting:
 def during(injector: Injecting, phase: str) -> list[str]:
     """What is shown meanwhile."""
     shown: list[str] = []
-    asyncio.run(decisions.during(injector.session, injector, phase, shown.append))  # type: ignore[arg-type]
+    asyncio.run(decisions.during(injector.session, injector, phase, shown.append, look_s=0.0))  # type: ignore[arg-type]
     return shown
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decisions, "LOOK_S", 0.0)
 
 
 def test_a_phase_is_annotated_once_it_begins() -> None:

@@ -27,6 +27,8 @@ class FakeTaskManager:
     reading = DialReading.ROW
     own_meter: Any = None
     python_meter: Any = None
+    sheds_on_read = False
+    dials: Mapping[str, float] = {}
 
     def __init__(self, id: str = "tm1", kind: str = "local", cpu_meter: Any = None) -> None:
         self.id, self.kind, self.cpu_meter = id, kind, cpu_meter
@@ -42,6 +44,9 @@ class FakeTaskManager:
 
     def turn(self, dials: Mapping[str, float]) -> None:
         self.turned.append({**dials})
+
+    def workbench(self) -> None:
+        """No session: no plan is built on it."""
 
     def active_runs(self) -> set[str]:
         if self.mute:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError as ClientError
+from pyspark.sql.types import StructType
 
 from qod_magics.application.tasks import tasks
 from qod_magics.core.plan import Move, Plan
@@ -21,7 +22,6 @@ from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.events import MoveAsked, State
 from qod_magics.lifecycle.query import QueryLife
 from qod_magics.spark.cluster.books import Account
-from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.observation import InstanceView
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.pipeline import Feed, Job
@@ -33,7 +33,7 @@ from qod_magics.spark.servers.cpu import TaskTime
 from tests.application.frames import application, stream
 from tests.kafka.fakes import FakeKafka, failure
 from tests.spark.batches import batch
-from tests.spark.fakes import FakeMover, FakeTaskManager
+from tests.spark.fakes import FakeMover, FakeTaskManager, Script, fake_inspection
 from tests.spark.stand_ins import Query
 
 
@@ -245,24 +245,28 @@ def test_a_task_manager_without_metrics_is_told_once_and_its_return_too(runtime:
     assert back.detail["after_s"] >= 0
 
 
-def test_what_a_deployment_starts_is_started_once(runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_deployment_starts_is_started_once(runtime: SparkRuntime) -> None:
     """The watcher, which starts what waits for a task manager, may come by before the deployment has."""
-    specs, started = tasks(application(stream("ticks", priority=1))), []
-    monkeypatch.setattr(Deployment, "check", lambda *_: Checked({}))
-    monkeypatch.setattr(Deployment, "prepare", lambda *_: SimpleNamespace(specs=specs))
-    monkeypatch.setattr(Deployment, "adopt", lambda *_: set())
-    monkeypatch.setattr(type(runtime.cluster), "workshop", lambda _: None)
-    monkeypatch.setattr(runtime.metrics, "sample", runtime.recovery.recover_lost)
-    monkeypatch.setattr(runtime.cluster, "place", lambda unplaced, *_: {one.instance: "tm1" for one in unplaced})
-    monkeypatch.setattr(runtime.lifecycle, "start", lambda instance, manager: started.append((instance.id, manager.id)))
+    specs, started, looks = tasks(application(stream("ticks", priority=1))), list[tuple[str, str]](), iter([True])
+
+    def place(unplaced: Any, *_: Any) -> dict[str, str]:
+        if next(looks, False):
+            runtime.recovery.recover_lost()
+        return {one.instance: "tm1" for one in unplaced}
+
+    runtime.place_by(place)
+    runtime.cluster.make = Script(lambda one, home: started.append((one.id, home.id))).make
+    runtime.deployment.inspection = fake_inspection(
+        lambda specs: Checked(dict.fromkeys([spec.id for spec in specs], StructType([])))
+    )
     runtime.add_task_manager(FakeTaskManager())  # type: ignore[arg-type]
     runtime.deployer.deploy(specs)
     assert started == [("ticks.1", "tm1")]
 
 
-def instance_on(runtime: SparkRuntime, id: str, manager: Any) -> Instance:
+def instance_on(runtime: SparkRuntime, id: str, manager: Any, make: Callable[..., Instance] = Instance) -> Instance:
     job = Job(id, f"{id}.1", 0, (), lambda spark, inputs: None, (), (), None, None, None)  # type: ignore[arg-type, return-value]
-    made = Instance(job, "/nowhere", life=QueryLife(State.RUNNING), task_manager=manager)
+    made = make(job, "/nowhere", life=QueryLife(State.RUNNING), task_manager=manager)
     runtime.cluster.instances[made.id] = made
     return made
 
@@ -354,12 +358,12 @@ def test_a_move_to_a_task_manager_that_is_not_there_is_an_event_and_the_rest_is_
 
 
 def test_what_came_to_a_task_manager_after_its_removal_starts_elsewhere(
-    runtime: SparkRuntime, slow_moves: threading.Event, monkeypatch: pytest.MonkeyPatch
+    runtime: SparkRuntime, slow_moves: threading.Event
 ) -> None:
     started: list[tuple[str, str]] = []
-    monkeypatch.setattr(runtime.lifecycle, "start", lambda instance, manager: started.append((instance.id, manager.id)))
+    script = Script(lambda one, home: started.append((one.id, home.id)))
     runtime.add_task_manager(FakeTaskManager("tm1"))  # type: ignore[arg-type]
-    stray = instance_on(runtime, "stray", FakeTaskManager("tm2"))
+    stray = instance_on(runtime, "stray", FakeTaskManager("tm2"), script.make)
     runtime.recovery.recover_lost()
     while not started:
         time.sleep(0.01)
