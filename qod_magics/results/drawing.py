@@ -82,21 +82,26 @@ def layout_of(columns: Sequence[Column], keys: Sequence[str] | None, wish: Wish 
     rows = wish.rows or DEFAULT_ROWS[form]
     if form == "table":
         if wish.x or wish.y:
-            raise UsageProblem("a table has all columns: leave out --x and --y, or take --kind line or bar")
+            raise UsageProblem(
+                "a table has all columns: leave out --x and --y, or take --kind line or bar", rule="all columns"
+            )
         return Layout("table", rows=rows)
     y = _y(columns, keys, wish)
     if y is None:
-        raise UsageProblem(f"the result has no column of numbers for --kind {form}: it has {', '.join(named)}")
+        raise UsageProblem(
+            f"the result has no column of numbers for --kind {form}: it has {', '.join(named)}",
+            rule="a column of numbers",
+        )
     times = [key for key in keys or () if named[key].is_time]
     x = _x_of_line(columns, named, times, wish) if form == "line" else wish.x
     if x == y:
-        raise UsageProblem(f"--x and --y are both {x!r}: take two columns")
+        raise UsageProblem(f"--x and --y are both {x!r}: take two columns", name=x, rule="two columns")
     latest = next((time for time in times if time != x), None)
     groups = tuple(key for key in keys or () if key not in (x, latest, y))
     if form == "bar" and x is None and not groups:  # all that tells them apart is the time
         x, latest = latest, None
         if x is None:
-            raise UsageProblem(f"nothing names the bars of {y!r}: name a column by --x")
+            raise UsageProblem(f"nothing names the bars of {y!r}: name a column by --x", name=y, rule="named bars")
     return Layout(form, x, y, groups, latest, rows)
 
 
@@ -105,18 +110,25 @@ def _check_wish(wish: Wish, named: Mapping[str, Column]) -> None:
         if name is not None and name not in named:
             raise UsageProblem(f"{option} {name}: the result has no such column.{nearest(name, named)}", rule="exists")
     if wish.kind is not None and wish.kind not in FORMS:
-        raise UsageProblem(f"there is no kind {wish.kind!r} of chart.{nearest(wish.kind, FORMS)}")
+        raise UsageProblem(
+            f"there is no kind {wish.kind!r} of chart.{nearest(wish.kind, FORMS)}", name=wish.kind, rule="exists"
+        )
     if wish.rows is not None and not 1 <= wish.rows <= MOST_ROWS:
-        raise UsageProblem(f"--rows {wish.rows}: take a number from 1 to {MOST_ROWS}")
+        raise UsageProblem(f"--rows {wish.rows}: take a number from 1 to {MOST_ROWS}", value=wish.rows, rule="in range")
 
 
 def _x_of_line(columns: Sequence[Column], named: Mapping[str, Column], times: Sequence[str], wish: Wish) -> str:
     """Return the column along which a line goes: the wish, or else the first time, of the keys before others."""
     x = wish.x or next(iter(times), None) or next((c.name for c in columns if c.is_time), None)
     if x is None:
-        raise UsageProblem("the result has no column of windows or times for a line: take --kind bar, or name --x")
+        raise UsageProblem(
+            "the result has no column of windows or times for a line: take --kind bar, or name --x",
+            rule="a column of times",
+        )
     if not named[x].is_time and named[x].kind is not Kind.NUMBER:
-        raise UsageProblem(f"--x {x}: a line needs windows, times or numbers there; take --kind bar")
+        raise UsageProblem(
+            f"--x {x}: a line needs windows, times or numbers there; take --kind bar", name=x, rule="times or numbers"
+        )
     return x
 
 
@@ -136,7 +148,7 @@ def _y(columns: Sequence[Column], keys: Sequence[str] | None, wish: Wish) -> str
     if wish.y is not None:
         column = next(column for column in columns if column.name == wish.y)
         if not column.is_measure:
-            raise UsageProblem(f"--y {wish.y}: its values are no numbers")
+            raise UsageProblem(f"--y {wish.y}: its values are no numbers", name=wish.y, rule="numbers")
         return wish.y
     measures = [column for column in columns if column.is_measure and column.name not in (*(keys or ()), wish.x)]
     return next((column.name for column in sorted(measures, key=lambda column: column.kind != Kind.ESTIMATE)), None)

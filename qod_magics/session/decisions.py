@@ -86,10 +86,18 @@ async def during(
         if now == phase:
             break
         if now is not None and order.index(now) > order.index(phase):
-            raise UsageProblem(f"phase {phase!r} is over: it is phase {now!r} now; await it before it begins")
+            raise UsageProblem(
+                f"phase {phase!r} is over: it is phase {now!r} now; await it before it begins",
+                name=phase,
+                rule="not over",
+            )
         await asyncio.sleep(look_s)
     else:
-        raise UsageProblem(f"phase {phase!r} does not come: the injector has ended; inject the scenario again")
+        raise UsageProblem(
+            f"phase {phase!r} does not come: the injector has ended; inject the scenario again",
+            name=phase,
+            rule="to come",
+        )
     session.annotate(phase=phase)
     shown = 0.0
     while session.alive and injector.phase() == phase and injector.alive():
@@ -143,7 +151,7 @@ def in_place() -> Callable[[str], None]:
 def known(names: Sequence[str], name: str) -> str:
     """`name`, if it is one of `names`; otherwise raises UsageProblem with the nearest."""
     if name not in names:
-        raise UsageProblem(f"there is no {name!r}.{nearest(name, names)}")
+        raise UsageProblem(f"there is no {name!r}.{nearest(name, names)}", name=name, rule="exists")
     return name
 
 

@@ -39,24 +39,36 @@ class Budget:
             check_url(url)
         first = self.local + len(self.connect)
         if self.local < 0 or first == 0:
-            raise UsageProblem(f"{self.local} task managers can't run anything: take 1 or more, or --connect URL")
+            raise UsageProblem(
+                f"{self.local} task managers can't run anything: take 1 or more, or --connect URL",
+                value=self.local,
+                rule="one to start with",
+            )
         if self.local == 0 and self.cores is not None:
             raise UsageProblem(
                 f"--cores {self.cores} is of local task managers, and none is started: leave it out; those of a server "
-                "that does not tell them are given by %qod add-tm URL --cores N"
+                "that does not tell them are given by %qod add-tm URL --cores N",
+                value=self.cores,
+                rule="a local one",
             )
         if self.most is None:
             if self.spare_connect or not self.standby:
-                raise UsageProblem("--spare-connect and --no-standby are of a budget: add --max-task-managers N")
+                raise UsageProblem(
+                    "--spare-connect and --no-standby are of a budget: add --max-task-managers N", rule="a budget"
+                )
             return
         if self.most < first:
             raise UsageProblem(
-                f"--max-task-managers {self.most} is less than the {first} to start with: take {first} or more"
+                f"--max-task-managers {self.most} is less than the {first} to start with: take {first} or more",
+                value=self.most,
+                rule="room for the first",
             )
         if self.local == 0 and self.most > first and not self.spare_connect:
             raise UsageProblem(
                 f"--max-task-managers {self.most} beside --connect alone: name servers that may join "
-                "(--spare-connect URL), or start a local one (--task-managers 1)"
+                "(--spare-connect URL), or start a local one (--task-managers 1)",
+                value=self.most,
+                rule="room to grow",
             )
 
     @property
@@ -96,7 +108,9 @@ class Budget:
 def check_url(url: str) -> None:
     """Raise UsageProblem for what can't be the URL of a server."""
     if not url.startswith("sc://"):
-        raise UsageProblem(f"{hidden(url)!r} is no server: write sc://HOST:PORT")
+        raise UsageProblem(
+            f"{hidden(url)!r} is no server: write sc://HOST:PORT", value=hidden(url), rule="sc://HOST:PORT"
+        )
 
 
 def _cores(count: int) -> str:

@@ -387,9 +387,11 @@ class TaskManagers:
         if url is not None:
             check_url(url)
         if cores is not None and cpus is not None:
-            raise UsageProblem("--cores and --cpus both say which cores it has: leave one of them out")
+            raise UsageProblem(
+                "--cores and --cpus both say which cores it has: leave one of them out", rule="cores or cpus"
+            )
         if cores is not None and cores < 1:
-            raise UsageProblem(f"a task manager of {cores} cores: it needs 1 or more")
+            raise UsageProblem(f"a task manager of {cores} cores: it needs 1 or more", value=cores, rule="positive")
         made = self._provisioner
 
         def options() -> ServerOptions:

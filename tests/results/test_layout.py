@@ -9,6 +9,7 @@ import pytest
 from qod_magics.errors import UsageProblem
 from qod_magics.results.drawing import Layout, Wish, layout_of
 from qod_magics.results.result import Column, Kind
+from tests.raising import breaks
 from tests.results.rows import AT, FARES, NAME, PER_ZONE, TRIPS, WINDOW, ZONE
 
 LISTS = Column("list", Kind.OTHER)
@@ -53,24 +54,22 @@ def test_a_user_may_ask_for_another(columns: tuple[Column, ...], keys: Any, wish
 
 
 @pytest.mark.parametrize(
-    ("columns", "keys", "wish", "says"),
+    ("columns", "keys", "wish", "rule"),
     [
-        (PER_ZONE, ("w", "zone"), Wish(x="zones"), "--x zones: the result has no such column. Did you mean 'zone'?"),
-        (PER_ZONE, ("w", "zone"), Wish(y="trip"), "--y trip: the result has no such column. Did you mean 'trips'?"),
-        (PER_ZONE, ("w", "zone"), Wish(y="w"), "--y w: its values are no numbers"),
-        (PER_ZONE, ("w", "zone"), Wish("lines"), "no kind 'lines' of chart. Did you mean 'line'?"),  # type: ignore[arg-type]
-        (PER_ZONE, ("w", "zone"), Wish(rows=0), "--rows 0: take a number from 1 to 500"),
-        (PER_ZONE, ("w", "zone"), Wish("table", y="trips"), "a table has all columns"),
-        (PER_ZONE, ("w", "zone"), Wish(x="fares", y="fares"), "both 'fares'"),
-        ((NAME, FARES), ("name",), Wish("line"), "no column of windows or times for a line"),
-        ((NAME, FARES), ("name",), Wish("line", x="name"), "--x name: a line needs windows, times or numbers there"),
-        ((WINDOW, NAME), ("w", "name"), Wish("bar"), "no column of numbers for --kind bar: it has w, name"),
-        ((NAME, FARES), None, Wish("bar"), "nothing names the bars of 'fares': name a column by --x"),
-        ((FARES,), (), Wish("bar"), "nothing names the bars of 'fares'"),
+        (PER_ZONE, ("w", "zone"), Wish(x="zones"), "exists"),
+        (PER_ZONE, ("w", "zone"), Wish(y="trip"), "exists"),
+        (PER_ZONE, ("w", "zone"), Wish(y="w"), "numbers"),
+        (PER_ZONE, ("w", "zone"), Wish("lines"), "exists"),  # type: ignore[arg-type]
+        (PER_ZONE, ("w", "zone"), Wish(rows=0), "in range"),
+        (PER_ZONE, ("w", "zone"), Wish("table", y="trips"), "all columns"),
+        (PER_ZONE, ("w", "zone"), Wish(x="fares", y="fares"), "two columns"),
+        ((NAME, FARES), ("name",), Wish("line"), "a column of times"),
+        ((NAME, FARES), ("name",), Wish("line", x="name"), "times or numbers"),
+        ((WINDOW, NAME), ("w", "name"), Wish("bar"), "a column of numbers"),
+        ((NAME, FARES), None, Wish("bar"), "named bars"),
+        ((FARES,), (), Wish("bar"), "named bars"),
     ],
 )
-def test_what_can_not_be_drawn_is_said_in_a_line(columns: tuple[Column, ...], keys: Any, wish: Wish, says: str) -> None:
-    with pytest.raises(UsageProblem) as caught:
+def test_what_can_not_be_drawn_is_said_in_a_line(columns: tuple[Column, ...], keys: Any, wish: Wish, rule: str) -> None:
+    with pytest.raises(UsageProblem, check=breaks(rule)):
         layout_of(columns, keys, wish)
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)

@@ -11,6 +11,7 @@ from qod_magics.errors import UsageProblem
 from qod_magics.machine import cores
 from qod_magics.session.pool import CONNECT, LOCAL, Budget
 from tests.machine.fakes import FakeMachine, on
+from tests.raising import breaks
 
 
 @pytest.fixture(autouse=True)
@@ -20,25 +21,24 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "rule"),
     [
-        ({"most": None, "local": 0}, "0 task managers can't run anything"),
-        ({"most": 3, "local": 0}, "0 task managers can't run anything"),
-        ({"most": 1, "local": 2}, "--max-task-managers 1 is less than the 2 to start with: take 2 or more"),
-        ({"most": 1, "local": 1, "connect": ["sc://a"]}, "less than the 2"),
-        ({"most": 2, "local": 0, "connect": ["sc://a"]}, "--spare-connect URL"),
+        ({"most": None, "local": 0}, "one to start with"),
+        ({"most": 3, "local": 0}, "one to start with"),
+        ({"most": 1, "local": 2}, "room for the first"),
+        ({"most": 1, "local": 1, "connect": ["sc://a"]}, "room for the first"),
+        ({"most": 2, "local": 0, "connect": ["sc://a"]}, "room to grow"),
         (
             {"most": None, "local": 0, "connect": ["sc://a"], "cores": 4},
-            "--cores 4 is of local .* %qod add-tm URL --cor",
+            "a local one",
         ),
-        ({"most": None, "local": 1, "standby": False}, "add --max-task-managers N"),
-        ({"most": None, "local": 1, "spare_connect": ["sc://a"]}, "add --max-task-managers N"),
+        ({"most": None, "local": 1, "standby": False}, "a budget"),
+        ({"most": None, "local": 1, "spare_connect": ["sc://a"]}, "a budget"),
     ],
 )
-def test_a_wrong_one_is_refused_in_one_line(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises(UsageProblem, match=told) as caught:
+def test_a_wrong_one_is_refused_in_one_line(wrong: dict[str, Any], rule: str) -> None:
+    with pytest.raises(UsageProblem, check=breaks(rule)):
         Budget(**wrong)
-    assert "\n" not in str(caught.value)
 
 
 def test_the_cores_are_divided_among_all_that_may_be_up() -> None:

@@ -65,30 +65,31 @@ def desk() -> Iterator[Desk]:
 
 
 @pytest.mark.parametrize(
-    ("given", "kind", "told"),
+    ("given", "kind", "rule"),
     [
-        ({"cores": 1, "cpus": [0]}, UsageProblem, "--cores and --cpus both say"),
-        ({"url": "sc://a:1", "cores": 0}, UsageProblem, "a task manager of 0 cores: it needs 1 or more"),
-        ({"url": "a:15002"}, UsageProblem, "'a:15002' is no server: write sc://HOST:PORT"),
-        ({"cores": -1}, UsageProblem, "a task manager of -1 cores"),
-        ({"cores": 4711}, UsageProblem, "4711 cores"),
-        ({"cpus": [4711]}, UsageProblem, "cores 4711"),
-        ({"slots": 0}, SetupError, "1 task slot or more"),
-        ({"jit": "fast"}, SetupError, "JIT mode 'fast'"),
+        ({"cores": 1, "cpus": [0]}, UsageProblem, "cores or cpus"),
+        ({"url": "sc://a:1", "cores": 0}, UsageProblem, "positive"),
+        ({"url": "a:15002"}, UsageProblem, "sc://HOST:PORT"),
+        ({"cores": -1}, UsageProblem, "positive"),
+        ({"cores": 4711}, UsageProblem, "at most"),
+        ({"cpus": [4711]}, UsageProblem, "cores of this machine"),
+        ({"slots": 0}, SetupError, "positive"),
+        ({"jit": "fast"}, SetupError, "exists"),
     ],
 )
 @pytest.mark.parametrize("budget", [None, 2])
 def test_what_is_wrong_is_told_before_a_standby_gives_way(
-    desk: Desk, budget: int | None, given: dict[str, Any], kind: type[QodError], told: str
+    desk: Desk, budget: int | None, given: dict[str, Any], kind: type[QodError], rule: str
 ) -> None:
     if budget is not None:
         desk.managers.use(Budget(budget, 1))
         assert desk.managers.nodes is not None
         desk.managers.nodes.tend()
         assert set(desk.managers.nodes.states()) == {"tm2"}
-    with pytest.raises(kind, match=told) as caught:
+    with pytest.raises(kind, check=breaks()) as caught:
         desk.add(**given)
-    assert "\n" not in str(caught.value)
+    assert caught.value.rule is not None
+    assert caught.value.rule.startswith(rule)
     assert list(desk.runtime.task_managers) == ["tm1"]
     if desk.managers.nodes is None:
         assert desk.made == []

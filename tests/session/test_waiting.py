@@ -11,6 +11,7 @@ import pytest
 
 from qod_magics.errors import UsageProblem
 from qod_magics.session import decisions
+from tests.raising import breaks
 
 PHASES = ("calm", "overload", "calm-again")
 
@@ -52,23 +53,17 @@ def test_a_phase_is_annotated_once_it_begins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("injector", "phase", "says"),
+    ("injector", "phase", "rule"),
     [
-        (Injecting(["calm-again"]), "overload", "'overload' is over: it is phase 'calm-again' now; await it before"),
-        (Injecting(["calm", "calm-again"]), "overload", "'overload' is over"),
-        (
-            Injecting(["calm"]),
-            "overload",
-            "'overload' does not come: the injector has ended; inject the scenario again",
-        ),
-        (Injecting(["overload"], killed=True), "overload", "'overload' does not come: the injector has ended"),
-        (Injecting([]), "calm-again", "'calm-again' does not come: the injector has ended"),
-        (Injecting(["calm"]), "overlod", "Did you mean 'overload'?"),
+        (Injecting(["calm-again"]), "overload", "not over"),
+        (Injecting(["calm", "calm-again"]), "overload", "not over"),
+        (Injecting(["calm"]), "overload", "to come"),
+        (Injecting(["overload"], killed=True), "overload", "to come"),
+        (Injecting([]), "calm-again", "to come"),
+        (Injecting(["calm"]), "overlod", "exists"),
     ],
 )
-def test_a_phase_that_does_not_come_is_refused_and_not_annotated(injector: Injecting, phase: str, says: str) -> None:
-    with pytest.raises(UsageProblem) as caught:
+def test_a_phase_that_does_not_come_is_refused_and_not_annotated(injector: Injecting, phase: str, rule: str) -> None:
+    with pytest.raises(UsageProblem, check=breaks(rule, name=phase)):
         during(injector, phase)
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
     assert injector.annotated == []

@@ -145,7 +145,9 @@ class ServerOptions:
                 f"A task manager needs 1 task slot or more, not {self.slots}.", value=self.slots, rule="positive"
             )
         if self.jit not in JIT_OPTIONS:
-            raise SetupError(f"Unknown JIT mode {self.jit!r}: use one of {', '.join(JIT_OPTIONS)}.")
+            raise SetupError(
+                f"Unknown JIT mode {self.jit!r}: use one of {', '.join(JIT_OPTIONS)}.", name=self.jit, rule="exists"
+            )
         if not re.fullmatch(r"[1-9]\d*[kKmMgGtT]", self.memory):
             raise SetupError(
                 f"A Java heap is a number with its unit, such as 900m or 2g, not {self.memory!r}.",
