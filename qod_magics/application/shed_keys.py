@@ -39,7 +39,7 @@ class Decision:
     #: it; of a stream that is shed by a key, those only that are served
     asked: dict[str, dict[str, tuple[tuple[str, ...], ...]]] = field(default_factory=dict)
     refused: str | None = None  #: why keys that serve them are not taken, if a recipe fails with these
-    untold: tuple[str, ...] = ()  #: queries of which it can't be told what they ask for
+    untold: tuple[str, ...] = ()  #: queries whose needs the plan does not tell
 
     def words(self, stream: str) -> str:
         """What to say of a stream: "shed by user, for pairs"."""
@@ -97,8 +97,8 @@ def decided(asks: Mapping[str, Sequence[Ask] | None], present: Keys, stated: Key
     """The keys of the streams in `present`.
 
     One that no operator concerns stays as it is, and so does one whose present key serves all: with another key, what
-    reads the stream starts afresh. An operator that can't be by key, whatever these streams are shed by, asks for
-    nothing.
+    reads the stream starts without its state. An operator that can't be by key, whatever these streams are shed by,
+    asks for nothing.
 
     Args:
         asks: by query; None where it can't be told.

@@ -271,7 +271,7 @@ class Difference:
     stop: tuple[str, ...]  #: gone
     restart: tuple[str, ...]  #: same recipe and inputs; other outputs, trigger, maximum parallelism, or hurried
     rebuild: tuple[str, ...]  #: itself unchanged, but a stream upstream was replaced: its input schema may differ
-    replace: tuple[str, ...]  #: another recipe, other inputs, members or settings: starts afresh
+    replace: tuple[str, ...]  #: another recipe, other inputs, members or settings: starts without its state
 
     @property
     def is_empty(self) -> bool:
@@ -375,7 +375,7 @@ def why_not_fused(first: TaskSpec, second: TaskSpec, specs: Iterable[TaskSpec]) 
 def why_not_parted(
     spec: TaskSpec, edge: Edge, specs: Iterable[TaskSpec], instances: int = 1, keeps_state: bool = False
 ) -> str:
-    """Why a task that runs can't be parted at one of its `fused_edges`, as one clause; "" if it can.
+    """Why a running task can't be unfused at one of its `fused_edges`, as one clause; "" if it can.
 
     Args:
         spec: the task.
@@ -410,7 +410,7 @@ def fused(first: TaskSpec, second: TaskSpec) -> TaskSpec:
 
 
 def fused_edges(spec: TaskSpec) -> tuple[Edge, ...]:
-    """The streams within a task at which it can be parted, inputs first: those behind which nothing else is read."""
+    """The streams within a task at which it can be unfused, inputs first: those behind which nothing else is read."""
     found = []
     for at, stream in enumerate(spec.streams):
         if len(stream.upstream) == 1 and stream.upstream[0] in spec.members:

@@ -280,7 +280,7 @@ class _Opened:
 
 
 class _Chain:
-    """The DataFrames of a task's streams while they are composed, inputs first; notes what becomes of their weights."""
+    """The DataFrames of a task's streams while they are composed, inputs first; notes what happens to their weights."""
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ is neither value nor interval. Rows in which x is null do not count, as in Spark
 all rows were dropped, there is no row.
 
 While nothing is dropped, estimates should cost little. Each sum is a field of each group's
-state; those of a variance take rows of a weight above 1 only, and are null without any. Spark plans an expression anew
+state; those of a variance take rows of a weight above 1 only, and are null without any. Spark plans an expression again
 for each batch, and the JVM does not compile methods of more than 8,000 bytes.
 
 Numbers of different values: `aggregates.distinct`.

@@ -188,7 +188,7 @@ class Arrivals:
 
     def record(self, time: float, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Add end offsets by topic and partition; samples older than the last one of a partition are left out, but if
-        the clock was set back, that partition starts anew."""
+        the clock was set back, that partition starts again."""
         for topic, partitions in offsets.items():
             known = self._topics.setdefault(topic, {})
             for partition, offset in partitions.items():

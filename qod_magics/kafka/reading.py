@@ -187,7 +187,7 @@ class Tail:
         topic: need not have records yet.
         most: of a partition in one look; older ones are skipped.
         starting: offsets by partition before which nothing is read; other partitions are read from their beginning, and
-            so are all once the topic was made anew.
+            so are all once the topic was created again.
 
     """
 
@@ -211,7 +211,7 @@ class Tail:
         ends = end_offsets(self._kafka, [self.topic], timeout_s=timeout_s)[self.topic]
         known = {**self._starting, **self._position}
         if any(end < known.get(partition, 0) for partition, end in ends.items()):
-            self._position, self._starting = {}, {}  # it was deleted and made anew
+            self._position, self._starting = {}, {}  # it was deleted and created again
         if ends.keys() - self._position.keys():
             first = beginning_offsets(self._kafka, [self.topic], timeout_s=timeout_s)[self.topic]
             first = {partition: max(at, self._starting.get(partition, 0)) for partition, at in first.items()}

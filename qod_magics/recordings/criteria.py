@@ -344,14 +344,14 @@ def shrinks(run: Judged) -> Criterion:
 
 def fuses(run: Judged) -> Criterion:
     """Judge whether tasks that were separated to share the load are one query again on the task manager that stays."""
-    name = "tasks that were parted are one query again"
+    name = "unfused tasks are one query again"
     step, end = _phase(run, DOUBLED), _phase(run, QUARTER)
     if step is None or end is None:
         return _absent(name, DOUBLED if step is None else QUARTER)
     before, after = (len(run.records[i].snapshot.tasks) for i in (step.first, end.last))
     parted, fused = (sum(1 for _ in events(run.records, kind)) for kind in ("unfuse", "fuse"))
-    detail = f"{parted} parted, {fused} fused; {after} tasks at the end, {before} before"
-    return Criterion(name, after <= before, detail if parted else "none was parted")
+    detail = f"{parted} unfused, {fused} fused; {after} tasks at the end, {before} before"
+    return Criterion(name, after <= before, detail if parted else "none was unfused")
 
 
 def in_time(run: Judged) -> Criterion:

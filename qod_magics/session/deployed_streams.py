@@ -212,7 +212,7 @@ class Streams:
     def _run(self, application: Application, decision: Decision | None = None) -> None:
         decision = decision or self._as_now(application)
         deployed = False
-        while not deployed:  # until no task was fused or parted meanwhile
+        while not deployed:  # until no task was fused or unfused meanwhile
             edges = self._runtime.deployment.edges
             specs = self._tasks(application, decision)
             deployed = self._runtime.deployer.deploy(specs, edges)

@@ -224,7 +224,7 @@ class QueryResults:
         return spec, Source(topic, starting, columns, spec.tail.recipe, instances, spec.key, record, whole)
 
     def _open(self, spec: TaskSpec, source: Source) -> None:
-        """Begin to read, anew where the query was replaced."""
+        """Begin to read; from the start where the query was replaced."""
         deployment = self._session.runtime.deployment
         keys = deployment.result_keys(self.name, self._session.runtime.workshop())
         columns = columns_of(json.loads(source.schema))

@@ -261,7 +261,7 @@ class Session(Decisions, OwnData):
 
     def unfuse(self, first: str, second: str) -> None:
         """Run a task as two queries, with a Kafka topic between these two of its streams, and wait until they run."""
-        self.runtime.fuser.unfuse((first, second), "parted by hand").result()
+        self.runtime.fuser.unfuse((first, second), "unfused by hand").result()
 
     # -- streams ---------------------------------------------------------------------------------------------------
 

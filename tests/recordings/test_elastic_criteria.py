@@ -90,9 +90,9 @@ PARTED = {
 @pytest.mark.parametrize(("changes", "passed"), [({}, True), ({"duration_s": 345}, False)], ids=["whole", "cut short"])
 def test_tasks_that_were_parted_are_one_query_again(tmp_path, changes, passed):
     found = judged(tmp_path, **{**PARTED, **changes})
-    criterion = found["tasks that were parted are one query again"]
+    criterion = found["unfused tasks are one query again"]
     assert criterion.passed == passed, criterion
-    assert criterion.detail.startswith("1 parted, ")
+    assert criterion.detail.startswith("1 unfused, ")
 
 
 def test_an_attempt_at_the_load_need_not_settle(tmp_path):

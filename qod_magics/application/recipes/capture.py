@@ -25,7 +25,7 @@ _SPACE = ("__name__", "__builtins__")
 class Capture:
     """Takes values as they are now. A value that is taken twice is one, in functions that share it, too.
 
-    Collections of plain values are copied. Functions of the notebook are built anew over the present values of the
+    Collections of plain values are copied. Functions of the notebook are built again over the present values of the
     globals that they read, and so is what holds such functions: decorated and partial functions, UDFs, closures,
     defaults, lists, tuples and dictionaries. All else is referenced: functions of modules, classes, other objects, and
     functions that look names up with `globals()` or `eval()`. UDFs that were made before this process was in Connect
@@ -123,7 +123,7 @@ class Capture:
         return made
 
     def _space(self, of: dict[str, Any]) -> dict[str, Any]:
-        """The globals of functions built anew, in place of these."""
+        """Return the globals of rebuilt functions, in place of these."""
         return self._spaces.setdefault(id(of), {name: of[name] for name in _SPACE if name in of})
 
 
@@ -224,7 +224,7 @@ def _holds(value: Any, wanted: Callable[[Any], bool]) -> bool:
 
 
 def parts(value: Any) -> Iterator[Any]:
-    """What a value that can be built anew holds."""
+    """Return the parts of a value that can be rebuilt."""
     if isinstance(value, FunctionType):
         for cell in value.__closure__ or ():
             yield from _contents(cell)

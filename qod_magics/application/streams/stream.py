@@ -113,7 +113,7 @@ class TopicInput:
     #: DDL of the JSON rows, "id INT, fare DOUBLE", or a type of other values; None: the raw Kafka record
     schema: str | None = None
     starting: Starting = "latest"  #: starting offsets of a first run
-    #: what becomes of values that are not JSON of the schema, besides being counted; None: they are dropped, or kept
+    #: what is done with values that are not JSON of the schema, besides being counted; None: they are dropped, or kept
     #: where the schema has a column for them
     malformed: Malformed | None = None
     #: the columns by whose values rows are shed, all rows of a value or none; `RECORD_KEY` alone, where the schema has
@@ -173,7 +173,7 @@ class TopicInput:
 
     @property
     def effective_malformed(self) -> Malformed:
-        """What becomes of malformed values."""
+        """What is done with malformed values."""
         return self.malformed or ("keep" if self.has_corrupt else "drop")
 
     @property

@@ -334,6 +334,6 @@ def match(
     )
     if kinds is None:
         return Matching(cost, least_cost(cost))
-    never = 1 + sum(max(row) for row in cost)  # dearer than to keep the order, which is always allowed
+    never = 1 + sum(max(row) for row in cost)  # costs more than to keep the order, which is always allowed
     fenced = [[c if kinds[h] == kinds[g] else never for g, c in enumerate(row)] for h, row in enumerate(cost)]
     return Matching(cost, least_cost(fenced))

@@ -102,11 +102,13 @@ def helpful_moves(snapshot: Snapshot, demand: Demand, least: float, margin: floa
 
 
 def emptying_moves(snapshot: Snapshot, demand: Demand, headroom: float, most: int) -> tuple[Move, ...]:
-    """Return the moves that empty a task manager whose instances fit on the others at full accuracy: the dearest, and
-    of equally dear ones that with the least load; and further ones in this order. One instance for each core arrives at
-    a task manager at once: the rest of those that leave follows in another proposal. Where none is emptied by itself,
-    D-Storm's packing of all instances on fewer task managers, if that takes at most `most` moves. () where nothing
-    does, or one is empty already."""
+    """Return the moves that empty a task manager whose instances fit on the others at full accuracy.
+
+    That is the most expensive one, of equal prices the one with the least load; then further ones in this order. One
+    instance for each core arrives at a task manager at once: the others follow in another proposal. Where none is
+    emptied by itself: D-Storm's packing of all instances on fewer task managers, if that takes at most `most` moves. ()
+    where nothing does, or one is empty already.
+    """
     managers, instances = snapshot.task_managers, snapshot.instances
     up = [m for m, manager in enumerate(managers) if takes_instances(manager)]
     if len(up) < 2 or any(not demand.hosted[m] for m in up):
@@ -119,7 +121,7 @@ def emptying_moves(snapshot: Snapshot, demand: Demand, headroom: float, most: in
 def _emptying_moves(
     snapshot: Snapshot, demand: Demand, headroom: float, up: Sequence[int], restless: Set[int]
 ) -> list[Move]:
-    """Return the moves that empty the dearest task manager that can be emptied, and further ones."""
+    """Return the moves that empty the most expensive task manager that can be emptied, and further ones."""
     managers, instances = snapshot.task_managers, snapshot.instances
     free = {m: (1 - headroom) * demand.available[m] - demand.needed[m] for m in up}
     arrivals = {m: _starts_at_once(managers[m]) for m in up}
@@ -350,8 +352,8 @@ def narrower_task(snapshot: Snapshot, demand: Demand, headroom: float) -> Scale 
 
 
 def released(snapshot: Snapshot, demand: Demand, headroom: float) -> tuple[ReleaseNode, ...]:
-    """Return the task managers without instances, the dearest first, as long as the others have the CPU and `headroom`
-    of it to spare; one always stays."""
+    """Return the task managers without instances, the most expensive first, as long as the others have the CPU
+    and `headroom` of it to spare; one always stays."""
     managers = snapshot.task_managers
     up = [m for m, each in enumerate(managers) if takes_instances(each)]
     empty = [m for m in up if not demand.hosted[m]]

@@ -124,7 +124,7 @@ def placed(
 
 
 # --- Moves ------------------------------------------------------------------------------------------------------------
-# `moves_of_all` moves as the paper does (Algorithm 3.2, lines 7 to 14, and Algorithm 3.3 with its errata mended),
+# `moves_of_all` moves as the paper does (Algorithm 3.2, lines 7 to 14, and Algorithm 3.3 with its errata corrected),
 # `only_helpful` makes only those moves that help.
 
 #: Reduces the instances that would leave to those that may.

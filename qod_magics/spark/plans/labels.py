@@ -120,7 +120,7 @@ WORDS = {
     Label.KEPT: "of the rows kept only",
     Label.NOT_ESTIMABLE: "not estimable",
 }
-#: Where there is more to be had.
+#: Advice for columns that could be better.
 HINTS = {Label.ESTIMATE: "qod_magics.estimate has them", Label.KEPT: "qod_magics.estimate estimates it of all"}
 
 
@@ -138,7 +138,7 @@ class Labels:
     """What shedding does to a query's result."""
 
     columns: tuple[Column, ...]
-    missing: str | None = None  #: what becomes of whole rows of the result, if it depends on several rows of the input
+    missing: str | None = None  #: what happens to whole rows of the result, if it depends on several rows of the input
     advice: str | None = None  #: `--shed-by` a key of the topics that would keep or drop whole groups, pairs and values
     asks: tuple[Ask, ...] = ()  #: the same, of each operator: by topic
     refused: str | None = None  #: why estimates of it can't be those of all rows

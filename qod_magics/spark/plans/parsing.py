@@ -1,6 +1,6 @@
-"""JSON values of Kafka records as rows, and what becomes of values that can't be parsed.
+"""JSON values of Kafka records as rows, and what is done with values that can't be parsed.
 
-Spark's `from_json` turns such a value into a row of nulls, without a word. On topics that others write, these are
+Spark's `from_json` turns such a value into a row of nulls, silently. On topics that others write, these are
 counted, with a sample, in an `observe` behind the parser; streams between our own tasks need none of this.
 
 Three more kinds of records are counted there, each with one comparison per row:

@@ -146,7 +146,7 @@ def state_signature(plan: str) -> str | None:
 
 
 # --- Keys of results --------------------------------------------------------------------------------------------------
-# Which columns tell the rows of a result apart: a query that groups writes a row anew whenever its group has changed.
+# Which columns tell the rows of a result apart: a query that groups writes a row again whenever its group has changed.
 #
 # From the analyzed plan, as `plan_text` reads it. Pure.
 
