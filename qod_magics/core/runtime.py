@@ -6,11 +6,11 @@ A runtime asks a policy where instances without a task manager go (`Placer`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import astuple, dataclass, field
 from operator import add
 from typing import Any, Protocol, runtime_checkable
 
-from qod_magics.core.plan import Action, Edge, Plan, Refusal
+from qod_magics.core.plan import Action, Edge, Fuse, Plan, Refusal, Unfuse
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager, nothing
 
 
@@ -146,11 +146,11 @@ class PlacingRuntime(Runtime, Protocol):
 
 def refused(refusal: Refusal) -> Event:
     """Return the event of an action that is not carried out."""
-    fields = asdict(refusal.action)
-    named = {key: value for key, value in fields.items() if key in ("instance", "task", "to", "id")}
-    if "edge" in fields:
-        named["stream"] = ">".join(fields["edge"])
-    return Event("action-refused", {"action": type(refusal.action).__name__, **named, "why": refusal.why})
+    action = refusal.action
+    named = {key: getattr(action, key) for key in ("instance", "task", "to", "id") if hasattr(action, key)}
+    if isinstance(action, Fuse | Unfuse):
+        named["stream"] = ">".join(action.edge)
+    return Event("action-refused", {"action": type(action).__name__, **named, "why": refusal.why})
 
 
 @dataclass(frozen=True, slots=True)
