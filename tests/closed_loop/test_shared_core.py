@@ -27,6 +27,7 @@ def queries(n: int, fixed_s: float, row_us: float, load: float, minimum: float =
     return [Query(f"q{i}", rate, fixed_s, row_us, 1 + i % 2, minimum) for i in range(n)]
 
 
+@pytest.mark.closed_loop
 @seed(SEED)
 @FEW
 @given(st.integers(1, 24), st.floats(0.02, 0.8), st.floats(1.0, 50.0), st.floats(0.02, 0.85))
@@ -43,6 +44,7 @@ def test_nothing_is_dropped_where_batches_back_to_back_keep_up(n: int, fixed_s: 
     assert ours.waits_s <= 1.2 * plain.waits_s + 0.1
 
 
+@pytest.mark.closed_loop
 @seed(SEED)
 @FEW
 @given(st.sampled_from([2, 4, 6]), st.floats(0.02, 0.14), st.floats(5.0, 50.0), st.floats(1.3, 3.0))

@@ -147,6 +147,7 @@ def test_every_system_with_an_engine_of_its_own_has_a_scenario() -> None:
     assert {path.stem for path in SCENARIOS.glob("*.json")} == TWO_POLICIES.keys()
 
 
+@pytest.mark.closed_loop
 @pytest.mark.parametrize("name", TWO_POLICIES)
 def test_the_scenarios_of_other_engines_run_under_two_policies(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     file = SCENARIOS / f"{name}.json"

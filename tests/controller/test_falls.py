@@ -196,6 +196,7 @@ def opened_s(looks: list[tuple[float, int, int, int, Cycle]], fall_s: float) -> 
     return since - fall_s
 
 
+@pytest.mark.closed_loop
 @pytest.mark.parametrize("query", QUERIES)
 @pytest.mark.parametrize("phase", [0.0, 0.5, 1.7, 2.5, 3.3, 4.2])
 def test_after_an_overload_every_row_is_kept_once_what_it_left_is_read(query: str, phase: float) -> None:

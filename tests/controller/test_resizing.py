@@ -108,6 +108,7 @@ def test_every_policy_runs_in_such_a_cluster(name: str, tmp_path: Path, capsys: 
     assert lines[1] == "task managers were up for 0.033 h in all, cost 0.001667"
 
 
+@pytest.mark.closed_loop
 @pytest.mark.parametrize("name", policy_names())
 def test_every_policy_copes_with_instances_and_task_managers_that_come_and_go(name: str) -> None:
     rate = [[0, 400], [30, 400], [35, 3000], [80, 3000], [85, 300]]

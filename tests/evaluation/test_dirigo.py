@@ -15,6 +15,7 @@ from benchmarks.dirigo.table import rows
 SHORT = ("6.6", "6.10", "6.12a", "6.15a", "6.15b", "6.18", "6.21b")
 
 
+@pytest.mark.closed_loop
 def test_short_runs_give_rows_with_verdicts() -> None:
     found = [row for name in SHORT for row in rows(name, quick=True)]
     assert {row.system for row in found} == {"Dirigo"}

@@ -45,6 +45,7 @@ def test_the_knee_is_looked_for_at_the_sizes_and_rates_of_the_source() -> None:
         assert (len(scenario.nodes), scenario.clients * scenario.queries_per_s) == (nodes, rate)
 
 
+@pytest.mark.closed_loop
 def test_a_quick_run_has_all_rows() -> None:
     found = [row.to_json() for row in rows(quick=True)]
     assert {row["system"] for row in found} == {"Getafix"}

@@ -17,6 +17,7 @@ from qod_magics.simulator.buffers import Interval
 NAMES = sorted(path.stem for path in Path(calibrations.__file__).parent.glob("*.json"))
 
 
+@pytest.mark.closed_loop
 def test_every_figure_has_its_row() -> None:
     rows = [row.to_json() for row in all_rows(quick=True)]
     assert json.loads(json.dumps(rows)) == rows

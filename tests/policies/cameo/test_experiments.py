@@ -18,6 +18,7 @@ def rows() -> list[Row]:
     return all_rows(quick=True)
 
 
+@pytest.mark.closed_loop
 def test_every_experiment_has_rows(rows: list[Row]) -> None:
     assert {row.experiment for row in rows} == EXPERIMENTS.keys()
     for row in rows:

@@ -122,6 +122,7 @@ STEP = [[0, 300], [1000, 300], [1010, 1500]]
 LATER: dict[str, Any] = {"id": "tm2", "kind": "more", "off": True, "start_s": 8}
 
 
+@pytest.mark.closed_loop
 def test_a_chain_ends_as_one_query_and_parts_when_the_load_exceeds_a_core() -> None:
     cycles = run(STEP, [{"id": "tm1"}, LATER], 2000)
     step = at(cycles, 1000)
@@ -133,6 +134,7 @@ def test_a_chain_ends_as_one_query_and_parts_when_the_load_exceeds_a_core() -> N
     assert sum(cycles[-1].measured.lag.values()) < 1500
 
 
+@pytest.mark.closed_loop
 def test_nothing_is_parted_where_the_parts_would_not_fit_either() -> None:
     cycles = run(STEP, [{"id": "tm1"}], 1800)
     assert of(cycles, "fuse", "unfuse", "move") == ["fuse", "fuse"]

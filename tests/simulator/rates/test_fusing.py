@@ -236,6 +236,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.closed_loop
 @settings(max_examples=12, deadline=None)
 @given(steps=STEPS, mode=st.sampled_from(("real-time", "micro-batch")), timed=st.booleans())
 def test_whatever_happens_rows_are_conserved_and_it_happens_again(

@@ -50,6 +50,7 @@ def made(**costs: float) -> Simulation:
     )
 
 
+@pytest.mark.closed_loop
 @settings(max_examples=6, deadline=None)
 @given(
     fixed=st.floats(0.01, 0.05),
@@ -135,6 +136,7 @@ def draws(tmp_path_factory: pytest.TempPathFactory) -> list[Comparison]:
     return [compared(records, recorded(each, folder / f"{n}.jsonl")) for n, each in enumerate(seeded)]
 
 
+@pytest.mark.closed_loop
 def test_most_draws_of_the_simulation_move_what_was_moved_live_in_the_same_phase(draws: list[Comparison]) -> None:
     same = [found for found in draws if found.criteria[1].passed]
     assert len(same) > len(draws) / 2
@@ -159,6 +161,7 @@ def test_what_cannot_be_told_apart_is_said() -> None:
 # -- the commands ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.closed_loop
 def test_fit_simulate_and_compare_work_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fitted, simulated, page = tmp_path / "s.json", tmp_path / "s.jsonl", tmp_path / "s.html"
     assert run(["fit", str(LIVE), "--out", str(fitted)]) == 0
