@@ -124,3 +124,53 @@ def fake_inspection(
 ) -> Any:
     """In the place of a deployment's `Inspection`: facts about tasks, and the keys of results, without plans."""
     return SimpleNamespace(check=lambda specs, *_: check(specs), result_keys=lambda *_: keys())
+
+
+class AnalysisException(Exception):
+    """By name what Spark raises for what it can't plan."""
+
+
+class FakeSession:
+    """A session of Spark Connect that has settings and temporary views."""
+
+    def __init__(self) -> None:
+        self.conf = self.catalog = self.readStream = self
+        self._settings, self.views = dict[str, str](), dict[str, Any]()
+
+    def tableExists(self, name: str) -> bool:
+        return name in self.views
+
+    def dropTempView(self, name: str) -> None:
+        self.views.pop(name, None)
+
+    def table(self, name: str) -> Any:
+        return self.views[name]
+
+    def get(self, key: str, default: str | None = None) -> str | None:
+        return self._settings.get(key, default)
+
+    def set(self, key: str, value: str) -> None:
+        self._settings[key] = value
+
+    def unset(self, key: str) -> None:
+        self._settings.pop(key, None)
+
+
+class FakeRows:
+    """A DataFrame whose plans are known; Spark can't explain those that are None."""
+
+    def __init__(self, physical: str | None = None, analyzed: str | None = None, schema: Any = None) -> None:
+        self.sparkSession, self.schema = FakeSession(), schema
+        self._plans = {False: physical, True: analyzed}
+
+    def select(self, *_: Any) -> FakeRows:
+        return self
+
+    def createOrReplaceTempView(self, name: str) -> None:
+        self.sparkSession.views[name] = self
+
+    def _explain_string(self, *, extended: bool) -> str:
+        plan = self._plans[extended]
+        if plan is None:
+            raise AnalysisException
+        return f"== Analyzed Logical Plan ==\n{plan}\n== Optimized Logical Plan ==" if extended else plan

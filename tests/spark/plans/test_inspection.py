@@ -19,6 +19,7 @@ from qod_magics.spark.plans.inspection import Checked, Inspection, losing_rows
 from qod_magics.spark.plans.pipeline import Job
 from tests.application.frames import application, stream
 from tests.kafka.fakes import FakeKafka
+from tests.spark.fakes import FakeRows
 
 KAFKA = FakeKafka({"t": 1, "clicks": 1, "orders": 1})
 
@@ -44,9 +45,8 @@ def checked_keys(monkeypatch: pytest.MonkeyPatch, sink: Sink) -> Any:
 
     @contextmanager
     def result(job: Any) -> Iterator[Any]:
-        yield SimpleNamespace(schema=StructType([StructField("zone", LongType())]), task=job.task)
+        yield FakeRows(analyzed=job.task, schema=StructType([StructField("zone", LongType())]))
 
-    monkeypatch.setattr(inspection, "analyzed_plan_of", lambda rows: rows.task)
     monkeypatch.setattr(inspection, "key_columns", lambda task, inputs: (*(inputs or ()), task))
     workshop = SimpleNamespace(result=result)
     checked = Inspection(KAFKA).check(specs, workshop, {})  # type: ignore[arg-type]
@@ -71,11 +71,10 @@ class Plans:
     def result(self, job: Job) -> Iterator[Any]:
         plan = self.plans[job.task]
         names = [item.partition(":")[0] for item in plan.partition("\n")[0].split(", ")]
-        yield SimpleNamespace(plan=plan, schema=StructType([StructField(name, LongType()) for name in names]))
+        yield FakeRows(analyzed=plan, schema=StructType([StructField(name, LongType()) for name in names]))
 
 
-def checked(monkeypatch: pytest.MonkeyPatch, plans: dict[str, str], *streams: StreamDeclaration) -> Checked:
-    monkeypatch.setattr(inspection, "analyzed_plan_of", lambda rows: rows.plan)
+def checked(plans: dict[str, str], *streams: StreamDeclaration) -> Checked:
     workshop: Any = Plans(plans)
     return Inspection(KAFKA).check(tasks(application(*streams)), workshop, {})
 
@@ -86,7 +85,7 @@ def reading(columns: str, operator: str) -> str:
     return f"~{operator}\n+- ~Project [{columns}]\n   +- {source}"
 
 
-def test_a_task_calls_no_column_exact_of_a_stream_of_which_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_calls_no_column_exact_of_a_stream_of_which_nothing_is_known() -> None:
     plans = {
         "clicks": f"user: bigint\n{reading('user#1L', 'Project [concat(user#1L, ), c) AS user#2L, x#3]')}",
         "some": f"user: bigint\n{reading('user#1L', 'Filter (user#1L > 3)')}",
@@ -97,12 +96,12 @@ def test_a_task_calls_no_column_exact_of_a_stream_of_which_nothing_is_known(monk
         stream("some", "clicks", fuse=False),
         stream("few", "some", min_accuracy=0.1),
     )
-    assert checked(monkeypatch, plans, *streams).labels == {}
+    assert checked(plans, *streams).labels == {}
     plans["clicks"] = plans["some"]
-    assert [*checked(monkeypatch, plans, *streams).labels] == ["clicks", "some", "few"]
+    assert [*checked(plans, *streams).labels] == ["clicks", "some", "few"]
 
 
-def test_a_column_of_several_inputs_is_no_better_than_the_worst(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_column_of_several_inputs_is_no_better_than_the_worst() -> None:
     counted = "Aggregate [user#1L], [user#1L, count(1) AS n#2L]"
     plans = {
         "clicks": f"user: bigint, n: bigint\n{reading('user#1L', counted)}",
@@ -110,5 +109,5 @@ def test_a_column_of_several_inputs_is_no_better_than_the_worst(monkeypatch: pyt
         "both": f"user: bigint, n: bigint\n{reading('user#1L, n#2L', 'Filter (n#2L > 3)')}",
     }
     streams = (stream("clicks", topic="clicks", fuse=False), stream("orders", topic="orders", fuse=False))
-    found = checked(monkeypatch, plans, *streams, stream("both", "clicks", "orders", min_accuracy=0.1))
+    found = checked(plans, *streams, stream("both", "clicks", "orders", min_accuracy=0.1))
     assert [column.label for column in found.labels["both"].columns] == [Label.EXACT, Label.KEPT]

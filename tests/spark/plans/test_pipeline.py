@@ -13,29 +13,21 @@ from qod_magics.application.streams.sink import Console, ForEachBatch, KafkaTopi
 from qod_magics.spark.plans import pipeline
 from qod_magics.spark.plans.dial import DialBoard, DialReading
 from qod_magics.spark.plans.pipeline import Job, PlanFacts, Workshop
+from tests.spark.fakes import FakeRows
 
 PLAIN = "== Physical Plan ==\n*(1) Project [id#1L]\n+- StreamingRelation rate, [id#1L]\n"
 PYTHON = "== Physical Plan ==\nMapInPandas f(id#1L)#2, [id#3L], false\n+- StreamingRelation rate, [id#1L]\n"
 
 
-class AnalysisException(Exception):
-    """Spark can't plan it."""
-
-
 @contextmanager
 def build(spark: Any, inputs: Any) -> Iterator[Any]:
-    yield SimpleNamespace(select=lambda *columns: None)
+    yield spark
 
 
 def facts(monkeypatch: pytest.MonkeyPatch, plan: str | None, sink: Sink) -> PlanFacts:
-    def told(rows: Any) -> str:
-        if plan is None:
-            raise AnalysisException
-        return plan
-
-    monkeypatch.setattr(pipeline, "streaming_plan_of", told)
     monkeypatch.setattr(pipeline, "F", SimpleNamespace(struct=lambda *columns: None))
-    workshop = Workshop(None, DialBoard("s"), DialReading.ROW, {}, {})  # type: ignore[arg-type]
+    rows: Any = FakeRows(plan)
+    workshop = Workshop(rows, DialBoard("s"), DialReading.ROW, {}, {})
     return workshop.plan_facts(Job("T", "T.1", 0, (), build, (), (), sink, None, None))
 
 
