@@ -9,16 +9,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 from qod_magics.errors import SetupError
 from qod_magics.machine.cache import cache_dir, locked
+
+if TYPE_CHECKING:
+    import pooch
 
 #: The pyspark release that this package is built on, and the ones that it accepts (first included, last excluded).
 SPARK_VERSION = "4.3.0"
@@ -117,8 +126,6 @@ def installed_spark() -> str:
 
 
 def _fill(jars: JarSet, progress: bool) -> None:
-    from qod_magics.machine.maven import download  # loads requests
-
     jars.directory.parent.mkdir(parents=True, exist_ok=True)
     _remove_stale()
     made = Path(tempfile.mkdtemp(prefix=f".{jars.name}-", dir=jars.directory.parent))
@@ -137,3 +144,198 @@ def _remove_stale() -> None:
         shutil.rmtree(unfinished, ignore_errors=True)
     for part in (cache_dir() / "maven").rglob("tmp*"):
         part.unlink(missing_ok=True)
+
+
+# --- Downloads, each checked against its SHA-256 by pooch -------------------------------------------------------------
+# The repositories are those configured by the user for jgo or Maven, else Maven Central.
+
+_ENVIRONMENT = re.compile(r"\$\{env\.([^}]+)\}")
+_TIMEOUT_S = 30.0
+_RETRIES = 2
+
+
+class NotPublished(SetupError):
+    """No repository has the jar."""
+
+
+def download(checksums: Mapping[str, str], name: str, progress: bool = True) -> list[Path]:
+    """Return the jars of these coordinates (group:artifact:version), each with its SHA-256 in hexadecimal.
+
+    Files in Maven's local repository are used where they have that SHA-256. `name` labels the progress bar.
+
+    Raises:
+        NotPublished: a repository answered and none has a jar.
+        SetupError: a repository can't be reached, or sent a broken file or one with another SHA-256.
+
+    """
+    import pooch
+
+    pooch.get_logger().setLevel("ERROR")
+    local, paths = local_repository(), {_path(coordinate): digest for coordinate, digest in checksums.items()}
+    repositories = [_repository(url, paths) for url in remote_repositories().values()]
+    with _Progress(name, len(paths), progress) as bar:
+        return [_stored(local / path, digest) or _fetched(path, repositories, bar) for path, digest in paths.items()]
+
+
+def _path(coordinate: str) -> str:
+    group, artifact, version = coordinate.split(":")
+    return f"{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.jar"
+
+
+def _repository(url: str, checksums: Mapping[str, str]) -> pooch.Pooch:
+    import pooch
+
+    registry = {path: f"sha256:{digest}" for path, digest in checksums.items()}
+    return pooch.create(cache_dir() / "maven", f"{url}/", registry=registry, retry_if_failed=_RETRIES)
+
+
+def _stored(file: Path, digest: str) -> Path | None:
+    """Return a file of Maven's local repository if it is the released one."""
+    return file if file.is_file() and sha256(file) == digest else None
+
+
+class _Missing(Exception):
+    """The repository does not have the file: no second try."""
+
+
+def _fetched(path: str, repositories: list[pooch.Pooch], bar: _Progress) -> Path:
+    import requests
+
+    for repository in repositories:
+        try:
+            file = Path(repository.fetch(path, downloader=bar.get))
+        except _Missing:
+            continue
+        except requests.RequestException as error:
+            raise SetupError(
+                f"Can't download from the Maven repository {repository.base_url}: {error}. Check the network and "
+                "HTTPS_PROXY, or name a mirror in ~/.m2/settings.xml or QOD_MAVEN_REPOSITORY, then run "
+                "`python -m qod_magics doctor --fetch`.",
+                rule="reachable",
+            ) from error
+        except ValueError as error:
+            raise SetupError(
+                f"{Path(path).name} must have the SHA-256 that this version of qod_magics was released with, got "
+                f"another: the repository {repository.base_url}, its mirror or a proxy sends another file or a broken "
+                "one; name another repository in QOD_MAVEN_REPOSITORY",
+                rule="checksum",
+            ) from error
+        return file
+    where = ", ".join(repository.base_url for repository in repositories)
+    raise NotPublished(f"{path} is in none of the Maven repositories ({where}).", name=path, rule="published")
+
+
+class _Progress:
+    """A progress bar that appears with the first download; one line once all is there, where there is neither a
+    terminal nor a notebook to draw it in."""
+
+    def __init__(self, name: str, jars: int, shown: bool) -> None:
+        self._name, self._jars, self._shown = name, jars, shown
+        self._drawn = shown and (sys.stderr.isatty() or _in_a_kernel())
+        self._bar: Any = None
+        self._count = self._bytes = 0
+        self._closing = ExitStack()
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._closing.close()
+        if self._shown and not self._drawn and self._count and kind is None:
+            found = f"{self._count} jar{'' if self._count == 1 else 's'}"
+            print(f"{self._name}: {found}, {self._bytes / 1e6:.1f} MB downloaded", file=sys.stderr, flush=True)
+
+    def get(self, url: str, output: str, _: object) -> None:
+        """Download a file: a downloader of pooch."""
+        import pooch
+        import requests
+
+        if self._bar is None and self._drawn:
+            from tqdm.auto import tqdm
+
+            self._bar = self._closing.enter_context(tqdm(desc=self._name, total=self._jars, unit="jar"))
+        try:
+            pooch.HTTPDownloader(timeout=_TIMEOUT_S, chunk_size=1 << 16)(url, output, None)
+        except requests.HTTPError as error:
+            if error.response is not None and error.response.status_code == requests.codes.not_found:
+                raise _Missing(url) from error
+            raise
+        self._count += 1
+        self._bytes += Path(output).stat().st_size
+        if self._bar is not None:
+            self._bar.set_postfix_str(f"{self._bytes / 1e6:.1f} MB", refresh=False)
+            self._bar.update(1)
+
+
+def _in_a_kernel() -> bool:
+    """Whether this is a notebook's kernel, where tqdm draws a widget: what it prints goes to the notebook."""
+    return type(sys.stderr).__module__.partition(".")[0] == "ipykernel"
+
+
+def remote_repositories() -> dict[str, str]:
+    """Name -> URL of the repositories to query, in order.
+
+    `$QOD_MAVEN_REPOSITORY` alone where it is set; else the repositories of jgo's settings file before Maven Central,
+    each replaced by its mirror where the user's Maven settings name one. Proxies and certificates are taken from the
+    environment (`HTTPS_PROXY`, `REQUESTS_CA_BUNDLE` ...), passwords from `~/.netrc`.
+    """
+    from jgo.config import GlobalSettings
+    from jgo.constants import MAVEN_CENTRAL_URL
+
+    if own := os.environ.get("QOD_MAVEN_REPOSITORY"):
+        return {"QOD_MAVEN_REPOSITORY": own.rstrip("/")}
+    asked = {**GlobalSettings.load().repositories, "central": MAVEN_CENTRAL_URL}
+    mirrors = maven_mirrors(settings_files())
+    return {name: mirror_of(name, mirrors) or url.rstrip("/") for name, url in asked.items()}
+
+
+def local_repository() -> Path:
+    """Maven's local repository, read and never written here."""
+    from jgo.config import GlobalSettings
+
+    return Path(GlobalSettings.load().repo_cache)
+
+
+def settings_files() -> list[Path]:
+    """Maven's settings files that exist, the user's before the installation's."""
+    homes = [os.environ.get("MAVEN_HOME"), os.environ.get("M2_HOME")]
+    files = [Path.home() / ".m2" / "settings.xml", *(Path(h) / "conf" / "settings.xml" for h in homes if h)]
+    return [file for file in files if file.is_file()]
+
+
+def maven_mirrors(files: list[Path]) -> list[tuple[str, str]]:
+    """The (mirrorOf, URL) pairs of these settings files, in order; a file that isn't XML has none."""
+    mirrors = []
+    for file in files:
+        try:
+            root = ElementTree.parse(file).getroot()
+        except (OSError, ElementTree.ParseError):
+            continue
+        for mirror in root.iterfind(".//{*}mirrors/{*}mirror"):
+            of, url = mirror.findtext("{*}mirrorOf"), mirror.findtext("{*}url")
+            if of and url and mirror.findtext("{*}blocked") != "true":
+                mirrors.append((of.strip(), _interpolate(url.strip()).rstrip("/")))
+    return mirrors
+
+
+def mirror_of(name: str, mirrors: list[tuple[str, str]]) -> str | None:
+    """The URL of the mirror that stands for the remote repository `name`, by Maven's rules: an exact name first, then
+    patterns (`*`, `external:*`, `a,b`, `*,!a`)."""
+    for of, url in mirrors:
+        if of == name:
+            return url
+    for of, url in mirrors:
+        parts = [part.strip() for part in of.split(",")]
+        if f"!{name}" not in parts and any(part in (name, "*", "external:*") for part in parts):
+            return url
+    return None
+
+
+def _interpolate(url: str) -> str:
+    return _ENVIRONMENT.sub(lambda found: os.environ.get(found.group(1), ""), url)
+
+
+def sha256(file: Path) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal. Raises OSError when it can't be read."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from qod_magics import estimate as est
 from qod_magics.application.sql.estimates import estimated
 from qod_magics.errors import ApplicationError, UsageProblem
-from qod_magics.estimate import chained, formulas
+from qod_magics.estimate import aggregates, formulas
 from qod_magics.estimate.arrays import ArrayFunctions, Values
 from qod_magics.estimate.formulas import Groups, groups_read, recipe_over
 from tests.raising import breaks
@@ -29,7 +29,7 @@ def summed(estimates: list[Ends], weights: list[float] | None = None, shared: bo
     """The sum of these estimates, each with this weight."""
     columns = dict(zip(PARTS, np.array(estimates, float).T, strict=True))
     f = ArrayFunctions({"_weight": np.array(weights or [1.0] * len(estimates))})
-    found: dict[str, Any] = chained.total(f, Values(columns), 0.95, shared).of
+    found: dict[str, Any] = aggregates.chained_total(f, Values(columns), 0.95, shared).of
     return found
 
 

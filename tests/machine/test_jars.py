@@ -21,11 +21,12 @@ from qod_magics.machine.jars import (
     SPARK_SUPPORTED,
     SPARK_VERSION,
     JarSet,
+    NotPublished,
     broker_set,
     connector_set,
     resolve,
+    sha256,
 )
-from qod_magics.machine.maven import NotPublished, sha256
 from tests.machine.maven_repository import Repository, serving
 from tests.raising import breaks
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qod_magics.machine.maven import maven_mirrors, mirror_of, remote_repositories
+from qod_magics.machine.jars import maven_mirrors, mirror_of, remote_repositories
 
 SETTINGS = """\
 <settings xmlns="http://maven.apache.org/SETTINGS/1.2.0">

@@ -14,7 +14,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from qod_magics.application.sql.names import ESTIMATES, is_aggregate, parsed, place, tokenized
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
-from qod_magics.estimate import aggregates, chained, formulas
+from qod_magics.estimate import aggregates, formulas
 from qod_magics.estimate.formulas import groups_read
 from qod_magics.estimate.text import ANY, Text, TextFunctions
 
@@ -286,7 +286,7 @@ def _expression(sql: str, name: str, call: Call) -> str:
         groups = groups_read(name.removeprefix(ESTIMATES), _name(sql, given[0]))
         if groups is not None:
             column = Text(f"({texts[0]})") if call.condition else texts[0]
-            return str(chained.total(f, column, level, groups.shared))
+            return str(aggregates.chained_total(f, column, level, groups.shared))
         if name == DISTINCT:
             sampled = aggregates.kept_whole(f, [_name(sql, each) for each in given])
             return form.make(f, texts, level, *sampled).sql

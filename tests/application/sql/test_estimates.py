@@ -10,7 +10,7 @@ from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.application.sql.estimates import estimated, has_estimates
 from qod_magics.application.sql.names import aggregates as aggregates_of
 from qod_magics.errors import ApplicationError
-from qod_magics.estimate import aggregates, chained, formulas
+from qod_magics.estimate import aggregates, formulas
 from qod_magics.estimate.formulas import Groups, recipe_over
 from qod_magics.estimate.text import ANY, Text, TextFunctions
 from tests.raising import breaks
@@ -172,7 +172,7 @@ def test_words_of_spark_name_columns_too(name: str) -> None:
             shown = f"SELECT {counted(column)} n FROM t"
             assert estimated(f"SELECT est_count_distinct({column}) n FROM t") == shown
     of_groups = Groups(frozenset({name}), shared=False)
-    shown = f"SELECT {chained.total(TextFunctions(), Text(name), 0.95, False)} n FROM t"
+    shown = f"SELECT {aggregates.chained_total(TextFunctions(), Text(name), 0.95, False)} n FROM t"
     with recipe_over([None], of_groups):
         assert estimated(f"SELECT est_sum({name}) n FROM t") == shown
 
