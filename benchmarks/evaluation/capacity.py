@@ -28,7 +28,8 @@ from benchmarks.evaluation.plain import records_of, writer_of
 from qod_magics.data.spec import trip_schema
 from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import create_topics
-from qod_magics.spark.plans.pipeline import GATHERING_READER, GATHERING_WRITER
+from qod_magics.sources.kafka import GATHERING
+from qod_magics.spark.plans.pipeline import GATHERING_WRITER
 from qod_magics.spark.servers.task_manager import TaskManager
 
 QUERIES: Mapping[str, Callable[[], dict[str, Query]]] = {"as it is": taxi_queries, "light": light_taxi_queries}
@@ -121,7 +122,7 @@ def plain(run: Run, queries: Mapping[str, Query]) -> Iterator[Engine]:
     with tempfile.TemporaryDirectory() as checkpoints:
         try:
             for name, query in queries.items():
-                records = records_of(spark, {**GATHERING_READER, **options}, ends)
+                records = records_of(spark, {**GATHERING, **options}, ends)
                 found = query(clean(records.select(row).select("row.*")).withColumn("_weight", F.lit(1.0)))
                 writer = writer_of(found, {**GATHERING_WRITER, **options}, results[name], f"{checkpoints}/{name}")
                 started[name] = writer.trigger(realTime="5 seconds").start()

@@ -22,7 +22,6 @@ RESERVED: dict[str, str] = {
     "In": "IPython's own",
     "Out": "IPython's own",
 }
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def check_stream_name(name: str) -> str:
@@ -44,15 +43,6 @@ def check_stream_name(name: str) -> str:
     if name.startswith("_"):
         raise ApplicationError(f"{name!r} can't name a stream: names that begin with an underscore are internal.")
     return name
-
-
-def check_topic(topic: str) -> str:
-    """The topic itself, if Kafka allows the name; ApplicationError otherwise."""
-    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-        raise ApplicationError(
-            f"{topic!r} can't name a Kafka topic: 1 to 249 letters, digits, dots, underscores and hyphens are allowed."
-        )
-    return topic
 
 
 def topic_alias(topic: str) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
-from qod_magics.application.names import check_stream_name, check_topic
+from qod_magics.application.names import check_stream_name
 from qod_magics.application.streams.sink import SINK_FORMS, Sink, as_sink, parse_sink, with_options
 from qod_magics.application.streams.stream import (
     DEFAULT_MAX_PARALLELISM,
@@ -32,6 +32,7 @@ from qod_magics.application.streams.stream import (
 from qod_magics.arguments.option import Option, duration, number, seconds, whole, words
 from qod_magics.arguments.parser import Command, words_of, wrapped
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
+from qod_magics.sources.names import check_topic
 
 #: What changes an option of a stream that runs; by default, the cell again: its query then begins without its state.
 BY_SET = "%qod set, from the next cycle on"

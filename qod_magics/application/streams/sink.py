@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from qod_magics.application.names import check_topic
 from qod_magics.errors import ApplicationError, nearest
+from qod_magics.sources.names import check_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

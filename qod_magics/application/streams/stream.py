@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, get_args
 
-from qod_magics.application.names import SOURCE, check_stream_name, check_topic, topic_alias
+from qod_magics.application.names import SOURCE, check_stream_name, topic_alias
 from qod_magics.application.streams.sink import Memory, Sink
 from qod_magics.errors import ApplicationError, nearest
+from qod_magics.sources.registry import checked_name
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
@@ -122,7 +123,7 @@ class TopicInput:
     time_unit: TimeUnit = "s"  #: of JSON numbers in the schema's columns of type TIMESTAMP
 
     def __post_init__(self) -> None:
-        check_topic(self.topic)
+        object.__setattr__(self, "topic", checked_name(self.topic))
         if self.time_unit not in TIME_UNITS:
             raise ApplicationError(f"time_unit must be one of {', '.join(TIME_UNITS)}, got {self.time_unit!r}")
         if self.schema is not None and not self.schema.strip():

@@ -42,6 +42,7 @@ class Lifecycle:
             self.cluster.kafka_options,
             self.cluster.dials_of(instance),
             free([manager], [other for other in self.cluster.all_instances if other is not instance])[manager.id],
+            self.cluster.deployment.sources,
         )
 
     def stop(self, instance: Instance, at_batch_end_s: float = 0.0) -> None:

@@ -117,7 +117,13 @@ class Cluster:
         TaskManagerError if there is none."""
         manager = manager or self.home()
         return Workshop(
-            manager.workbench(), self.board, manager.reading, manager.dials, self.kafka_options, manager.sheds_on_read
+            manager.workbench(),
+            self.board,
+            manager.reading,
+            manager.dials,
+            self.kafka_options,
+            manager.sheds_on_read,
+            self.deployment.sources,
         )
 
     def home(self) -> TaskManager:

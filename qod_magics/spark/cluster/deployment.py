@@ -14,8 +14,10 @@ from qod_magics.application.streams.sink import KafkaTopic, Memory
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.kafka.cluster import Kafka
-from qod_magics.kafka.reading import beginning_offsets, end_offsets
+from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import create_topics, grow_topics, topic_partitions
+from qod_magics.sources.registry import Sources
+from qod_magics.sources.source import Context
 from qod_magics.spark.cluster.books import Account, furthest_behind
 from qod_magics.spark.plans.inspection import Checked, Inspection
 from qod_magics.spark.plans.pipeline import (
@@ -108,10 +110,13 @@ class Deployment:
     declarations: dict[str, int] = field(default_factory=dict)  #: by task: how often with another recipe or input
     retired: dict[str, Account] = field(default_factory=dict)  #: of streams within fused tasks, by `_stream`
     topics_made: int = 0  #: numbers them: rows for a deleted topic must not reach a new one
+    given: Sources | None = None  #: shared by copies; None: topics of the broker alone
+    sources: Sources = field(init=False)
     inspection: Inspection = field(init=False)
 
     def __post_init__(self) -> None:
-        self.inspection = Inspection(self.kafka)
+        self.sources = self.given = self.given or Sources(Context(self.kafka))
+        self.inspection = Inspection(self.sources)
 
     def specs_with(self, name: str) -> list[TaskSpec]:
         """The tasks that run a stream, inputs first; several where it is inlined into each of its readers."""
@@ -233,9 +238,8 @@ class Deployment:
         for spec in specs:
             for head, source in spec.topics.items():
                 if self._known_account(specs, spec, head) is None:
-                    ask = end_offsets if source.starting == "latest" else beginning_offsets
-                    offsets = ask(self.kafka, [source.topic], timeout_s=10.0)[source.topic]
-                    opened[feed_of(spec, head)] = Account(source.topic, dict(offsets))
+                    begins = dict(self.sources.begin(source.topic, source.starting))
+                    opened[feed_of(spec, head)] = Account(source.topic, begins)
         return Prepared(tuple(specs), checked, wanted, results, sinks, opened)
 
     def adopt(self, prepared: Prepared) -> set[str]:

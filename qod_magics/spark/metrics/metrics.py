@@ -12,7 +12,6 @@ from typing import Any
 from qod_magics.application.tasks import TaskSpec, fused_edges, why_not_fused, why_not_parted
 from qod_magics.core.runtime import Count, Observation
 from qod_magics.kafka.history import OffsetHistory
-from qod_magics.kafka.reading import known_end_offsets
 from qod_magics.spark.cluster.cluster import OTHERS_PERIODS, Cluster
 from qod_magics.spark.cluster.observation import InstanceView, TaskView, observation
 from qod_magics.spark.metrics.latency import Lateness
@@ -44,7 +43,7 @@ class Metrics:
         topics = self.cluster.deployment.topics()
         if topics:
             with self._sampling:  # answers out of order would look like recreated topics
-                offsets, missing = known_end_offsets(self.cluster.deployment.kafka, topics, timeout_s=2.0)
+                offsets, missing = self.cluster.deployment.sources.ends(topics)
                 with self.cluster.lock:
                     self.history.record(time.monotonic(), offsets)
                     self.lateness.sample(time.time(), offsets)

@@ -19,6 +19,7 @@ from functools import partial
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.history import OffsetHistory
 from qod_magics.kafka.reading import beginning_offsets, peek
+from qod_magics.sources.registry import kind_of
 from qod_magics.spark.cluster.books import Account, Gap, columnless_text, malformed_event
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.plans.pipeline import reader
@@ -73,8 +74,8 @@ class Peeks:
         deployment, found = self.cluster.deployment, None
         stuck: dict[tuple[str, int], tuple[int, int, float]] = {}
         for name, account in deployment.accounts.items():
-            if name in deployment.pipes:  # our own producers write neither transactions nor tombstones
-                continue
+            if name in deployment.pipes or not kind_of(account.topic).has_gaps:
+                continue  # our own producers write neither transactions nor tombstones
             ends = self.history.at(account.topic, now)
             for partition, end in ends.items():
                 at = account.next_row(partition)

@@ -18,8 +18,7 @@ from qod_magics.application.streams.stream import RECORD_KEY, StreamDeclaration
 from qod_magics.application.tasks import Edges, TaskSpec, sources_of, tasks
 from qod_magics.application.weights import WEIGHT, Origins, Usage, Usages, Weights, opened_chain, origins
 from qod_magics.errors import ApplicationError
-from qod_magics.kafka.cluster import Kafka
-from qod_magics.kafka.topics import partitions
+from qod_magics.sources.registry import Sources, kind_of
 from qod_magics.spark.plans.expressions import Label
 from qod_magics.spark.plans.inlining import (
     analyzed_plan_of,
@@ -206,7 +205,7 @@ def _cached(cache: Cache[T], streams: tuple[StreamDeclaration, ...], find: Calla
 class Inspection:
     """Builds recipes on a task manager. Results that must not change while a stream runs are cached."""
 
-    kafka: Kafka
+    sources: Sources
     _inlinable: Cache[int] = field(default_factory=list)
     _asks: Cache[tuple[Ask, ...] | None] = field(default_factory=list)
     _passed: Sequence[TaskSpec] = ()  #: of the last check: those run on also while one of their topics has no leader
@@ -294,11 +293,12 @@ class Inspection:
 
     def _check_topics(self, spec: TaskSpec, workshop: Workshop) -> None:
         for topic in spec.topics.values():
-            count = partitions(self.kafka, topic.topic)
+            count = self.sources.splits(topic.topic)
             if spec.parallelism > count:
+                kind = kind_of(topic.topic)
                 raise ApplicationError(
-                    f"{spec.id!r} asks for {spec.parallelism} instances, but the topic {topic.topic!r} has "
-                    f"{count} partition{'s' if count > 1 else ''}: take --parallelism {count} or less",
+                    f"{spec.id!r} asks for {spec.parallelism} instances, but the {kind.unit} {topic.topic!r} has "
+                    f"{count} {kind.splits_unit}{'s' if count > 1 else ''}: take --parallelism {count} or less",
                     rule="partitions",
                 )
             if topic.schema is not None:
@@ -385,7 +385,7 @@ class Inspection:
 
     def _even_split(self, spec: TaskSpec, workshop: Workshop) -> int:
         """Over how many instances its topics' partitions can be spread evenly; 0 if it can't be inlined."""
-        counts = [partitions(self.kafka, topic.topic) for topic in spec.topics.values()]
+        counts = [self.sources.splits(topic.topic) for topic in spec.topics.values()]
         try:
             with workshop.result(probe(spec, {}, {}, Weights(), _as_it_is)) as rows:
                 return gcd(*counts) if is_inlinable(streaming_plan_of(rows)) else 0

@@ -5,7 +5,6 @@ Kafka records -> observe(read, kept) -> shedder -> rows -> recipe -> observe(out
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,9 +20,10 @@ from qod_magics.application.streams.stream import CORRUPT, RECORD_KEY, VALUE, Fo
 from qod_magics.application.weights import WEIGHT, weighed
 from qod_magics.errors import ApplicationError, nearest
 from qod_magics.kafka.properties import LARGEST_RECORD
+from qod_magics.sources.registry import Sources, kind_of
+from qod_magics.sources.source import Part
 from qod_magics.spark.plans import shedder
 from qod_magics.spark.plans.dial import MOST_S, DialBoard, DialReading, read_sql, waiting_sql
-from qod_magics.spark.plans.fetching import fetch_options
 from qod_magics.spark.plans.inlining import runs_python, streaming_plan_of
 from qod_magics.spark.plans.kafka_records import columns_of_record
 from qod_magics.spark.plans.own_source import SheddingSession
@@ -52,7 +52,6 @@ INSTANCE = "_instance"
 
 #: At low input rates each row costs a wake-up: batch rows for some hundredths of a second. The user's own options take
 #: precedence.
-GATHERING_READER = {"kafka.fetch.min.bytes": "65536", "kafka.fetch.max.wait.ms": "100"}
 GATHERING_WRITER = {"kafka.linger.ms": "50", "kafka.batch.size": "65536"}
 #: A result may be one large row, as of collect_list.
 WRITER = {**GATHERING_WRITER, "kafka.max.request.size": str(LARGEST_RECORD)}
@@ -196,6 +195,7 @@ class Workshop:
     dials: Mapping[str, float]  #: values now, for plans that hold them as literals
     kafka: Mapping[str, str] = field(repr=False)  #: options of Spark's Kafka source and sink; passwords too
     sheds_on_read: bool = False  #: whether it has a Kafka source whose reader drops rows
+    sources: Sources | None = None  #: None: nothing is read
 
     def dial(self, key: str) -> str:
         """SQL that reads this dial, a fraction of 1, on this task manager."""
@@ -227,7 +227,7 @@ class Workshop:
         for feed in job.feeds:
             # rows that are shed together by a key are parsed for it first, and plans that are inspected are Spark's own
             settable = self.sheds_on_read and self.reading is not DialReading.RESTART
-            on_read = settable and checks and not feed.stream and not feed.shed_by
+            on_read = settable and checks and not feed.stream and not feed.shed_by and kind_of(feed.topic).sheds_on_read
             rows = self._rows(job, feed, max_offsets, (read or {}).get(feed.topic), timing, checks, on_read)
             inputs.update(dict.fromkeys(feed.inputs, rows))
         if not job.feeds:
@@ -351,23 +351,19 @@ class Workshop:
         checks: bool,
         on_read: bool,
     ) -> DataFrame:
-        batched = max_offsets is not None  # a micro-batch reads existing records: waiting gains nothing
-        reader = (
-            self.spark.readStream.format(shedder.READER if on_read else "kafka")
-            .options(**{**fetch_options(len(feed.partitions)), **({} if batched else GATHERING_READER), **self.kafka})
-            .option("assign", json.dumps({feed.topic: list(feed.partitions)}))
-            .option(
-                "startingOffsets", json.dumps({feed.topic: {str(p): feed.starting.get(p, -2) for p in feed.partitions}})
-            )
-            .option("failOnDataLoss", "false")  # the books count rows that retention deleted unread
-            .option("includeHeaders", str(feed.stream or feed.schema is None).lower())
+        part = Part(
+            feed.topic,
+            feed.partitions,
+            feed.starting,
+            run=f"{job.instance}-{job.run}" if checks else "",
+            schema=feed.schema,
+            most=max_offsets,
+            headers=feed.stream or feed.schema is None,
+            keep=self.board.source(job.task) if on_read else None,
         )
-        if max_offsets is not None:
-            reader = reader.option("maxOffsetsPerTrigger", str(max_offsets))
-        if on_read:
-            reader = reader.option(shedder.KEEP, self.board.source(job.task))
-        records = reader.load()
-        if batched and self.reading is not DialReading.RESTART and feed is job.feeds[0]:
+        assert self.sources is not None
+        records = self.sources.read(self.spark, part)
+        if max_offsets is not None and self.reading is not DialReading.RESTART and feed is job.feeds[0]:
             records = records.where(waiting_sql(self.board.pace(job.instance), MOST_S))
         counted_as, key = f"shed.{feed.topic}", self._key(feed)
         if feed.stream:

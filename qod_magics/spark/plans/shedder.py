@@ -6,7 +6,7 @@ this row read them; `_sent`, its weight on arrival or its outlet; `_t`, of `timi
 
 Reading a dial by reflection for each row is expensive (most of a microsecond where only C1 compiles), and so is copying
 a row between operators: each shedder reads its dial once, in one projection of only the columns needed after it, and
-both its counts are taken there. Where the task manager has our Kafka source (`READER`), its reader sheds the source.
+both its counts are taken there. Where the task manager has our Kafka source, its reader sheds the source.
 """
 
 from __future__ import annotations
@@ -31,9 +31,6 @@ RECORD_HASH = "((xxhash64(topic, partition, offset) & 1048575) * 9.5367431640625
 DRAW = "(shiftrightunsigned(xxhash64(reflect('java.lang.System', 'nanoTime')), 11) * 1.1102230246251565E-16D)"
 #: Guards 1/d where d = 0: no row passes there, but a projection may be evaluated before the filter.
 SMALLEST = 1e-9
-#: Our Kafka source, whose reader sheds: the class, and the option that names its dial. Its columns `_p` and `_records`
-#: are the probability with which a record was kept, 0 in a row that only counts, and how many were read for this row.
-READER, KEEP = "org.apache.spark.sql.kafka010.SheddingKafka", "qod.keep"
 #: Names of the shedders' internal columns; in Spark, column names are case-insensitive.
 _OWN = re.compile(r"_(u|p|t|sent|malformed|d\d+|r\d+)", re.IGNORECASE)
 
@@ -75,7 +72,8 @@ def shed_source(
 
 
 def shed_on_read(records: DataFrame, counted_as: str, timing: Timing) -> DataFrame:
-    """Add `_weight` to the records that the reader of `READER` has kept, and count those that it has read.
+    """Add `_weight` to the records that a reader which sheds (`sources.kafka.READER`) has kept, and count those that it
+    has read.
 
     A record is kept or dropped by a hash of partition and offset, as by `shed_source`. Those dropped are never rows,
     so their times are not observed: those of the rows kept stand for them.

@@ -33,6 +33,7 @@ from qod_magics.lifecycle.events import (
     StopUndone,
 )
 from qod_magics.lifecycle.query import OngoingMove, QueryLife
+from qod_magics.sources.registry import Sources
 from qod_magics.spark.plans.dial import DialBoard, DialReading
 from qod_magics.spark.plans.pipeline import Job, PlanFacts, Workshop
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, WHEN_WRITTEN
@@ -231,6 +232,7 @@ class Instance:
         kafka: Mapping[str, str],
         dials: Mapping[str, float],
         free_slots: float = inf,
+        sources: Sources | None = None,
     ) -> None:
         """Build the job on this task manager and start it from its checkpoint, in the mode with the higher throughput
         per core: real-time mode if it keeps no state, Spark supports it and `free_slots` are enough for it, else
@@ -261,6 +263,7 @@ class Instance:
                 task_manager.dials,
                 kafka,
                 task_manager.sheds_on_read,
+                sources,
             )
             try:
                 if self.facts is None:

@@ -18,6 +18,8 @@ from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.machine.child import temporary
 from qod_magics.machine.jars import connector_advice
+from qod_magics.sources.registry import Sources
+from qod_magics.sources.source import Context
 from qod_magics.spark.plans.dial import DialBoard
 from qod_magics.spark.plans.pipeline import Feed, Job
 from qod_magics.spark.queries.checkpoints import local_path
@@ -85,7 +87,7 @@ def warm_up(
     def start() -> None:
         dials = {board.source(task): 1.0}
         call_within(
-            lambda: instance.start(manager, board, dict(kafka.spark_options()), dials),
+            lambda: instance.start(manager, board, dict(kafka.spark_options()), dials, sources=Sources(Context(kafka))),
             timeout_s,
             f"warming {manager.id} up",
         )

@@ -29,9 +29,9 @@ ROWS = StructType([StructField("id", LongType(), True), StructField("_weight", D
 MAY_BE_NULL = StructType([ROWS["id"], StructField("_weight", DoubleType(), True)])
 
 
-def running(*declared: str) -> Deployment:
+def running(*declared: str, kafka: FakeKafka | None = None) -> Deployment:
     """A deployment of `trips`, which a topic feeds, and the queries that read it."""
-    made = Deployment(FakeKafka({"t": 1, "clicks": 1}), "s")
+    made = Deployment(kafka or FakeKafka({"t": 1, "clicks": 1}), "s")
     specs = tasks(application(stream("trips", topic="t"), *(stream(name, "trips", priority=1) for name in declared)))
     made.specs = {spec.id: spec for spec in specs}
     made.checked = Checked(dict.fromkeys(made.specs, ROWS))
@@ -95,10 +95,10 @@ def test_a_source_taken_out_of_several_readers_goes_on_at_the_slowest(mixed: boo
 
 
 def test_one_who_reads_the_topic_too_has_an_account_of_its_own() -> None:
-    made, kafka = running("first"), FakeKafka()
+    kafka = FakeKafka()
+    made = running("first", kafka=kafka)
     kafka.create("t", end=11)
     kafka.create("u", end=5)
-    made.kafka = kafka
     new = tasks(
         application(*made.specs["first"].streams, stream("second", "trips", priority=1)), inlinable={"trips": 1}
     )

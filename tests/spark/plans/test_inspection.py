@@ -13,6 +13,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 from qod_magics.application.streams.sink import KafkaTopic, Memory, Sink
 from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.application.tasks import tasks
+from qod_magics.sources.registry import Sources
+from qod_magics.sources.source import Context
 from qod_magics.spark.plans import inspection
 from qod_magics.spark.plans.expressions import Label
 from qod_magics.spark.plans.inspection import Checked, Inspection, losing_rows
@@ -21,7 +23,7 @@ from tests.application.frames import application, stream
 from tests.kafka.fakes import FakeKafka
 from tests.spark.fakes import FakeRows
 
-KAFKA = FakeKafka({"t": 1, "clicks": 1, "orders": 1})
+TOPICS = Sources(Context(FakeKafka({"t": 1, "clicks": 1, "orders": 1})))
 
 
 def test_rows_are_dropped_on_their_way_to_tasks_none_of_whose_queries_needs_all() -> None:
@@ -49,10 +51,10 @@ def checked_keys(monkeypatch: pytest.MonkeyPatch, sink: Sink) -> Any:
 
     monkeypatch.setattr(inspection, "key_columns", lambda task, inputs: (*(inputs or ()), task))
     workshop = SimpleNamespace(result=result)
-    checked = Inspection(KAFKA).check(specs, workshop, {})  # type: ignore[arg-type]
+    checked = Inspection(TOPICS).check(specs, workshop, {})  # type: ignore[arg-type]
     by_id = {spec.id: spec for spec in specs}
     for task, keys in checked.keys.items():
-        assert Inspection(None).result_keys(task, by_id, checked, None) == keys  # type: ignore[arg-type]
+        assert Inspection(TOPICS).result_keys(task, by_id, checked, None) == keys  # type: ignore[arg-type]
     return checked.keys
 
 
@@ -76,7 +78,7 @@ class Plans:
 
 def checked(plans: dict[str, str], *streams: StreamDeclaration) -> Checked:
     workshop: Any = Plans(plans)
-    return Inspection(KAFKA).check(tasks(application(*streams)), workshop, {})
+    return Inspection(TOPICS).check(tasks(application(*streams)), workshop, {})
 
 
 def reading(columns: str, operator: str) -> str:

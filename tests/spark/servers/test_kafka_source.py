@@ -10,7 +10,7 @@ import pytest
 
 from qod_magics.errors import SetupError
 from qod_magics.machine.java import Java
-from qod_magics.spark.plans.shedder import KEEP, READER
+from qod_magics.sources.kafka import KEEP, READER
 from qod_magics.spark.servers import server
 from qod_magics.spark.servers.own_jars import SOURCE, shedding_jar
 

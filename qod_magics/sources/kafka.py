@@ -1,0 +1,110 @@
+"""Kafka topics: the source that the others are modelled on. Splits are partitions, and rows are numbered by offsets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from qod_magics.kafka.reading import beginning_offsets, end_offsets, known_end_offsets
+from qod_magics.kafka.topics import partitions
+from qod_magics.sources.names import check_topic
+from qod_magics.sources.source import OPTIONS, Context, Identity, Part, Payload, Position, Span
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from qod_magics.kafka.cluster import Kafka
+
+#: Spark's Kafka source, and ours, whose reader sheds: the class, and the option that names its dial. Its columns `_p`
+#: and `_records` are the probability with which a record was kept, 0 in a row that only counts, and how many were read
+#: for this row.
+PLAIN, READER, KEEP = "kafka", "org.apache.spark.sql.kafka010.SheddingKafka", "qod.keep"
+#: At low input rates each row costs a wake-up: batch rows for some hundredths of a second. The user's own options take
+#: precedence.
+GATHERING = {"kafka.fetch.min.bytes": "65536", "kafka.fetch.max.wait.ms": "100"}
+#: Records that a poll hands over, at most. After each poll Spark asks the broker for the first and the last offset of
+#: the partition, and waits for both answers: with 500, the default, a consumer that drops most of its records spends as
+#: long on these requests as on the records.
+POLLED = 5_000
+_MIB = 1 << 20
+#: What a fetch brings of one partition at most, bytes: at least Kafka's default, and less where an instance reads many
+#: partitions, since each holds what it has fetched.
+FETCHED, LEAST_FETCHED, FETCHED_BY_ALL = 8 * _MIB, _MIB, 64 * _MIB
+
+
+class KafkaSource:
+    """Topics of the session's broker, those of streams between its tasks among them."""
+
+    payload: ClassVar[Payload] = "json"
+    identity: ClassVar[Identity] = Identity()
+    options: ClassVar[frozenset[str]] = OPTIONS
+    realtime: ClassVar[str] = ""
+    sheds_on_read: ClassVar[bool] = True
+    has_gaps: ClassVar[bool] = True
+    unit: ClassVar[str] = "topic"
+    splits_unit: ClassVar[str] = "partition"
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def __repr__(self) -> str:
+        return f"topics of {self._context.kafka!r}"
+
+    @staticmethod
+    def checked(place: str) -> str:
+        """Return the name of a topic."""
+        return check_topic(place)
+
+    @staticmethod
+    def span(place: str, noted: Mapping[str, Any]) -> Span | None:
+        """Return None: a batch's report has its offsets."""
+        return None
+
+    def noted(self, place: str) -> list[Column]:
+        """Return nothing to observe."""
+        return []
+
+    def splits(self, place: str) -> int:
+        """Return the partitions of a topic."""
+        return partitions(self._kafka, place)
+
+    def begin(self, place: str, starting: str) -> Position:
+        """Return the end offsets of a topic, or its beginning offsets."""
+        ask = end_offsets if starting == "latest" else beginning_offsets
+        return dict(ask(self._kafka, [place], timeout_s=10.0)[place])
+
+    def ends(self, places: Collection[str]) -> tuple[Mapping[str, Position], Mapping[str, str]]:
+        """Return the end offsets of topics, all in one request."""
+        return known_end_offsets(self._kafka, places, timeout_s=2.0)
+
+    def read(self, spark: SparkSession, place: str, part: Part) -> DataFrame:
+        """Return the records of the partitions that are assigned to an instance."""
+        batched = part.most is not None  # a micro-batch reads existing records: waiting gains nothing
+        options = {**fetch_options(len(part.splits)), **({} if batched else GATHERING), **self._kafka.spark_options()}
+        reader = (
+            spark.readStream.format(PLAIN if part.keep is None else READER)
+            .options(**options)
+            .option("assign", json.dumps({place: list(part.splits)}))
+            .option("startingOffsets", json.dumps({place: {str(p): part.starting.get(p, -2) for p in part.splits}}))
+            .option("failOnDataLoss", "false")  # the books count rows that retention deleted unread
+            .option("includeHeaders", str(part.headers).lower())
+        )
+        if part.most is not None:
+            reader = reader.option("maxOffsetsPerTrigger", str(part.most))
+        if part.keep is not None:
+            reader = reader.option(KEEP, part.keep)
+        return reader.load()
+
+    def tend(self, parts: Iterable[Part]) -> None:
+        """Do nothing: the broker looks after its topics."""
+
+    @property
+    def _kafka(self) -> Kafka:
+        return self._context.kafka
+
+
+def fetch_options(partitions: int) -> Mapping[str, str]:
+    """Return options of Spark's Kafka source for an instance that reads this many partitions of a topic."""
+    fetched = min(max(FETCHED_BY_ALL // max(partitions, 1), LEAST_FETCHED), FETCHED)
+    return {"kafka.max.poll.records": str(POLLED), "kafka.max.partition.fetch.bytes": str(fetched)}

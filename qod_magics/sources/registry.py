@@ -1,0 +1,120 @@
+"""The kinds of sources, and those of a session.
+
+A new kind is a module with a class of the protocol `Source`, and a line of `KINDS`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from qod_magics.errors import ApplicationError, nearest
+from qod_magics.sources.names import KAFKA, divided
+from qod_magics.sources.source import Context, Part, Position, Source, Span
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: How `--source` names each kind, and its class, which is loaded when it is asked for.
+KINDS: Mapping[str, tuple[str, str]] = {
+    KAFKA: ("kafka:TOPIC", "qod_magics.sources.kafka:KafkaSource"),
+}
+FORMS = tuple(form for form, _ in KINDS.values())
+
+
+@cache
+def class_of(kind: str) -> type[Source]:
+    """Return the class of a kind. Raises ApplicationError: there is no such kind."""
+    if kind not in KINDS:
+        raise ApplicationError(f"a source must be one of {', '.join(FORMS)}, got {kind!r}.{nearest(kind, KINDS)}")
+    module, _, name = KINDS[kind][1].partition(":")
+    found: type[Source] = getattr(import_module(module), name)
+    return found
+
+
+def kind_of(name: str) -> type[Source]:
+    """Return the class of a source by its name."""
+    return class_of(divided(name)[0])
+
+
+def source_name(text: str) -> str:
+    """Return the name of the source that `--source` gives, such as "rate" or "json:data/in", in normal form. Raises
+    ApplicationError."""
+    kind, _, place = text.partition(":")
+    found = class_of(kind).checked(place)
+    return found if kind == KAFKA else f"{kind}:{found}"
+
+
+def checked_name(name: str) -> str:
+    """Return a name as `source_name` does; one without a kind is a topic's. Raises ApplicationError."""
+    kind, place = divided(name)
+    return source_name(f"{kind}:{place}")
+
+
+def span_of(name: str, noted: Mapping[str, Any]) -> Span | None:
+    """Return which rows of a source a batch read, from what was observed of it; None: its progress reports tell."""
+    kind, place = divided(name)
+    return class_of(kind).span(place, noted) if kind in KINDS else None
+
+
+class Sources:
+    """The sources of a session, by name. Thread-safe.
+
+    Args:
+        context: what they share.
+
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._made: dict[str, Source] = {}
+        self._making = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"sources of kinds {', '.join(self._made) or 'none yet'}"
+
+    def of(self, name: str) -> Source:
+        """Return the object for a source's kind."""
+        kind, _ = divided(name)
+        with self._making:
+            if kind not in self._made:
+                self._made[kind] = class_of(kind)(self.context)
+            return self._made[kind]
+
+    def splits(self, name: str) -> int:
+        """See `Source.splits`."""
+        return self.of(name).splits(divided(name)[1])
+
+    def begin(self, name: str, starting: str) -> Position:
+        """See `Source.begin`."""
+        return self.of(name).begin(divided(name)[1], starting)
+
+    def ends(self, names: Iterable[str]) -> tuple[dict[str, Position], dict[str, str]]:
+        """Return the ends of these sources by name, and why others are not known. Raises KafkaError."""
+        by_kind: dict[str, dict[str, str]] = {}
+        for name in names:
+            kind, place = divided(name)
+            by_kind.setdefault(kind, {})[place] = name
+        found: dict[str, Position] = {}
+        missing: dict[str, str] = {}
+        for places in by_kind.values():
+            ends, problems = self.of(next(iter(places.values()))).ends(places)
+            found |= {places[place]: end for place, end in ends.items()}
+            missing |= {places[place]: why for place, why in problems.items()}
+        return found, missing
+
+    def read(self, spark: SparkSession, part: Part) -> DataFrame:
+        """See `Source.read`."""
+        return self.of(part.name).read(spark, divided(part.name)[1], part)
+
+    def tend(self, parts: Iterable[Part]) -> None:
+        """See `Source.tend`; each kind gets all parts that are read of it."""
+        by_kind: dict[str, list[Part]] = {kind: [] for kind in list(self._made)}
+        for part in parts:
+            by_kind.setdefault(divided(part.name)[0], []).append(part)
+        for kind, mine in by_kind.items():
+            if kind in self._made:
+                self._made[kind].tend(mine)
