@@ -76,7 +76,8 @@ def declared(
                 "`from qod_magics import estimate as est`"
             )
         recipe = replace(recipe, estimates=True)
-    topic = None if options.topic is None else TopicInput(**options.shared(TopicInput))
+    source = options.topic or options.source
+    topic = None if source is None else TopicInput(**{**options.shared(TopicInput), "topic": source})
     inputs = find_inputs(options.name, recipe, application, topic=topic, stated=options.upstream)
     if isinstance(recipe, SqlRecipe):
         recipe = replace(recipe, views=views(_others_read(recipe, inputs)))

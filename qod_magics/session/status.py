@@ -12,6 +12,8 @@ from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.core.plan import edge_name
 from qod_magics.errors import UsageProblem
 from qod_magics.lifecycle.story import told
+from qod_magics.sources.names import is_topic
+from qod_magics.sources.registry import described
 from qod_magics.spark.cluster.books import misfits
 from qod_magics.spark.plans.pipeline import feed_of
 
@@ -121,8 +123,8 @@ def status_text(session: SessionInterface) -> str:
             lines.append(f"{instance.id} runs in {instance.mode} mode: {instance.mode_why}")
         if instance.failure and instance.state.value in ("backing off", "given up"):
             lines.append(f"{instance.id} is {instance.state.value}: {instance.failure}")
-    for topic, why in session.runtime.missing_topics.items():
-        lines.append(f"topic {topic}: {why}; its readers wait")
+    for name, why in session.runtime.missing_topics.items():
+        lines.append(f"{described(name)}: {why}{'; its readers wait' if is_topic(name) else ''}")
     lines += _malformed(session)
     lines += _incomplete(session)
     lines += _inexact(session, cycle)
@@ -158,7 +160,7 @@ def _malformed(session: SessionInterface) -> list[str]:
             account = deployment.accounts.get(feed_of(spec, head))
             if account is not None:
                 told = misfits(account, source.effective_malformed)
-                lines += [f"topic {source.topic}: {each} ({spec.id})" for each in told]
+                lines += [f"{described(source.topic)}: {each} ({spec.id})" for each in told]
     return lines
 
 

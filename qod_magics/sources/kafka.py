@@ -40,6 +40,7 @@ class KafkaSource:
     identity: ClassVar[Identity] = Identity()
     options: ClassVar[frozenset[str]] = OPTIONS
     realtime: ClassVar[str] = ""
+    every_s: ClassVar[float] = 0.0
     sheds_on_read: ClassVar[bool] = True
     has_gaps: ClassVar[bool] = True
     unit: ClassVar[str] = "topic"

@@ -5,6 +5,7 @@ A new kind is a module with a class of the protocol `Source`, and a line of `KIN
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 #: How `--source` names each kind, and its class, which is loaded when it is asked for.
 KINDS: Mapping[str, tuple[str, str]] = {
     KAFKA: ("kafka:TOPIC", "qod_magics.sources.kafka:KafkaSource"),
+    "json": ("json:PATH", "qod_magics.sources.files:JsonFiles"),
+    "csv": ("csv:PATH", "qod_magics.sources.files:CsvFiles"),
+    "parquet": ("parquet:PATH", "qod_magics.sources.files:ParquetFiles"),
 }
 FORMS = tuple(form for form, _ in KINDS.values())
 
@@ -52,6 +56,11 @@ def checked_name(name: str) -> str:
     """Return a name as `source_name` does; one without a kind is a topic's. Raises ApplicationError."""
     kind, place = divided(name)
     return source_name(f"{kind}:{place}")
+
+
+def described(name: str) -> str:
+    """Return a source in words: "topic trips", "directory /data/in"."""
+    return f"{kind_of(name).unit} {divided(name)[1]}"
 
 
 def span_of(name: str, noted: Mapping[str, Any]) -> Span | None:
@@ -109,6 +118,11 @@ class Sources:
     def read(self, spark: SparkSession, part: Part) -> DataFrame:
         """See `Source.read`."""
         return self.of(part.name).read(spark, divided(part.name)[1], part)
+
+    def close(self) -> None:
+        """Remove the files that sources have made."""
+        if self.context.directory is not None:
+            shutil.rmtree(self.context.directory, ignore_errors=True)
 
     def tend(self, parts: Iterable[Part]) -> None:
         """See `Source.tend`; each kind gets all parts that are read of it."""

@@ -75,6 +75,7 @@ class Source(Protocol):
     identity: ClassVar[Identity]
     options: ClassVar[frozenset[str]]  #: those of `OPTIONS` that it takes
     realtime: ClassVar[str]  #: why real-time mode can't read it, as a clause; "": it can
+    every_s: ClassVar[float]  #: seconds between two batches at least: more often there are no new rows
     sheds_on_read: ClassVar[bool]  #: whether a reader of ours drops rows before they are rows of Spark
     has_gaps: ClassVar[bool]  #: whether numbers may be without a row, which a look at the source tells
     unit: ClassVar[str]  #: what a source of this kind is called in messages, and what its splits are

@@ -17,6 +17,8 @@ from qod_magics.errors import KafkaError, TaskManagerError, nearest
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import delete_topics
 from qod_magics.lifecycle.events import State, StopAsked
+from qod_magics.sources.registry import Sources
+from qod_magics.sources.source import Context
 from qod_magics.spark.changes.change import ended
 from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.fuser import Fuser
@@ -33,6 +35,7 @@ from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.metrics.peeks import Peeks
 from qod_magics.spark.plans.dial import MOST_S, DialBoard, DialReading
 from qod_magics.spark.plans.pipeline import Workshop
+from qod_magics.spark.queries.checkpoints import local_path
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.progress import Batch
 from qod_magics.spark.servers.connection import begin, gather, reason
@@ -105,8 +108,14 @@ class SparkRuntime:
     def __init__(self, kafka: Kafka, session: str, checkpoints: str, period_s: float = 5.0) -> None:
         self.kafka = kafka
         self.checkpoints = checkpoints.rstrip("/")
+        place = local_path(self.checkpoints)
+        sources = Sources(Context(kafka, None if place is None else place / "sources"))
         self.cluster = Cluster(
-            Deployment(kafka, session), DialBoard(session), dict(kafka.spark_options()), fewest_first, period_s
+            Deployment(kafka, session, given=sources),
+            DialBoard(session),
+            dict(kafka.spark_options()),
+            fewest_first,
+            period_s,
         )
         self.lifecycle = Lifecycle(self.cluster)
         self.mover = Mover(self.cluster, self.lifecycle)
@@ -440,6 +449,7 @@ class SparkRuntime:
             for instance in self.cluster.all_instances:
                 instance.handle(StopAsked())
         with ExitStack() as then:  # each of these is done, also if the user interrupts one before it
+            then.callback(self.deployment.sources.close)
             then.callback(self.cluster.instances.clear)
             then.callback(self.cluster.task_managers.clear)
             then.callback(self._delete_topics)
@@ -478,6 +488,7 @@ class SparkRuntime:
         while not self._ended.wait(WATCH_S):
             # a broker that does not answer is reported by `observe`
             broker_answers = self._attempt("sampling offsets", self.metrics.sample, unless=KafkaError)
+            self._attempt("looking after sources", self.metrics.tend_sources)
             self._attempt("reading new partitions", self.deployer.adopt_partitions)
             self._attempt("restarting readers of new partitions", self.mover.restart_outdated)
             self._attempt("restarting ended queries", self.recovery.restart_ended)

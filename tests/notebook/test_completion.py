@@ -49,7 +49,7 @@ THERE = {
         ("%%qod_stream counts --mode m", ["microbatch"]),
         (
             "%%qod_stream counts --mode microbatch --s",
-            ["--schema", "--starting", "--shed-by", "--sink", "--sink-option", "--sql"],
+            ["--source", "--schema", "--starting", "--shed-by", "--sink", "--sink-option", "--sql"],
         ),
     ],
 )

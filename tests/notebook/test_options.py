@@ -17,7 +17,7 @@ from qod_magics.session.session import Session
 from qod_magics.session.settings import Settings
 
 #: What the magics make of some options, besides handing them on.
-OF_CELLS = {"name", "sql", "estimates", "dry_run", "sink_options", "upstream"}
+OF_CELLS = {"name", "source", "sql", "estimates", "dry_run", "sink_options", "upstream"}
 SETTINGS = {each.name for each in fields(Settings)}
 
 

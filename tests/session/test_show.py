@@ -396,6 +396,7 @@ class Running(Session):
             specs={"query": spec},
             checked=SimpleNamespace(whole={}, schemas={"query": schema}, labels={}),
             results={"query": "qod.out"},
+            sinks={},
             instances=lambda _: 1,
             specs_with=lambda _: [spec],
             result_keys=self._keys,

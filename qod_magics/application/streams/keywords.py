@@ -29,6 +29,7 @@ class StreamKeywords(RestrictionKeywords, total=False):
     """The options of a stream."""
 
     topic: str | None
+    source: str | None
     schema: str | DataType | None
     starting: Starting
     malformed: Malformed | None

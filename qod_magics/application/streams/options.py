@@ -33,6 +33,7 @@ from qod_magics.arguments.option import Option, duration, number, seconds, whole
 from qod_magics.arguments.parser import Command, words_of, wrapped
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
 from qod_magics.sources.names import check_topic
+from qod_magics.sources.registry import FORMS, KINDS, source_name
 
 #: What changes an option of a stream that runs; by default, the cell again: its query then begins without its state.
 BY_SET = "%qod set, from the next cycle on"
@@ -96,12 +97,21 @@ class StreamOptions:
         convert=check_topic,
         changes="input",
     )
+    source: str | None = _row(
+        f"--source {'|'.join(FORMS)}",
+        "what feeds the stream in the place of a topic: files that appear in a directory, with a JSON value or "
+        "comma-separated values in each line, or Parquet",
+        convert=source_name,
+        offers=tuple(f"{kind}:" for kind in KINDS),
+        accepts=source_name,
+        in_python="the same text",
+    )
     schema: str | None = _row(
         "--schema DDL",
         'columns of the topic\'s JSON rows, as DDL in quotes: "id INT, fare DOUBLE"; "array<struct<id INT>>" where '
         "each value is an array of rows; of another type: the column `value`",
         convert=ddl,
-        unless="raw Kafka records",
+        unless="raw records; the columns of Parquet files",
         **_OF_TOPIC,
         accepts=as_schema,
         in_python="or a type of Spark",
@@ -358,6 +368,12 @@ def takes(rows: Iterable[Option]) -> Callable[[F], F]:
 
 def check_together(stated: Collection[str]) -> None:
     """Raise ApplicationError, one line, unless these options, by their fields, go together."""
+    if "topic" in stated and "source" in stated:
+        raise ApplicationError(
+            "a stream reads a topic (--topic) or another source (--source), not both: leave one out", option="--source"
+        )
+    if "source" in stated:
+        stated = {*stated, "topic"}
     if "topic" in stated and "upstream" in stated:
         raise ApplicationError(
             "a stream reads a topic (--topic) or other streams (--from), not both: give the topic a stream",

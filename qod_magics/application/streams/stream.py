@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 from qod_magics.application.names import SOURCE, check_stream_name, topic_alias
 from qod_magics.application.streams.sink import Memory, Sink
 from qod_magics.errors import ApplicationError, nearest
-from qod_magics.sources.registry import checked_name
+from qod_magics.sources.names import is_topic
+from qod_magics.sources.registry import checked_name, kind_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
@@ -108,9 +109,9 @@ DEFAULT_MIN_ACCURACY = 1.0
 
 @dataclass(frozen=True, slots=True)
 class TopicInput:
-    """A Kafka topic that feeds a stream."""
+    """A source that feeds a stream: a Kafka topic, or what `--source` names."""
 
-    topic: str
+    topic: str  #: the name of the source: a topic, or kind and place, "json:/data/in"
     #: DDL of the JSON rows, "id INT, fare DOUBLE", or a type of other values; None: the raw Kafka record
     schema: str | None = None
     starting: Starting = "latest"  #: starting offsets of a first run
@@ -134,13 +135,15 @@ class TopicInput:
             raise ApplicationError(f"malformed is 'drop', 'keep' or 'fail', not {self.malformed!r}")
         if len({name.casefold() for name in self.shed_by}) < len(self.shed_by):
             raise ApplicationError(f"shed-by names a column twice: {', '.join(self.shed_by)}")
+        self._check_kind()
         if self.schema is None and self.shed_by == AUTO:
             raise ApplicationError(
                 f"--shed-by {AUTO[0]} chooses among columns, and raw records have none: give the topic a --schema, or "
                 f"take --shed-by {RECORD_KEY}, the record's key",
                 rule="columns",
             )
-        if self.schema is None and self.shed_by not in ((), (RECORD_KEY,)):
+        columns = kind_of(self.topic).payload == "columns"
+        if self.schema is None and self.shed_by not in ((), (RECORD_KEY,)) and not columns:
             raise ApplicationError(
                 f"raw records have no column {self.shed_by[0]!r} to shed by: give the topic a --schema, or take "
                 f"--shed-by {RECORD_KEY}, the record's key"
@@ -156,6 +159,27 @@ class TopicInput:
             raise ApplicationError(
                 f"--shed-by must be {RECORD_KEY} where each value is an array of rows, got {' '.join(self.shed_by)}"
             )
+
+    def _check_kind(self) -> None:
+        """Raise ApplicationError for options that a source of its kind does not take."""
+        kind = kind_of(self.topic)
+        if is_topic(self.topic):
+            return
+        stated = {
+            "schema": self.schema is not None,
+            "starting": self.starting != "latest",
+            "malformed": self.malformed is not None,
+            "time_unit": self.time_unit != "s",
+            "shed_by": bool(self.shed_by),
+        }
+        for option, is_stated in stated.items():
+            if is_stated and option not in kind.options:
+                flag = f"--{option.replace('_', '-')}"
+                raise ApplicationError(f"{flag} must be left out for a {kind.unit}, got {self.topic}", option=flag)
+        if kind.payload != "json" and self.form is not Form.ROW:
+            raise ApplicationError(f"the schema of {self.topic} must be one of columns, got {self.schema!r}")
+        if self.shed_by == (RECORD_KEY,) and not re.search(rf"\b{RECORD_KEY}\b", self.schema or ""):
+            raise ApplicationError(f"--shed-by must name columns for a {kind.unit}, got {RECORD_KEY}: it has no keys")
 
     @property
     def form(self) -> Form:

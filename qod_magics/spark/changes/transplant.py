@@ -73,7 +73,10 @@ def _rewritten(log: str, at: Offsets, to: Offsets | None) -> str:
     version, batch, *sources = log.splitlines()
     if version != "v1":
         raise ValueError(f"its offset log has version {version}")
-    found = {topic: there for line in sources for topic, there in json.loads(line).items()}
+    read = [json.loads(line) for line in sources]
+    if not all(isinstance(offsets, dict) for offsets in read):
+        raise ValueError("it reads a source that is no topic")
+    found = {topic: there for offsets in read for topic, there in offsets.items()}
     if found != {topic: _as_text(there) for topic, there in at.items()}:
         raise ValueError(f"it is at offsets {found}, and not at {dict(at)} as booked")
     if to is not None:

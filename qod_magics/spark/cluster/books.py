@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.core.runtime import MISFITS, Count
+from qod_magics.sources.registry import kind_of
 from qod_magics.spark.plans.parsing import SAMPLE, SHOWN
 from qod_magics.spark.queries.progress import FeedCount
 
@@ -144,7 +145,8 @@ class Account:
         """Enter one finished batch. Rows between the last known position and the batch's start are unreported: read in
         a batch whose report was lost (task manager killed), or deleted by the broker's retention. Rows re-read from
         before that position count as arrived again. A batch that ends before its start has read nothing: the topic was
-        deleted and made anew meanwhile, and Spark goes on at its end, past the rows there, which are unreported.
+        deleted and made anew meanwhile, and Spark goes on at its end, past the rows there, which are unreported. Before
+        the first batch of a new generator of rows there are none.
 
         Returns how many times the batch counted each row: 2.0 for a recipe that reads its input twice, 1.0 where its
         counts are known to be of one pass.
@@ -156,6 +158,8 @@ class Account:
             if start < known:  # re-read from an older checkpoint, or the topic was recreated: arrived again
                 self.first[partition] -= known - start
                 self.empty.pop(partition, None)
+            elif feed.anew:
+                self.first[partition] += start - known
             else:
                 self.unreported += start - known
             if end < start:
@@ -277,7 +281,9 @@ def malformed_event(topic: str, task: str, rows: int, why: str) -> dict[str, Any
     return {"topic": topic, "task": task, "rows": rows, "why": why}
 
 
-def malformed_text(rows: int, sample: str | None, malformed: Malformed, misfit: str | None = None) -> str:
+def malformed_text(
+    rows: int, sample: str | None, malformed: Malformed, misfit: str | None = None, form: str = "JSON"
+) -> str:
     """Such as: 3 values are not JSON of its schema and were dropped, such as 'not json'.
 
     Args:
@@ -285,13 +291,14 @@ def malformed_text(rows: int, sample: str | None, malformed: Malformed, misfit: 
         sample: the beginning of one.
         malformed: what becomes of them.
         misfit: what does not fit in the sample, as a clause; None: unknown.
+        form: the format.
 
     """
     values, were = ("1 value is", "was") if rows == 1 else (f"{rows:,} values are", "were")
     text = " ".join((sample or "").split())
     example = f", such as {text if len(text) <= SHOWN else f'{text[: SHOWN - 1]}…'!r}" if text else ""
     because = f": {misfit}" if misfit and text else ""
-    return f"{values} not JSON of its schema and {were} {OUTCOME[malformed]}{example}{because}"
+    return f"{values} not {form} of its schema and {were} {OUTCOME[malformed]}{example}{because}"
 
 
 def tombstones_text(rows: int, malformed: Malformed) -> str:
@@ -332,9 +339,9 @@ def columnless_text(rows: int, columns: Sequence[str], found: Sequence[str]) -> 
 
 def misfits(account: Account, malformed: Malformed) -> list[str]:
     """A sentence for each kind of rows of a topic that are no rows of its schema."""
-    told = []
+    told, form = [], kind_of(account.topic).payload.upper()
     if account.malformed:
-        told.append(malformed_text(account.malformed, account.sample, malformed, account.misfit))
+        told.append(malformed_text(account.malformed, account.sample, malformed, account.misfit, form))
     if account.tombstones:
         told.append(tombstones_text(account.tombstones, malformed))
     if account.implausible:

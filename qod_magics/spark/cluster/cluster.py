@@ -13,6 +13,7 @@ from qod_magics.core import snapshot as core
 from qod_magics.core.runtime import Event, Placer, Unplaced
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.lifecycle.events import FirstReported, State, Tell
+from qod_magics.sources.registry import kind_of
 from qod_magics.spark.cluster.books import (
     Incomplete,
     MalformedReports,
@@ -207,7 +208,8 @@ class Cluster:
                 account.misfit = misfit(found.sample, schemas[feed.topic], is_cut(found.sample))
             name = f"{feed.topic}>{feed.name}"
             if due := self.malformed.add(name, found.malformed, now):
-                told = malformed_text(due, found.sample, feed.malformed, account.misfit)
+                form = kind_of(feed.topic).payload.upper()
+                told = malformed_text(due, found.sample, feed.malformed, account.misfit, form)
                 self.event("malformed-input", **malformed_event(feed.topic, task, due, told))
             if due := self.malformed.add(f"{name} times", found.implausible, now):
                 told = implausible_text(due, found.late_time, feed.malformed)

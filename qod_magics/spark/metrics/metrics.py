@@ -12,6 +12,8 @@ from typing import Any
 from qod_magics.application.tasks import TaskSpec, fused_edges, why_not_fused, why_not_parted
 from qod_magics.core.runtime import Count, Observation
 from qod_magics.kafka.history import OffsetHistory
+from qod_magics.sources.names import is_topic
+from qod_magics.sources.source import Part
 from qod_magics.spark.cluster.cluster import OTHERS_PERIODS, Cluster
 from qod_magics.spark.cluster.observation import InstanceView, TaskView, observation
 from qod_magics.spark.metrics.latency import Lateness
@@ -49,14 +51,26 @@ class Metrics:
                     self.lateness.sample(time.time(), offsets)
                     self._note_missing({topic: why for topic, why in missing.items() if topic in topics})
 
+    def tend_sources(self) -> None:
+        """Tell sources how far each instance has read."""
+        accounts = self.cluster.deployment.accounts
+        with self.cluster.lock:
+            parts = [
+                Part(feed.topic, feed.partitions, dict(accounts[feed.name].next_rows), instance.job.reads_as)
+                for instance in [*self.cluster.all_instances, *self.cluster.lingering]
+                for feed in (instance.running or instance.job).feeds
+                if not is_topic(feed.topic) and feed.name in accounts
+            ]
+        self.cluster.deployment.sources.tend(parts)
+
     def _note_missing(self, missing: Mapping[str, str]) -> None:
         """Report the topics whose offsets are newly missing, and those whose offsets are back."""
         before, self.cluster.missing_topics = self.cluster.missing_topics, missing
         for topic in sorted(missing.keys() - before.keys()):
             readers = self._readers(topic)
-            self.cluster.event("topic-missing", topic=topic, task=readers, why=missing[topic])
+            self.cluster.event(f"{_kind(topic)}-missing", topic=topic, task=readers, why=missing[topic])
         for topic in sorted(before.keys() - missing.keys()):
-            self.cluster.event("topic-back", topic=topic, task=self._readers(topic))
+            self.cluster.event(f"{_kind(topic)}-back", topic=topic, task=self._readers(topic))
 
     def _readers(self, topic: str) -> str | None:
         """The tasks that read a topic, as an event names them; None if no task reads it any more."""
@@ -265,3 +279,8 @@ class Metrics:
         since, at = view.reading.since + ago, view.reading.at + ago
         came = sum(self.history.rows(topic, since, at) for topic in topics) / (at - since)
         return replace(view, came=came)
+
+
+def _kind(name: str) -> str:
+    """What events call a source."""
+    return "topic" if is_topic(name) else "source"

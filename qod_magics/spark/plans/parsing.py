@@ -1,4 +1,4 @@
-"""JSON values of Kafka records as rows, and what is done with values that can't be parsed.
+"""JSON values of Kafka records, and lines of JSON or CSV, as rows; what is done with values that can't be parsed.
 
 Spark's `from_json` turns such a value into a row of nulls, silently. On topics that others write, these are
 counted, with a sample, in an `observe` behind the parser; streams between our own tasks need none of this.
@@ -273,6 +273,7 @@ def parsed(
     options: Mapping[str, str] | None = None,
     *also: str,
     read: Collection[str] | None = None,
+    csv: bool = False,
 ) -> DataFrame:
     """The columns of the records' JSON values, and the columns `also`; values that can't be parsed are null.
 
@@ -286,8 +287,12 @@ def parsed(
             `NO_VALUE` there, and empty ones `EMPTY_VALUE`.
         also: columns of the records.
         read: the columns to parse; the others are null. None: all.
+        csv: whether the values are lines of CSV, whose columns are all parsed; `options` are of `from_csv` then.
 
     """
+    if csv:
+        line = F.rtrim(F.col("value").cast("string"), F.lit("\r"))
+        return records.select(F.inline(F.array(F.from_csv(line, as_ddl(schema), dict(options or {})))), *also)
     if read is None:
         row = F.from_json(F.col("value").cast("string"), schema, options)
         if options is not None and options.get("columnNameOfCorruptRecord") in (MALFORMED, CORRUPT):
@@ -341,6 +346,7 @@ def parsed_input(
     read: Collection[str] | None = None,
     checked: StructType | None = None,
     unit: TimeUnit = "s",
+    csv: bool = False,
 ) -> DataFrame:
     """The columns of the records' JSON values, and `_weight`; malformed values are counted, and dropped, kept as rows
     of nulls, or end the query.
@@ -356,6 +362,7 @@ def parsed_input(
         checked: the schema, where rows are to be searched for missing columns and implausible times, too. None: they
             are not, for plans that are only inspected.
         unit: of numbers in columns of times, with `checked`.
+        csv: whether the values are lines of CSV; a line with the names of the columns is left out.
 
     """
     whole = marked(schema)
@@ -369,7 +376,7 @@ def parsed_input(
         rows = parsed(records, whole, {"columnNameOfCorruptRecord": column}, WEIGHT, read=needed)
         rows = rows.select(*(_timed(name, times, unit, column) for name in rows.columns))
     else:
-        rows = parsed(records, whole, {"columnNameOfCorruptRecord": column}, WEIGHT, read=needed)
+        rows = parsed(records, whole, {"columnNameOfCorruptRecord": column}, WEIGHT, read=needed, csv=csv)
     too_late = {name: f"unix_micros({_quoted(name)}) NOT BETWEEN {FIRST_TIME} AND {TOO_LATE - 1}" for name in times}
     counts = [*_value_counts(column), *_column_counts(column, [field.name for field in fields], too_late)]
     rows = rows.observe(counted_as, *counts)
@@ -387,6 +394,21 @@ def parsed_input(
         kept = {name: F.expr(f"CASE WHEN {late} THEN NULL ELSE {_quoted(name)} END") for name, late in too_late.items()}
         rows = rows.select(*(kept[name].alias(name) if name in kept else _quoted(name) for name in rows.columns))
     return rows.drop(MALFORMED)
+
+
+def without_header(records: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Return lines of CSV without those that have the names of the columns."""
+    header = ",".join(names).lower()
+    line = "lower(translate(value, '\" \r', ''))"  # quotes, spaces
+    text = header.replace(" ", "").replace("\\", "\\\\").replace("'", "\\'")
+    return records.where(f"value IS NULL OR length(value) < {len(text)} OR {line} <> '{text}'")
+
+
+def as_ddl(schema: str | StructType) -> str:
+    """Return a schema as DDL."""
+    if isinstance(schema, str):
+        return schema
+    return ", ".join(f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
 
 
 @overload

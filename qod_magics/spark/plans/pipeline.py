@@ -20,6 +20,7 @@ from qod_magics.application.streams.stream import CORRUPT, RECORD_KEY, VALUE, Fo
 from qod_magics.application.weights import WEIGHT, weighed
 from qod_magics.errors import ApplicationError, nearest
 from qod_magics.kafka.properties import LARGEST_RECORD
+from qod_magics.sources.names import divided
 from qod_magics.sources.registry import Sources, kind_of
 from qod_magics.sources.source import Part
 from qod_magics.spark.plans import shedder
@@ -27,7 +28,15 @@ from qod_magics.spark.plans.dial import MOST_S, DialBoard, DialReading, read_sql
 from qod_magics.spark.plans.inlining import runs_python, streaming_plan_of
 from qod_magics.spark.plans.kafka_records import columns_of_record
 from qod_magics.spark.plans.own_source import SheddingSession
-from qod_magics.spark.plans.parsing import JSON_FORMAT, columns_read, marked, parsed, parsed_input
+from qod_magics.spark.plans.parsing import (
+    JSON_FORMAT,
+    as_ddl,
+    columns_read,
+    marked,
+    parsed,
+    parsed_input,
+    without_header,
+)
 from qod_magics.spark.plans.shedder import Outlet, taken_name
 from qod_magics.spark.plans.state import keeps_state
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, Timing
@@ -132,11 +141,24 @@ class Job:
         """Why real-time mode is impossible, or None."""
         if self.chained:
             return GROUPS_ONCE
+        refused = next(filter(None, (kind_of(feed.topic).realtime for feed in self.feeds)), None)
+        if refused:
+            return refused
         if self.whole:
             return f"{self.whole} over groups: each batch writes the whole result"
         if self.sink is not None and not self.sink.realtime:
             return f"real-time mode does not write {self.sink}"
         return None
+
+    @property
+    def reads_as(self) -> str:
+        """A name for what reads its sources: one for each checkpoint."""
+        return f"{self.instance}-{self.run}"
+
+    @property
+    def batches_every_s(self) -> float:
+        """Seconds between two of its micro-batches, at least: as declared, or as its sources have new rows."""
+        return max((self.trigger_s or 0.0, *(kind_of(feed.topic).every_s for feed in self.feeds)))
 
     @property
     def writes_row_by_row(self) -> bool:
@@ -242,7 +264,7 @@ class Workshop:
         schemas = {
             feed.topic: self._struct(feed.schema)
             for feed in job.feeds
-            if feed.schema is not None and times[feed.topic] == 1
+            if feed.schema is not None and times[feed.topic] == 1 and kind_of(feed.topic).payload == "json"
         }
         with self.result(job) as rows:
             try:
@@ -355,14 +377,14 @@ class Workshop:
             feed.topic,
             feed.partitions,
             feed.starting,
-            run=f"{job.instance}-{job.run}" if checks else "",
+            run=job.reads_as if checks else "",
             schema=feed.schema,
             most=max_offsets,
             headers=feed.stream or feed.schema is None,
             keep=self.board.source(job.task) if on_read else None,
         )
         assert self.sources is not None
-        records = self.sources.read(self.spark, part)
+        source, records = self.sources.of(feed.topic), self.sources.read(self.spark, part)
         if max_offsets is not None and self.reading is not DialReading.RESTART and feed is job.feeds[0]:
             records = records.where(waiting_sql(self.board.pace(job.instance), MOST_S))
         counted_as, key = f"shed.{feed.topic}", self._key(feed)
@@ -372,9 +394,12 @@ class Workshop:
         elif on_read:
             kept = shedder.shed_on_read(records, counted_as, timing)
         else:
-            dial = self.dial(self.board.source(job.task))
-            kept = shedder.shed_source(records, dial, counted_as, key=key, timing=timing)
-        if feed.schema is None:
+            dial, identity = self.dial(self.board.source(job.task)), source.identity
+            noted = source.noted(divided(feed.topic)[1])
+            kept = shedder.shed_source(
+                records, dial, counted_as, key=key, timing=timing, identity=identity, noted=noted
+            ).drop(*(name for name in records.columns if taken_name([name])))
+        if feed.schema is None or source.payload == "columns":
             return kept
         schema, columns = (feed.schema, None) if read is None else (read.schema, read.columns)
         if feed.stream:
@@ -384,9 +409,11 @@ class Workshop:
             return rows
         counted_as = f"malformed.{job.feeds.index(feed)}.{feed.topic}"  # a topic may have several schemas
         kept = kept if feed.form is Form.ROW else kept.withColumn("value", _text(feed.form))
-        checked = self._struct(schema) if checks else None
+        checked, csv = self._struct(schema) if checks else None, source.payload == "csv"
+        if csv:
+            kept = without_header(kept, self._struct(schema).names)
         rows = parsed_input(
-            kept, schema, feed.malformed, counted_as, read=columns, checked=checked, unit=feed.time_unit
+            kept, schema, feed.malformed, counted_as, read=columns, checked=checked, unit=feed.time_unit, csv=csv
         )
         return rows.select(F.expr(_EACH), WEIGHT) if feed.form is Form.ROWS else rows
 
@@ -398,11 +425,17 @@ class Workshop:
         """The key by which the records of this feed are shed, as text; None: each by itself."""
         if not feed.shed_by:
             return None
+        payload = kind_of(feed.topic).payload
+        if payload == "columns":
+            return shedder.key_text(*(F.col(name) for name in feed.shed_by))
         if feed.stream or feed.schema is None:
             return shedder.key_text(F.col(RECORD_KEY))
         schema = self._struct(feed.schema)
         if feed.shed_by == (RECORD_KEY,) and RECORD_KEY not in schema.names:
             return shedder.key_text(F.col(RECORD_KEY))
+        if payload == "csv":
+            row = F.from_csv(_text(feed.form), as_ddl(schema))
+            return shedder.key_text(*(row[name] for name in feed.shed_by))
         fields = type(schema)([schema[name] for name in feed.shed_by])
         row = F.from_json(_text(feed.form), fields)  # of all values, but only these columns
         return shedder.key_text(*(row[name] for name in feed.shed_by))

@@ -1,7 +1,8 @@
 """Load shedders as parts of a query's plan: Poisson sampling with a probability that each row's weight records.
 
 Internal columns, which never reach a recipe: `_u`, the row's random number; `_p` and `_d0`, `_d1`, ..., the dials as
-this row read them; `_sent`, its weight on arrival or its outlet; `_t`, of `timing`; `_malformed`, of `parsing`.
+this row read them; `_sent`, its weight on arrival or its outlet; `_t`, of `timing`; `_malformed`, of `parsing`;
+`_file`, `_n` and `_at`, of `sources.files`.
 `_weight` = 1 / (probability with which the row was kept so far) is for the user; null where a recipe lost it.
 
 Reading a dial by reflection for each row is expensive (most of a microsecond where only C1 compiles), and so is copying
@@ -19,20 +20,25 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from qod_magics.application.weights import WEIGHT
+from qod_magics.sources.source import Identity
 from qod_magics.spark.plans.timing import TIMED, Timing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+#: What tells records of a topic apart.
+RECORDS = Identity()
 #: Uniform in [0, 1) with a resolution of 2^-20, the same for the same record after any replay.
 RECORD_HASH = "((xxhash64(topic, partition, offset) & 1048575) * 9.5367431640625E-7D)"
+#: The same of rows that other columns tell apart.
+ROW_HASH = RECORD_HASH.replace("topic, partition, offset", "{}")
 #: Uniform in [0, 1) with a resolution of 2^-53, drawn for each row: a task never has two in one nanosecond. `rand()`
 #: would repeat one sequence in every batch or, with a new seed for each, be recompiled for each.
 DRAW = "(shiftrightunsigned(xxhash64(reflect('java.lang.System', 'nanoTime')), 11) * 1.1102230246251565E-16D)"
 #: Guards 1/d where d = 0: no row passes there, but a projection may be evaluated before the filter.
 SMALLEST = 1e-9
 #: Names of the shedders' internal columns; in Spark, column names are case-insensitive.
-_OWN = re.compile(r"_(u|p|t|sent|malformed|d\d+|r\d+)", re.IGNORECASE)
+_OWN = re.compile(r"_(u|p|t|n|at|file|sent|malformed|d\d+|r\d+)", re.IGNORECASE)
 
 
 def key_text(*columns: Column) -> Column:
@@ -55,19 +61,23 @@ def shed_source(
     replayable: bool = True,
     key: Column | None = None,
     timing: Timing | None = None,
+    identity: Identity = RECORDS,
+    noted: Sequence[Column] = (),
 ) -> DataFrame:
-    """Keep each record with the probability read by `keep_sql`; adds `_weight`. `timing` is observed if given.
+    """Keep each record with the probability read by `keep_sql`; adds `_weight`. `timing` is observed if given, and what
+    is `noted` of all rows.
 
-    `replayable` records have topic, partition and offset: the choice is a hash of these, so that a replay keeps the
+    `replayable` records have the columns of their `identity`: the choice is a hash of these, so that a replay keeps the
     same rows and a lower accuracy keeps a subset of a higher one's. Others are drawn at random. With a `key`, the
     choice is a hash of that, where it is not null: all records of a key are kept, or all are dropped.
     """
-    chance = F.expr(RECORD_HASH if replayable else DRAW)
+    chance = F.expr(ROW_HASH.format(identity.row) if replayable else DRAW)
     if key is not None:
         chance = F.when(key.isNull(), chance).otherwise(key_hash(key))
-    dialled = records.select("*", chance.alias("_u"), F.expr(keep_sql).alias("_p"), *_timed(timing))
+    timed = [] if timing is None else [timing.column(number=identity.number, time=identity.time)]
+    dialled = records.select("*", chance.alias("_u"), F.expr(keep_sql).alias("_p"), *timed)
     times = [] if timing is None else [timing.quantiles()]  # those dropped have waited as long as those kept
-    kept = _counted(dialled, counted_as, "_u < _p", *times)
+    kept = _counted(dialled, counted_as, "_u < _p", *times, *noted)
     return kept.withColumn(WEIGHT, F.expr(f"1.0D / greatest(_p, {SMALLEST}D)")).drop("_u", "_p", TIMED)
 
 

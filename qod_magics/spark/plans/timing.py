@@ -86,15 +86,15 @@ class Timing:
     """What is observed of the records of a topic, and of how many."""
 
     name: str  #: of the metric: an array of ms, at the shares `LEVELS`
-    sql: str  #: ms
+    sql: str  #: ms, of a record's time
     each: int  #: 1 of this number of records is timed
 
-    def column(self, kept: str | None = None) -> Column:
+    def column(self, kept: str | None = None, number: str = "offset", time: str = "timestamp") -> Column:
         """The column `TIMED`. `kept`: the column of the probability with which records were kept that are left, 0 in
-        rows that are none; about as many of these are timed as of all."""
+        rows that are none; about as many of these are timed as of all. `number` and `time`: see `sources.Identity`."""
         each = f"greatest(CAST({self.each} * {kept} AS BIGINT), 1L)" if kept else f"{self.each}"
-        chosen = f"offset % {each} = 0" + (f" AND {kept} > 0D" if kept else "")
-        return F.expr(f"CASE WHEN {chosen} THEN {self.sql} END").alias(TIMED)
+        chosen = f"{number} % {each} = 0" + (f" AND {kept} > 0D" if kept else "")
+        return F.expr(f"CASE WHEN {chosen} THEN {self.sql.format(time)} END").alias(TIMED)
 
     def quantiles(self, keep: str | None = None) -> Column:
         """An aggregate for `observe`, over the records for which `keep` holds, if given; null if none of them is timed.
@@ -107,7 +107,7 @@ class Timing:
 
 #: Where rows are written as they are read: in real-time mode, and in micro-batches without state that write to Kafka.
 AGE_WHEN_READ = Timing(
-    *("ages", "CAST(reflect('java.lang.System', 'currentTimeMillis') AS BIGINT) - unix_millis(timestamp)", 61)
+    *("ages", "CAST(reflect('java.lang.System', 'currentTimeMillis') AS BIGINT) - unix_millis({})", 61)
 )
 #: Where results are written at the end of a batch, with which it is compared: when the record was written.
-WHEN_WRITTEN = Timing("times", "unix_millis(timestamp)", 31)
+WHEN_WRITTEN = Timing("times", "unix_millis({})", 31)

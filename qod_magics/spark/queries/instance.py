@@ -337,7 +337,7 @@ class Instance:
                     if realtime:
                         writer = writer.trigger(realTime=f"{max(trigger or 0.0, REALTIME_BATCH_S):g} seconds")
                     else:
-                        writer = writer.trigger(processingTime=f"{trigger or 0.0:g} seconds")
+                        writer = writer.trigger(processingTime=f"{job.batches_every_s:g} seconds")
                     query = writer.start()
                 break
             except QodError:

@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from qod_magics.core.runtime import MISFITS
+from qod_magics.sources.names import is_topic
+from qod_magics.sources.registry import span_of
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, WHEN_WRITTEN
 
 Offsets = Mapping[int, int]
@@ -21,8 +23,8 @@ _AGGREGATES = re.compile(r"stateStoreSave|sessionWindow", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class FeedCount:
-    """What one batch read from one topic; `topic` = "" for a source other than Kafka, or for several whose counts can't
-    be told apart."""
+    """What one batch read from one source; `topic` is its name, "" for one of a recipe's own that is no topic, or for
+    several whose counts can't be told apart."""
 
     topic: str
     start: Offsets | None  #: first offset of the batch by partition; None: the query's very first batch
@@ -38,6 +40,7 @@ class FeedCount:
     columnless: int = 0  #: of the rows kept, those that are JSON objects without any of the columns read
     implausible: int = 0  #: of the rows kept, those with a time outside of the years 1 to 9999
     late_time: str | None = None  #: such a time: "column=microseconds since the epoch"
+    anew: bool = False  #: whether a new generator of rows begins at `start`: there are no rows before it
 
     def counted_once(self, records: int) -> FeedCount:
         """The counts scaled to one pass over the batch's records: a recipe that reads its input twice, or a
@@ -81,6 +84,14 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
     feeds: list[FeedCount] = []
     times, moved = 1.0, False
     sources = report.get("sources") or ()
+    for feed in _numbered(observed):
+        records = _records(feed)
+        times, moved = max(times, (feed.read or 0) / max(records, 1)), True
+        feeds.append(feed.counted_once(records))
+    if feeds:  # beside such sources a query reads nothing but topics
+        told = {f"shed.{feed.topic}" for feed in feeds}
+        observed = {name: row for name, row in observed.items() if name not in told}
+        sources = [source for source in sources if _offsets(source.get("endOffset"))]
     ends = [_offsets(source.get("endOffset")) for source in sources]
     topics = [next(iter(end)) if len(end) == 1 else "" for end in ends]  # a recipe may read several at once
     for source, end, counted in zip(sources, ends, _counted(observed, topics), strict=True):
@@ -126,6 +137,35 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
         late_groups=any(_AGGREGATES.match(each.get("operatorName") or "") for each in late),
         watermark=(report.get("eventTime") or {}).get("watermark"),
     )
+
+
+def _numbered(observed: Mapping[str, Mapping[str, Any]]) -> list[FeedCount]:
+    """What a batch read from sources whose rows were numbered where they were counted."""
+    found = []
+    for name, row in observed.items():
+        kind, _, source = name.partition(".")
+        span = span_of(source, row) if kind == "shed" and not is_topic(source) else None
+        if span is not None:
+            found.append(
+                FeedCount(
+                    source,
+                    span.start,
+                    span.end,
+                    _count(row, "rows"),
+                    _count(row, "kept"),
+                    **_misfits(observed, source),
+                    ages=_quantiles(row, AGE_WHEN_READ.name),
+                    times=_quantiles(row, WHEN_WRITTEN.name),
+                    anew=span.anew,
+                )
+            )
+    return found
+
+
+def _records(feed: FeedCount) -> int:
+    """How many rows a batch read from a source, by its positions."""
+    start = feed.start or {}
+    return sum(end - start.get(split, end) for split, end in feed.end.items())
 
 
 def _counted(

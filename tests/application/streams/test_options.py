@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -226,3 +227,17 @@ def test_values_come_back_as_written(values: dict[str, object]) -> None:
         "--key": options.key,
     }
     assert {flag: got[flag] for flag in values} == values
+
+
+def test_a_source_takes_the_place_of_a_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert parse_stream_line('x --source json:in --schema "id INT"').source == f"json:{tmp_path}/in"
+    for line, option in [
+        ("x --topic t --source json:in", "--source"),
+        ("x --source json:in --from a", "--from"),
+        ("x --source jsn:in", "--source"),
+        ("x --source json:in --malformed drop", "--malformed"),
+    ]:
+        with pytest.raises(UsageProblem) as caught:
+            parse_stream_line(line)
+        assert caught.value.option == option

@@ -120,3 +120,32 @@ def test_a_schema_is_ddl_or_a_struct_type() -> None:
     assert (as_schema("id INT"), as_schema(None)) == ("id INT", None)
     with pytest.raises(ApplicationError, check=breaks("schema")):
         as_schema({"id": "INT"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"topic": "csv:/data", "schema": "id INT", "time_unit": "ms"},
+        {"topic": "parquet:/data", "malformed": "keep"},
+        {"topic": "json:/data", "shed_by": ("key",)},
+        {"topic": "json:/data", "schema": "id INT", "shed_by": ("key",)},
+        {"topic": "csv:/data", "schema": "array<INT>"},
+        {"topic": "jsn:/data"},
+        {"topic": "json:"},
+        {"topic": "s3a://bucket/data"},
+    ],
+)
+def test_a_source_takes_the_options_of_its_kind_only(given: dict[str, Any]) -> None:
+    with pytest.raises(ApplicationError):
+        TopicInput(**given)
+
+
+def test_sources_of_files_have_one_name_however_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = {TopicInput(text).topic for text in ("json:in", f"json:{tmp_path}/in", f"json:file://{tmp_path}/x/../in")}
+    assert names == {f"json:{tmp_path}/in"}
+    assert TopicInput("json:in", "key INT", shed_by=("key",)).names == ("source",)
+    assert TopicInput("kafka:trips").topic == TopicInput("trips").topic == "trips"
+    assert TopicInput("parquet:in", shed_by=("zone",)).schema is None

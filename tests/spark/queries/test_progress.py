@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.spark.queries.progress import batch_of
+from qod_magics.spark.queries.progress import FeedCount, batch_of
 
 
 def report(**changes: Any) -> dict[str, Any]:
@@ -286,3 +286,46 @@ def test_late_rows_are_those_of_all_operators(operators: list[dict[str, Any]], l
     batch = batch_of(report(stateOperators=operators, eventTime={"watermark": "2026-01-01T12:04:00.000Z"}))
     assert batch is not None
     assert (batch.late, batch.late_groups, batch.watermark) == (late, groups, "2026-01-01T12:04:00.000Z")
+
+
+@pytest.mark.parametrize("twice", [1, 2])
+def test_rows_of_files_are_told_by_their_names(twice: int) -> None:
+    source = {"startOffset": {"logOffset": 3}, "endOffset": {"logOffset": 5}, "numInputRows": 60 * twice}
+    shed = {
+        "rows": 60 * twice,
+        "kept": 20 * twice,
+        "first": "000000000000100-000000000000120.json",
+        "last": "000000000000120-000000000000160.json",
+    }
+    malformed = {"rows": 3 * twice, "sample": "{", "tombstones": 0}
+    name = "json:/data/in.d"
+    batch = batch_of(
+        report(
+            sources=[source],
+            observedMetrics={f"shed.{name}": shed, f"malformed.0.{name}": malformed, "out": {"rows": 9 * twice}},
+        )
+    )
+    assert batch is not None
+    assert batch.feeds == (FeedCount(name, {0: 100}, {0: 160}, 60, 20, malformed=3, sample="{"),)
+    assert (batch.rows, batch.out) == (20, 9)
+
+
+def test_a_batch_without_rows_of_files_is_none_of_theirs() -> None:
+    source = {"startOffset": {"logOffset": 3}, "endOffset": {"logOffset": 3}}
+    shed = {"rows": 0, "kept": 0, "first": None, "last": None}
+    batch = batch_of(report(sources=[source], observedMetrics={"shed.json:/data": shed}))
+    assert batch is not None
+    assert [(feed.topic, feed.end) for feed in batch.feeds] == [("", {})]
+
+
+def test_files_may_be_read_beside_a_topic() -> None:
+    files = {"startOffset": {"logOffset": 3}, "endOffset": {"logOffset": 5}}
+    topic = {"startOffset": {"trips": {"0": 1}}, "endOffset": {"trips": {"0": 4}}}
+    name = "000000000000000-000000000000005.csv"
+    observed = {
+        "shed.csv:/data": {"rows": 5, "kept": 5, "first": name, "last": name},
+        "shed.trips": {"rows": 3, "kept": 1},
+    }
+    batch = batch_of(report(sources=[files, topic], observedMetrics=observed))
+    assert batch is not None
+    assert {(feed.topic, feed.read, feed.kept) for feed in batch.feeds} == {("csv:/data", 5, 5), ("trips", 3, 1)}

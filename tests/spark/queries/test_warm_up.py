@@ -23,7 +23,7 @@ class Hanging:
     def __init__(self) -> None:
         self.stopped = False
 
-    def start(self, *_: Any) -> None:
+    def start(self, *_: Any, **__: Any) -> None:
         """At once."""
 
     def failed(self) -> str | None:

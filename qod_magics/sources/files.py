@@ -1,0 +1,334 @@
+"""Directories of files: JSON and CSV by lines, and Parquet. Rows are numbered in the order in which files are found.
+
+Spark's file source numbers batches, not rows, and keeps the list of files read in each checkpoint. So the files are put
+in order here: about once a second a directory is looked at, the rows of each new file are counted, and the file is
+linked into a directory of each reader under a name that says which rows it has: "000000000000120-000000000000360.json"
+has the rows 120 to 359. Spark's own source reads that directory. The smallest and the largest of these names in a
+batch, observed in front of the shedder, are its position; a reader with a new checkpoint begins at any file; and no
+more is linked than a batch should read, so that a large backlog is not one batch.
+
+A file is taken for complete when it is found, as by Spark: it has to appear at once, by a rename. Files whose names
+begin with "." or "_" are none.
+"""
+
+from __future__ import annotations
+
+import bz2
+import glob
+import gzip
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
+
+from qod_magics.errors import ApplicationError
+from qod_magics.sources.source import Context, Identity, Part, Payload, Position, Span
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+#: Rows that are linked ahead of a reader, at most, beside one file.
+AHEAD = 2_000_000
+#: Seconds within which one look counts the rows of new files; it goes on at the next look.
+LOOK_S = 0.5
+#: Seconds for which the directory of a reader stays that is not known any more: it may just be replaced.
+GONE_S = 120.0
+#: Digits of a row's number in the name of a link: names sort as numbers do.
+DIGITS = 15
+#: Spark leaves out files that are older than this when they come; by default, a week before the newest.
+NEVER = "10000d"
+#: What opens compressed files for reading bytes, by their endings.
+_OPEN: Mapping[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of a directory, and its rows."""
+
+    path: Path
+    first: int  #: the number of its first row
+    end: int  #: that behind its last
+
+    @property
+    def link(self) -> str:
+        """Return the name under which it is linked."""
+        return f"{self.first:0{DIGITS}d}-{self.end:0{DIGITS}d}{''.join(self.path.suffixes[-2:])}"
+
+
+@dataclass(slots=True)
+class Listing:
+    """The files of a directory, as far as they have been counted."""
+
+    files: list[File] = field(default_factory=list)  #: in the order of their rows
+    known: dict[Path, tuple[int, int]] = field(default_factory=dict)  #: size, and time of the last change, ns
+    refused: dict[Path, str] = field(default_factory=dict)  #: files that are not read, or not as they are now, and why
+
+    @property
+    def end(self) -> int:
+        """Return the number behind the last row."""
+        return self.files[-1].end if self.files else 0
+
+
+@dataclass(slots=True)
+class Reader:
+    """A directory of links, which one checkpoint reads."""
+
+    place: str
+    directory: Path
+    linked: set[str] = field(default_factory=set)  #: names of the links that it has
+    seen: float = field(default_factory=time.monotonic)  #: when it was known to be read last
+
+
+class Files:
+    """Files of one format in local directories, which all task managers reach by the same paths."""
+
+    payload: ClassVar[Payload] = "columns"
+    identity: ClassVar[Identity] = Identity("_file, _n", "_n", "_at")
+    options: ClassVar[frozenset[str]] = frozenset({"schema", "starting", "shed_by"})
+    realtime: ClassVar[str] = "real-time mode reads no files"
+    every_s: ClassVar[float] = 0.5
+    sheds_on_read: ClassVar[bool] = False
+    has_gaps: ClassVar[bool] = False
+    unit: ClassVar[str] = "directory"
+    splits_unit: ClassVar[str] = "sequence of files"
+    selected: ClassVar[Sequence[str]] = ("*",)  #: SQL of the columns of the payload
+
+    def __init__(self, context: Context) -> None:
+        self._directory = context.directory
+        self._listings: dict[str, Listing] = {}
+        self._readers: dict[str, Reader] = {}  #: by run
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__} files of {len(self._listings)} directories"
+
+    @staticmethod
+    def checked(place: str) -> str:
+        """Return an absolute path, or pattern of paths."""
+        parts = urlsplit(place)
+        local = parts.path if parts.scheme == "file" else place
+        if "://" in local:
+            raise ApplicationError(f"a source of files must be on a local path, got {place!r}; copy the files to one")
+        if not local.strip():
+            raise ApplicationError("a source of files must have a path, got none; such as json:/data/in")
+        return os.path.abspath(os.path.expanduser(local))
+
+    @staticmethod
+    def span(place: str, noted: Mapping[str, Any]) -> Span | None:
+        """Return the rows from the first to the last file of a batch."""
+        first, last = noted.get("first"), noted.get("last")
+        if first is None or last is None:
+            return None
+        return Span({0: int(str(first)[:DIGITS])}, {0: int(str(last)[DIGITS + 1 : 2 * DIGITS + 1])})
+
+    def noted(self, place: str) -> list[Column]:
+        """Return the first and the last file of a batch."""
+        from pyspark.sql import functions as F
+
+        return [F.min("_file").alias("first"), F.max("_file").alias("last")]
+
+    def splits(self, place: str) -> int:
+        """Return 1: the files are read in their order."""
+        self._look(place)
+        return 1
+
+    def begin(self, place: str, starting: str) -> Position:
+        """Return the first row, or the one behind the last file that is there."""
+        return {0: self._look(place, None).end if starting == "latest" else 0}
+
+    def ends(self, places: Collection[str]) -> tuple[Mapping[str, Position], Mapping[str, str]]:
+        """Look at directories, and return how many rows have come in each."""
+        found: dict[str, Position] = {}
+        missing: dict[str, str] = {}
+        for place in places:
+            try:
+                listing = self._look(place)
+            except ApplicationError as error:
+                missing[place] = str(error)
+                continue
+            found[place] = {0: listing.end}
+            for path, why in list(listing.refused.items())[:1]:
+                more = f", and {len(listing.refused) - 1} more files" if len(listing.refused) > 1 else ""
+                missing[place] = f"{path.name} is not read: {why}{more}"
+        return found, missing
+
+    def read(self, spark: SparkSession, place: str, part: Part) -> DataFrame:
+        """Return the rows of the files that are linked for a reader, each with the name of its link."""
+        directory = self._opened(place, part)
+        rows = self.reader(spark, place, part).option("maxFileAge", NEVER).load(f"file://{directory}")
+        return rows.selectExpr(
+            *self.selected,
+            "_metadata.file_name AS _file",
+            "CAST(rand() * 9007199254740992D AS BIGINT) AS _n",  # another sequence in each file, by its name
+            "_metadata.file_modification_time AS _at",
+        )
+
+    def reader(self, spark: SparkSession, place: str, part: Part) -> Any:
+        """Return Spark's reader of these files, with their format and schema."""
+        raise NotImplementedError
+
+    def count(self, path: Path) -> int:
+        """Return the rows of a file. Raises what the library raises that reads it."""
+        raise NotImplementedError
+
+    def tend(self, parts: Iterable[Part]) -> None:
+        """Link the next files for each reader; remove the links to files that were read, and the directories of readers
+        that are gone."""
+        now, going = time.monotonic(), {part.run: part.starting.get(0, 0) for part in parts}
+        with self._lock:
+            for run, reader in list(self._readers.items()):
+                if run in going:
+                    reader.seen = now
+                    self._link(reader, going[run])
+                elif now - reader.seen > GONE_S:
+                    shutil.rmtree(self._readers.pop(run).directory, ignore_errors=True)
+
+    def _opened(self, place: str, part: Part) -> Path:
+        """Return the directory of a reader, with links to its next files; an empty one for plans that are only
+        inspected."""
+        if self._directory is None:
+            raise ApplicationError("checkpoints must be on a local path where files are read; see --checkpoints")
+        directory = self._directory / (part.run or "none")
+        directory.mkdir(parents=True, exist_ok=True)
+        if part.run:
+            with self._lock:
+                reader = self._readers.setdefault(part.run, Reader(place, directory))
+                self._link(reader, part.starting.get(0, 0))
+        return directory
+
+    def _link(self, reader: Reader, position: int) -> None:
+        """Link the files from a position on, up to `AHEAD` rows behind it and one file at least."""
+        for name in [name for name in reader.linked if int(name[DIGITS + 1 : 2 * DIGITS + 1]) <= position]:
+            (reader.directory / name).unlink(missing_ok=True)  # Spark lists the directory for each batch
+            reader.linked.discard(name)
+        ahead = False
+        for file in self._look(reader.place).files:
+            if file.end <= position or file.first == file.end:
+                continue
+            if ahead and file.end - position > AHEAD:
+                break
+            ahead = True
+            if file.link not in reader.linked:
+                _link(file.path, reader.directory / file.link)
+                reader.linked.add(file.link)
+
+    def _look(self, place: str, within_s: float | None = LOOK_S) -> Listing:
+        """Find and count new files of a place. Raises ApplicationError: it is not there."""
+        until = None if within_s is None else time.monotonic() + within_s
+        with self._lock:
+            listing = self._listings.setdefault(place, Listing())
+            for path, seen in _found(place).items():
+                if path in listing.known:
+                    if listing.known[path] != seen:
+                        listing.refused[path] = "it has changed since it was found; files must appear at once"
+                    continue
+                if until is not None and time.monotonic() > until:
+                    break
+                listing.known[path] = seen
+                try:
+                    rows = self.count(path)
+                except FileNotFoundError:  # it went meanwhile
+                    continue
+                except Exception as error:
+                    listing.refused[path] = next(iter(str(error).splitlines()), type(error).__name__)
+                    continue
+                listing.files.append(File(path, listing.end, listing.end + rows))
+            return listing
+
+
+class _Lines(Files):
+    """Files whose lines are rows; a line is parsed behind the shedder."""
+
+    selected: ClassVar[Sequence[str]] = ("value",)
+
+    def reader(self, spark: SparkSession, place: str, part: Part) -> Any:
+        """Return the reader of lines."""
+        return spark.readStream.format("text").option("lineSep", "\n")
+
+    def count(self, path: Path) -> int:
+        """Return the lines of a file."""
+        return lines_of(path)
+
+
+class JsonFiles(_Lines):
+    """A JSON value in each line."""
+
+    payload: ClassVar[Payload] = "json"
+    options: ClassVar[frozenset[str]] = Files.options | {"malformed", "time_unit"}
+
+
+class CsvFiles(_Lines):
+    """Values with commas between them; a line with the names of the columns is a row, and left out."""
+
+    payload: ClassVar[Payload] = "csv"
+    options: ClassVar[frozenset[str]] = Files.options | {"malformed"}
+
+
+class ParquetFiles(Files):
+    """Parquet: columns, of which only those are read that a recipe needs."""
+
+    def reader(self, spark: SparkSession, place: str, part: Part) -> Any:
+        """Return the reader of columns, by the schema of the declaration or that of a file. Raises ApplicationError:
+        there is neither."""
+        reader = spark.readStream.format("parquet")
+        if part.schema is not None:
+            return reader.schema(part.schema)
+        files = self._look(place, None).files
+        if not files:
+            raise ApplicationError(f"{place} must have a file, or the stream a --schema, got neither; give a --schema")
+        return reader.schema(spark.read.parquet(f"file://{files[0].path}").schema)
+
+    def count(self, path: Path) -> int:
+        """Return the rows that a file's footer states."""
+        from pyarrow import parquet
+
+        rows: int = parquet.read_metadata(path).num_rows
+        return rows
+
+
+def lines_of(path: Path) -> int:
+    """Return the lines of a file, compressed or not; the last one may lack its end."""
+    lines, last = 0, b"\n"
+    with _OPEN.get(path.suffix, Path.open)(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            lines += block.count(b"\n")
+            last = block[-1:]
+    return lines + (last != b"\n")
+
+
+def _found(place: str) -> dict[Path, tuple[int, int]]:
+    """Return the files of a directory or pattern, the oldest first, with size and time. Raises ApplicationError: there
+    is no such directory."""
+    if glob.has_magic(place):
+        paths = [Path(each) for each in glob.glob(place)]
+    else:
+        try:
+            paths = list(Path(place).iterdir())
+        except OSError as error:
+            raise ApplicationError(f"{place} must be a directory, got: {error.strerror}; make it first") from error
+    found = []
+    for path in paths:
+        with suppress(FileNotFoundError):
+            if path.name[0] not in "._" and path.is_file():
+                stat = path.stat()
+                found.append((stat.st_mtime_ns, path, stat.st_size))
+    return {path: (size, at) for at, path, size in sorted(found)}
+
+
+def _link(path: Path, to: Path) -> None:
+    """Link a file so that its rows stay when its directory is cleaned up, or at least so that they can be read. One
+    that is gone leaves a gap, whose rows count as unreported."""
+    with suppress(FileExistsError, FileNotFoundError):
+        try:
+            os.link(path, to)
+        except FileExistsError:
+            raise
+        except OSError:  # on another disk, or of another user
+            os.symlink(path, to)
