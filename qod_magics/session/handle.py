@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from qod_magics.application.streams.sink import Console
 from qod_magics.errors import ApplicationError, QodError
 from qod_magics.session.results import times_out_of_range
 from qod_magics.session.show import in_kernel, mime_bundle
@@ -94,9 +93,7 @@ class StreamHandle:
     def _prints(self) -> bool:
         """Whether it runs with a console sink."""
         application = self.session.application
-        return (
-            not self.dry_run and self.name in application.queries and isinstance(application[self.name].sink, Console)
-        )
+        return not self.dry_run and self.name in application.queries and application[self.name].effective_sink.prints
 
     @property
     def _outcome(self) -> str:

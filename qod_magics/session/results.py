@@ -17,7 +17,7 @@ from weakref import WeakSet
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from qod_magics.application.streams.sink import ForEachBatch, KafkaTopic, Memory, Parquet
+from qod_magics.application.streams.sink import KafkaTopic
 from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.errors import ApplicationError, TaskManagerError, UsageProblem
 from qod_magics.kafka.reading import Record, Tail
@@ -206,22 +206,17 @@ class QueryResults:
             raise ApplicationError(f"{name} is no query, as {readers} reads it: show {readers}, or what reads that")
         sink = declaration.effective_sink
         spec, schema = deployment.specs.get(name), deployment.checked.schemas.get(name)
-        topic: str | None
-        starting: Mapping[int, int] | None = {}
-        record: tuple[str, ...] = ()
-        if isinstance(sink, Memory):
-            topic = deployment.results.get(name)
-        elif isinstance(sink, KafkaTopic):
-            topic, starting = sink.topic, deployment.sinks.get(name)
-            record = () if schema is None else record_form(schema).columns
-        else:
-            raise ApplicationError(f"{name} writes to {sink}, which is not read: {_instead(sink, session, name)}")
-        if spec is None or schema is None or topic is None or starting is None:  # it is being deployed
+        if not sink.read_back:
+            told = sink.instead(printed_text(session, name))
+            raise ApplicationError(f"{name} writes to {sink}, which is not read: {told}")
+        where = sink.where(deployment.results.get(name), deployment.sinks.get(name))
+        if spec is None or schema is None or where is None:  # it is being deployed
             raise TaskManagerError(f"{name} does not run yet.")
+        record = record_form(schema).columns if isinstance(sink, KafkaTopic) else ()
         instances = deployment.instances(spec)
         columns = json.dumps(schema.jsonValue())
         whole = name in deployment.checked.whole
-        return spec, Source(topic, starting, columns, spec.tail.recipe, instances, spec.key, record, whole)
+        return spec, Source(where.topic, where.starting, columns, spec.tail.recipe, instances, spec.key, record, whole)
 
     def _open(self, spec: TaskSpec, source: Source) -> None:
         """Begin to read; from the start where the query was replaced."""
@@ -295,15 +290,6 @@ def _instance(record: Record) -> object:
         return record.partition + 1
     key = json.loads(record.key)
     return key.get(INSTANCE) if isinstance(key, dict) else None
-
-
-def _instead(sink: object, session: SessionInterface, name: str) -> str:
-    """What to do to see the rows of a sink."""
-    if isinstance(sink, Parquet):
-        return f"read its files by spark.read.parquet({sink.path!r}), or declare it with --sink memory"
-    if isinstance(sink, ForEachBatch):
-        return "your function has each batch; declare it with --sink memory to have them shown"
-    return f"{printed_text(session, name)}; declare it with --sink memory to have them shown"
 
 
 # --- Views ------------------------------------------------------------------------------------------------------------

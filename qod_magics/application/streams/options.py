@@ -213,7 +213,7 @@ class StreamOptions:
         f"--sink {'|'.join(SINK_FORMS)}",
         "where the rows go. A relative PATH is one of the notebook's directory",
         convert=parse_sink,
-        offers=("memory", "kafka:", "parquet:", "console"),
+        offers=tuple(form.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ") for form in SINK_FORMS),
         unless="memory for a query",
         changes="output",
         accepts=as_sink,

@@ -1,10 +1,13 @@
-"""Where the rows of a query go, and paths that task managers open. The runtime implements how each is written."""
+"""Where the rows of a query go: the class `Sink`, and those of each kind; paths that task managers open.
+
+A new kind is a subclass of `Sink`, and a line of `KINDS`.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,31 +16,105 @@ from qod_magics.sources.names import check_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import DataStreamWriter
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class Output:
+    """What the runtime tells a sink that is written by an instance."""
+
+    index: int  #: of the instance, from 0
+    run: str  #: names its checkpoint
+    results: str | None  #: the session's topic for the rows of a memory sink
+    #: writes rows as records to a topic, all to one partition if it is given
+    to_topic: Callable[[DataFrame, str, int | None], DataStreamWriter]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The topic in which the rows of a query can be read back."""
+
+    topic: str
+    starting: Mapping[int, int]  #: offsets by partition before which rows are of others; {}: none are
+
+
+class Sink:
+    """Where rows go. Kinds are immutable, and equal where they write to the same place."""
+
+    __slots__ = ()
+    kind: ClassVar[str]
+    realtime: ClassVar[bool] = True  #: whether Spark's real-time mode can write it
+    row_by_row: ClassVar[bool] = False  #: whether a row is written when it is computed, not when its batch is over
+    appends: ClassVar[bool] = False  #: whether a group is written once, when it is complete, to files of its run
+    exactly_once: ClassVar[bool] = False  #: whether a batch that is tried again leaves no row twice
+    read_back: ClassVar[bool] = False  #: whether its newest rows can be shown
+    prints: ClassVar[bool] = False  #: whether rows are printed by the task manager
+    runs_python: ClassVar[bool] = False  #: whether it calls a function of the notebook's
+
+    @classmethod
+    def parsed(cls, place: str | None) -> Sink:
+        """Return the sink that `--sink KIND:PLACE` names; None: there is no colon. Raises ApplicationError."""
+        if place is not None:
+            raise ApplicationError(f"the sink {cls.kind!r} takes nothing after it, not '{cls.kind}:{place}'")
+        return cls()
+
+    def with_options(self, given: Mapping[str, str]) -> Sink:
+        """Return the sink with options. Raises ApplicationError: it does not have them."""
+        raise ApplicationError(f"--sink-option {next(iter(given))} must go with --sink kafka:TOPIC, got {self}")
+
+    def write(self, rows: DataFrame, output: Output) -> DataStreamWriter:
+        """Return the writer of the rows of an instance."""
+        raise NotImplementedError
+
+    def where(self, results: str | None, begun: Mapping[int, int] | None) -> Where | None:
+        """Return where its newest rows are read; None while it is being deployed.
+
+        Args:
+            results: the topic of a memory sink, if there is one.
+            begun: from which offsets on a topic has rows of this query, if it is known.
+
+        """
+        return None
+
+    def instead(self, printed: str) -> str:
+        """Say how to see rows that can't be read back. `printed`: where those that are printed are."""
+        return f"{printed}; declare it with --sink memory to have them shown"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory(Sink):
     """A topic of the session's broker with bounded retention, from which results are read back; for inspection. It
     survives moves and lost task managers."""
 
     kind: ClassVar[str] = "memory"
-    realtime: ClassVar[bool] = True  #: whether Spark's real-time mode can write it
+    read_back: ClassVar[bool] = True
+    row_by_row: ClassVar[bool] = True
 
     def __str__(self) -> str:
         return "memory"
 
+    def write(self, rows: DataFrame, output: Output) -> DataStreamWriter:
+        """Write to the partition of the instance."""
+        assert output.results is not None
+        return output.to_topic(rows, output.results, output.index)
+
+    def where(self, results: str | None, begun: Mapping[int, int] | None) -> Where | None:
+        """Return its topic, all of whose rows are of this query."""
+        return None if results is None else Where(results, {})
+
 
 @dataclass(frozen=True, slots=True)
-class KafkaTopic:
+class KafkaTopic(Sink):
     """A topic of the session's broker, rows as JSON. Where rows replace earlier ones of their group, and the plan tells
     its columns, the key of a record is these, as JSON."""
 
     topic: str
     partitions: int | None = None  #: which the topic must have, and gets if there is none; None: any number, and 1
     kind: ClassVar[str] = "kafka"
-    realtime: ClassVar[bool] = True
+    read_back: ClassVar[bool] = True
+    row_by_row: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_topic(self.topic)
@@ -47,15 +124,41 @@ class KafkaTopic:
     def __str__(self) -> str:
         return f"kafka:{self.topic}"
 
+    @classmethod
+    def parsed(cls, place: str | None) -> Sink:
+        """Return the sink of a topic."""
+        if not place:
+            raise ApplicationError("the sink 'kafka' needs a topic: kafka:TOPIC")
+        return cls(place)
+
+    def with_options(self, given: Mapping[str, str]) -> Sink:
+        """Return the topic with so many partitions."""
+        unknown = sorted(given.keys() - {"partitions"})
+        if unknown:
+            raise ApplicationError(f"a Kafka sink must have options among partitions, got {unknown[0]!r}")
+        if not given["partitions"].isdigit():
+            raise ApplicationError(f"partitions must be a whole number, got {given['partitions']!r}")
+        return replace(self, partitions=int(given["partitions"]))
+
+    def write(self, rows: DataFrame, output: Output) -> DataStreamWriter:
+        """Write by the key of a record, if it has one."""
+        return output.to_topic(rows, self.topic, None)
+
+    def where(self, results: str | None, begun: Mapping[int, int] | None) -> Where | None:
+        """Return the topic, from where it has rows of this query."""
+        return None if begun is None else Where(self.topic, begun)
+
 
 @dataclass(frozen=True, slots=True)
-class Parquet:
+class Parquet(Sink):
     """Parquet files under a directory that the task managers reach, partitioned by instance: `run=...` is a column for
     readers of the whole."""
 
     path: str  #: a URL, or made absolute where it is declared: a task manager's own directory ends with it
     kind: ClassVar[str] = "parquet"
     realtime: ClassVar[bool] = False
+    appends: ClassVar[bool] = True
+    exactly_once: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.path.strip():
@@ -65,32 +168,66 @@ class Parquet:
     def __str__(self) -> str:
         return f"parquet:{self.path}"
 
+    @classmethod
+    def parsed(cls, place: str | None) -> Sink:
+        """Return the sink of a path."""
+        return cls(place or "")
+
+    def write(self, rows: DataFrame, output: Output) -> DataStreamWriter:
+        """Write to a directory of the run: Spark skips batches whose ids are in a directory's log, whichever query
+        wrote them."""
+        path = f"{self.path.rstrip('/')}/run={output.run}"
+        return rows.writeStream.format("parquet").option("path", path)
+
+    def instead(self, printed: str) -> str:
+        """Name the call that reads them."""
+        return f"read its files by spark.read.parquet({self.path!r}), or declare it with --sink memory"
+
 
 @dataclass(frozen=True, slots=True)
-class Console:
+class Console(Sink):
     """The standard output of the task manager."""
 
     kind: ClassVar[str] = "console"
-    realtime: ClassVar[bool] = True
+    prints: ClassVar[bool] = True
 
     def __str__(self) -> str:
         return "console"
 
+    def write(self, rows: DataFrame, output: Output) -> DataStreamWriter:
+        """Print whole values."""
+        return rows.writeStream.format("console").option("truncate", "false")
+
 
 @dataclass(frozen=True, slots=True)
-class ForEachBatch:
+class ForEachBatch(Sink):
     """A function of the user, called with each micro-batch and its number (Python API only)."""
 
     function: Callable[[DataFrame, int], Any]
     kind: ClassVar[str] = "foreachbatch"
     realtime: ClassVar[bool] = False
+    runs_python: ClassVar[bool] = True
 
     def __str__(self) -> str:
         return f"foreachBatch:{getattr(self.function, '__name__', 'function')}"
 
+    def write(self, rows: DataFrame, output: Output) -> DataStreamWriter:
+        """Call the function."""
+        return rows.writeStream.foreachBatch(self.function)
 
-Sink = Memory | KafkaTopic | Parquet | Console | ForEachBatch
-SINK_FORMS = ("memory", "kafka:TOPIC", "parquet:PATH", "console")
+    def instead(self, printed: str) -> str:
+        """Say who has them."""
+        return "your function has each batch; declare it with --sink memory to have them shown"
+
+
+#: How `--sink` names each kind, and its class.
+KINDS: Mapping[str, tuple[str, type[Sink]]] = {
+    "memory": ("memory", Memory),
+    "kafka": ("kafka:TOPIC", KafkaTopic),
+    "parquet": ("parquet:PATH", Parquet),
+    "console": ("console", Console),
+}
+SINK_FORMS = tuple(form for form, _ in KINDS.values())
 
 
 def as_sink(given: Sink | str | Callable[[DataFrame, int], Any] | None) -> Sink | None:
@@ -102,22 +239,10 @@ def as_sink(given: Sink | str | Callable[[DataFrame, int], Any] | None) -> Sink 
 
 def parse_sink(text: str) -> Sink:
     """The sink that `--sink` names: memory, kafka:TOPIC, parquet:PATH or console. ApplicationError for all else."""
-    kind, colon, rest = text.partition(":")
-    simple: dict[str, type[Memory] | type[Console]] = {"memory": Memory, "console": Console}
-    if kind in simple:
-        if colon:
-            raise ApplicationError(f"the sink {kind!r} takes nothing after it, not {text!r}")
-        return simple[kind]()
-    if kind == "kafka":
-        if not rest:
-            raise ApplicationError("the sink 'kafka' needs a topic: kafka:TOPIC")
-        return KafkaTopic(rest)
-    if kind == "parquet":
-        return Parquet(rest)
-    raise ApplicationError(
-        f"unknown sink {text!r}.{nearest(kind, ('memory', 'kafka', 'parquet', 'console'))}"
-        f" The forms are {', '.join(SINK_FORMS)}."
-    )
+    kind, colon, place = text.partition(":")
+    if kind not in KINDS:
+        raise ApplicationError(f"unknown sink {text!r}.{nearest(kind, KINDS)} The forms are {', '.join(SINK_FORMS)}.")
+    return KINDS[kind][1].parsed(place if colon else None)
 
 
 def with_options(sink: Sink | None, words: Sequence[str]) -> Sink:
@@ -128,16 +253,9 @@ def with_options(sink: Sink | None, words: Sequence[str]) -> Sink:
         if not equals:
             raise ApplicationError(f"a sink option must be NAME=VALUE, got {word!r}; such as partitions=12")
         given[name] = value
-    if not isinstance(sink, KafkaTopic):
-        raise ApplicationError(
-            f"--sink-option {next(iter(given))} must go with --sink kafka:TOPIC, got {sink or 'none'}"
-        )
-    unknown = sorted(given.keys() - {"partitions"})
-    if unknown:
-        raise ApplicationError(f"a Kafka sink must have options among partitions, got {unknown[0]!r}")
-    if not given["partitions"].isdigit():
-        raise ApplicationError(f"partitions must be a whole number, got {given['partitions']!r}")
-    return replace(sink, partitions=int(given["partitions"]))
+    if sink is None:
+        raise ApplicationError(f"--sink-option {next(iter(given))} must go with --sink kafka:TOPIC, got none")
+    return sink.with_options(given)
 
 
 def absolute(path: str) -> str:

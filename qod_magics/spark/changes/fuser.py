@@ -15,7 +15,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from qod_magics.application.streams.sink import Parquet
 from qod_magics.application.tasks import Edge, TaskSpec, fused, fused_edges, parted, why_not_fused, why_not_parted
 from qod_magics.core.plan import Fuse, Unfuse
 from qod_magics.errors import QodError, TaskManagerError, listed, nearest
@@ -254,7 +253,7 @@ class Fuser:
             refusal = why_not_transplanted(self.deployer.checkpoints)
             if refusal:
                 raise TaskManagerError(f"{change.undone}: {refusal}.")
-            files = [spec.id for spec in (keeping[0], heirs[0]) if isinstance(spec.sink, Parquet)]
+            files = [spec.id for spec in (keeping[0], heirs[0]) if spec.sink is not None and spec.sink.appends]
             if len(files) == 1:
                 raise TaskManagerError(
                     f"{change.undone}: {files[0]} writes files, where each group stands once, when it is complete; "
@@ -336,7 +335,7 @@ class Fuser:
                     name=old.id,
                     rule="local state",
                 )
-            if isinstance(change.heir.sink, Parquet):
+            if change.heir.sink is not None and change.heir.sink.appends:
                 new.job = replace(new.job, run=old.job.run)
 
     def _adopt(self, change: _Change, after: Deployment, made: Mapping[str, list[Instance]]) -> set[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from qod_magics.application.recipes.recipe import analysis_errors_unprinted, first_line, raise_unless_connection
-from qod_magics.application.streams.sink import Console, ForEachBatch, KafkaTopic, Memory, Parquet, Sink
+from qod_magics.application.streams.sink import Output, Sink
 from qod_magics.application.streams.stream import CORRUPT, RECORD_KEY, VALUE, Form, columns_of, form_of
 from qod_magics.application.weights import WEIGHT, weighed
 from qod_magics.errors import ApplicationError, nearest
@@ -163,7 +163,7 @@ class Job:
     @property
     def writes_row_by_row(self) -> bool:
         """Whether its output is written while it is computed, not when its batch is over."""
-        return bool(self.topics) or isinstance(self.sink, Memory | KafkaTopic)
+        return bool(self.topics) or (self.sink is not None and self.sink.row_by_row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ class Workshop:
 
     def plan_facts(self, job: Job) -> PlanFacts:
         """Facts from its plan; only those of the job itself if Spark can't explain it."""
-        sink_runs_python = isinstance(job.sink, ForEachBatch)
+        sink_runs_python = job.sink is not None and job.sink.runs_python
         times = Counter(feed.topic for feed in job.feeds)  # a plan does not tell feeds of one topic apart
         schemas = {
             feed.topic: self._struct(feed.schema)
@@ -334,34 +334,22 @@ class Workshop:
         """
         if job.topics:
             return self._to_streams(job, rows, most)
+        assert job.sink is not None
+
+        def to_topic(counted: DataFrame, topic: str, partition: int | None) -> DataStreamWriter:
+            return self._to_kafka(self._records(job, counted, topic, partition, most))
+
         counted = rows.observe("out", F.count(F.lit(1)).alias("rows"))
-        sink = job.sink
-        if isinstance(sink, Parquet):
-            # Spark skips batches whose ids are in the directory's log, whichever query wrote them
-            path = f"{sink.path.rstrip('/')}/run={job.run}"
-            return counted.writeStream.format("parquet").option("path", path)
-        if isinstance(sink, Console):
-            return counted.writeStream.format("console").option("truncate", "false")
-        if isinstance(sink, ForEachBatch):
-            return counted.writeStream.foreachBatch(sink.function)
-        if isinstance(sink, KafkaTopic) and job.record:
-            columns = columns_of_record([c for c in job.record if not (job.whole and c == "headers")], sink.topic)
-            return self._to_kafka(counted.select(*columns, *self._headers(job)))
-        value = self._value(counted.columns, most)
-        if isinstance(sink, KafkaTopic):
-            records = counted.select(
-                value.alias("value"), F.lit(sink.topic).alias("topic"), *_group_key(job), *self._headers(job)
-            )
-        else:
-            assert isinstance(sink, Memory)
-            assert job.results is not None
-            records = counted.select(
-                value.alias("value"),
-                F.lit(job.results).alias("topic"),
-                F.lit(job.index).alias("partition"),
-                *self._headers(job),
-            )
-        return self._to_kafka(records)
+        return job.sink.write(counted, Output(job.index, job.run, job.results, to_topic))
+
+    def _records(self, job: Job, rows: DataFrame, topic: str, partition: int | None, most: int | None) -> DataFrame:
+        """Rows as records of a topic: their own columns, where they are those of a record, or as JSON."""
+        if job.record:
+            columns = columns_of_record([c for c in job.record if not (job.whole and c == "headers")], topic)
+            return rows.select(*columns, *self._headers(job))
+        to = [F.lit(topic).alias("topic"), *([] if partition is None else [F.lit(partition).alias("partition")])]
+        value = self._value(rows.columns, most).alias("value")
+        return rows.select(value, *to, *_group_key(job), *self._headers(job))
 
     def _rows(
         self,

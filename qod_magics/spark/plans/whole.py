@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from qod_magics.application.streams.sink import Parquet
 from qod_magics.errors import ApplicationError
 from qod_magics.spark.plans.plan_text import Node, below_at, definition_of, joins_streams, nodes_of
 
@@ -100,9 +99,9 @@ def check_whole(spec: TaskSpec, whole: Whole, readers: Sequence[str]) -> None:
         raise ApplicationError(
             f"{needs}: parallelism must be 1, got {spec.parallelism}, each with a result of its own", rule="parallelism"
         )
-    if isinstance(spec.sink, Parquet):
+    if spec.sink is not None and spec.sink.appends:
         raise ApplicationError(
-            f"{needs}, which Parquet files don't take: take --sink memory, kafka:TOPIC or console", rule="sink"
+            f"{needs}, which files don't take: take --sink memory, kafka:TOPIC or console", rule="sink"
         )
     if spec.mode == "realtime":
         raise ApplicationError(

@@ -6,7 +6,6 @@ import re
 from math import inf
 from typing import TYPE_CHECKING
 
-from qod_magics.application.streams.sink import Parquet
 from qod_magics.application.streams.stream import BATCH_LATENCY_S
 from qod_magics.errors import TaskManagerError
 
@@ -106,4 +105,4 @@ def output_modes(job: Job, realtime: bool) -> tuple[str, ...]:
         return ("complete",)
     if realtime:
         return ("update",)
-    return ("append",) if job.chained or isinstance(job.sink, Parquet) else ("update", "append")
+    return ("append",) if job.chained or (job.sink is not None and job.sink.appends) else ("update", "append")
