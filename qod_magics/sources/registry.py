@@ -53,6 +53,11 @@ def source_name(text: str) -> str:
     return found if kind == KAFKA else f"{kind}:{found}"
 
 
+def as_source(given: str | None) -> str | None:
+    """Return the name of the source that the Python API is given. Raises ApplicationError."""
+    return None if given is None else source_name(given)
+
+
 def checked_name(name: str) -> str:
     """Return a name as `source_name` does; one without a kind is a topic's. Raises ApplicationError."""
     kind, place = divided(name)

@@ -33,7 +33,7 @@ from qod_magics.arguments.option import Option, duration, number, seconds, whole
 from qod_magics.arguments.parser import Command, words_of, wrapped
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
 from qod_magics.sources.names import check_topic
-from qod_magics.sources.registry import FORMS, KINDS, source_name
+from qod_magics.sources.registry import FORMS, KINDS, as_source, source_name
 
 #: What changes an option of a stream that runs; by default, the cell again: its query then begins without its state.
 BY_SET = "%qod set, from the next cycle on"
@@ -103,8 +103,7 @@ class StreamOptions:
         "comma-separated values in each line, or Parquet",
         convert=source_name,
         offers=tuple(f"{kind}:" for kind in KINDS),
-        accepts=source_name,
-        in_python="the same text",
+        accepts=as_source,
     )
     schema: str | None = _row(
         "--schema DDL",

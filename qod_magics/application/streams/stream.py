@@ -15,7 +15,7 @@ from qod_magics.sources.names import is_topic
 from qod_magics.sources.registry import checked_name, kind_of
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
     from qod_magics.application.recipes.recipe import Recipe
 
@@ -58,9 +58,14 @@ def as_schema(given: str | DataType | None) -> str | None:
         raise ApplicationError(
             f"a schema is DDL such as 'id INT', or a StructType, not {type(given).__name__}", rule="schema"
         )
-    if isinstance(given, StructType):
-        return ", ".join(f"{_quoted(field.name)} {_type(field.dataType)}" for field in given.fields)
-    return _type(given)
+    return ddl_of(given) if isinstance(given, StructType) else _type(given)
+
+
+def ddl_of(schema: str | StructType) -> str:
+    """Return the columns of rows as DDL."""
+    if isinstance(schema, str):
+        return schema
+    return ", ".join(f"{_quoted(field.name)} {_type(field.dataType)}" for field in schema.fields)
 
 
 def _type(kind: DataType) -> str:

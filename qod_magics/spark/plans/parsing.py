@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from pyspark.sql import functions as F
 
-from qod_magics.application.streams.stream import CORRUPT
+from qod_magics.application.streams.stream import CORRUPT, ddl_of
 from qod_magics.application.weights import WEIGHT
 from qod_magics.spark.plans.plan_text import Node, above, nodes_of
 from qod_magics.spark.plans.shedder import count_where
@@ -292,7 +292,7 @@ def parsed(
     """
     if csv:
         line = F.rtrim(F.col("value").cast("string"), F.lit("\r"))
-        return records.select(F.inline(F.array(F.from_csv(line, as_ddl(schema), dict(options or {})))), *also)
+        return records.select(F.inline(F.array(F.from_csv(line, ddl_of(schema), dict(options or {})))), *also)
     if read is None:
         row = F.from_json(F.col("value").cast("string"), schema, options)
         if options is not None and options.get("columnNameOfCorruptRecord") in (MALFORMED, CORRUPT):
@@ -402,13 +402,6 @@ def without_header(records: DataFrame, names: Sequence[str]) -> DataFrame:
     line = "lower(translate(value, '\" \r', ''))"  # quotes, spaces
     text = header.replace(" ", "").replace("\\", "\\\\").replace("'", "\\'")
     return records.where(f"value IS NULL OR length(value) < {len(text)} OR {line} <> '{text}'")
-
-
-def as_ddl(schema: str | StructType) -> str:
-    """Return a schema as DDL."""
-    if isinstance(schema, str):
-        return schema
-    return ", ".join(f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
 
 
 @overload

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from qod_magics.application.recipes.recipe import analysis_errors_unprinted, first_line, raise_unless_connection
 from qod_magics.application.streams.sink import Output, Sink
-from qod_magics.application.streams.stream import CORRUPT, RECORD_KEY, VALUE, Form, columns_of, form_of
+from qod_magics.application.streams.stream import CORRUPT, RECORD_KEY, VALUE, Form, columns_of, ddl_of, form_of
 from qod_magics.application.weights import WEIGHT, weighed
 from qod_magics.errors import ApplicationError, nearest
 from qod_magics.kafka.properties import LARGEST_RECORD
@@ -28,15 +28,7 @@ from qod_magics.spark.plans.dial import MOST_S, DialBoard, DialReading, read_sql
 from qod_magics.spark.plans.inlining import runs_python, streaming_plan_of
 from qod_magics.spark.plans.kafka_records import columns_of_record
 from qod_magics.spark.plans.own_source import SheddingSession
-from qod_magics.spark.plans.parsing import (
-    JSON_FORMAT,
-    as_ddl,
-    columns_read,
-    marked,
-    parsed,
-    parsed_input,
-    without_header,
-)
+from qod_magics.spark.plans.parsing import JSON_FORMAT, columns_read, marked, parsed, parsed_input, without_header
 from qod_magics.spark.plans.shedder import Outlet, taken_name
 from qod_magics.spark.plans.state import keeps_state
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, Timing
@@ -422,7 +414,7 @@ class Workshop:
         if feed.shed_by == (RECORD_KEY,) and RECORD_KEY not in schema.names:
             return shedder.key_text(F.col(RECORD_KEY))
         if payload == "csv":
-            row = F.from_csv(_text(feed.form), as_ddl(schema))
+            row = F.from_csv(_text(feed.form), ddl_of(schema))
             return shedder.key_text(*(row[name] for name in feed.shed_by))
         fields = type(schema)([schema[name] for name in feed.shed_by])
         row = F.from_json(_text(feed.form), fields)  # of all values, but only these columns
