@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from shutil import rmtree
@@ -57,7 +57,10 @@ class Injector:
         record: Path | None = None,
         speed: float = 1.0,
         cpus: set[int] | None = None,
+        *,
+        run: Callable[..., Child] = Child,
     ) -> None:
+        self._run = run
         self.scenario = scenario if isinstance(scenario, Scenario) else Scenario.read(scenario)
         self.bootstrap = kafka_bootstrap
         self.speed = speed
@@ -191,7 +194,7 @@ class Injector:
         self._lines = _Lines(self._record_path or directory / "record.jsonl")
         _check_record(self._lines.path)
         self._lines.path.unlink(missing_ok=True)  # an earlier run's record would look like a start
-        self._child = Child(
+        self._child = self._run(
             [
                 *(sys.executable, "-c", f"import sys; sys.path.insert(0, {str(_PACKAGES)!r}); {_RUN}"),
                 *(scenario, "--bootstrap", self.bootstrap, "--record", self._lines.path.absolute()),

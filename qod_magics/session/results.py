@@ -349,7 +349,7 @@ class Views:
 # --- Report of a session ----------------------------------------------------------------------------------------------
 
 
-def report_so_far(recording: Path, out: Path, began: datetime) -> Path:
+def report_so_far(recording: Path, out: Path, began: datetime, write: Callable[..., object] | None = None) -> Path:
     """Write the report of a session that began then, judged on its cycles so far; the recording may have earlier runs.
 
     Raises UsageProblem while nothing is recorded, and when the page can't be written; RecordingError.
@@ -360,7 +360,7 @@ def report_so_far(recording: Path, out: Path, began: datetime) -> Path:
         raise UsageProblem("nothing is recorded yet: wait for the first cycle")
     records = load(recording, began)
     try:
-        write_report(out, records, None, verdict(records))
+        (write or write_report)(out, records, None, verdict(records))
     except OSError as error:
         raise UsageProblem(f"{out} can't be written ({error.strerror}): name another file") from None
     return out

@@ -86,8 +86,6 @@ def rest_s(batches: Sequence[Batch]) -> float:
 
 #: Rounds of moving instances off a task manager being removed: more may arrive meanwhile.
 REMOVAL_ROUNDS = 5
-#: Timeout for moving all instances off a task manager being removed, seconds.
-REMOVAL_S = 60.0
 #: Interval of sampling offsets and detecting failures, seconds.
 WATCH_S = 1.0
 
@@ -228,7 +226,7 @@ class SparkRuntime:
             self.cluster.leaving.add(id)
         try:
             with suppress(TimeoutError):  # a query that does not end there ends with its task manager
-                self._evacuate(manager, time.monotonic() + REMOVAL_S)
+                self._evacuate(manager, time.monotonic() + self.cluster.patience.removal_s)
             with self.cluster.lock:
                 self.cluster.task_managers.pop(id, None)
                 self.cluster.cpu.pop(id, None)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.kafka import injector
 from qod_magics.kafka.injector import Injector, _Lines
 from qod_magics.kafka.scenario import Scenario
 from tests.raising import breaks
@@ -35,10 +34,11 @@ def test_a_file_that_no_injector_wrote_stays(tmp_path: Path, text: str) -> None:
 def test_data_that_is_given_with_a_relative_path_lies_in_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(injector, "Child", lambda *_, **__: None)
     monkeypatch.chdir(tmp_path)
     data = {"jsonl": "rows.jsonl"}
-    made: Any = Injector(Scenario.from_json({**SCENARIO, "topics": [{**SCENARIO["topics"][0], "data": data}]}), "h:1")
+    scenario = Scenario.from_json({**SCENARIO, "topics": [{**SCENARIO["topics"][0], "data": data}]})
+    nothing: Any = None
+    made = Injector(scenario, "h:1", run=lambda *_, **__: nothing)
     made._spawn(tmp_path)
     sent = json.loads((tmp_path / "scenario.json").read_text())
     assert sent["topics"][0]["data"]["jsonl"] == str(tmp_path / "rows.jsonl")

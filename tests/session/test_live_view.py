@@ -119,8 +119,8 @@ def test_a_view_and_a_report_are_of_the_session_whatever_its_recording_had_befor
     assert "in the last 1 cycles" in repr(view._picture())
     view.close()
     written: list[Records] = []
-    monkeypatch.setattr("qod_magics.reports.page.write_report", lambda _, records, *__: written.append(records))
-    report_so_far(continued.recording_path, Path("report.html"), continued.began)
+    note = lambda _, records, *__: written.append(records)  # noqa: E731
+    report_so_far(continued.recording_path, Path("report.html"), continued.began, note)
     assert [record.number for record in written[0]] == [1]
 
 

@@ -23,15 +23,9 @@ from qod_magics.spark.queries.stall import share
 from qod_magics.spark.servers.connection import begin, reason
 from qod_magics.spark.servers.task_manager import TaskManager
 
-#: In real-time mode a batch ends every few seconds, rows or none: after this long without one a query is stalled.
-STALLED_S = 60.0
 #: Window for the utilization of a task manager's cores in stall detection, seconds.
 BUSY_OVER_S = 10.0
-#: A task manager of the user's that is silent for this long, seconds, is reported; it is lost once it is gone, too.
-SILENCE_S = 15.0
-#: A local one that was silent and idle for this long, seconds, is killed.
-HUNG_S = 30.0
-#: One that used more than this share of a core in that time is not idle, but too busy to answer.
+#: A silent task manager that used more than this share of a core is not idle, but too busy to answer.
 AT_WORK = 0.02
 
 
@@ -106,7 +100,7 @@ class Recovery:
                 self._used_s[manager] = (since, now, used_s)
                 continue
             measured_s = now - begun[1]
-            if measured_s < HUNG_S:
+            if measured_s < self.cluster.patience.hung_s:
                 continue
             if used_s - begun[2] > AT_WORK * measured_s:  # busy: measure anew, for as long
                 self._used_s[manager] = (since, now, used_s)
@@ -166,7 +160,7 @@ class Recovery:
             return not manager.alive()
         since = self._silent_since(manager)
         silent_s = 0.0 if since is None else self._clock() - since
-        if silent_s <= SILENCE_S:
+        if silent_s <= self.cluster.patience.silence_s:
             self._told_silent.discard(manager)
             return False
         if manager not in self._told_silent:
@@ -264,7 +258,8 @@ class Recovery:
                 continue
             others = [i for i in running if i.task_manager is manager and i is not instance]
             others_end = any(i.stalled_s() < 2 * REALTIME_BATCH_S + self.cluster.period_s for i in others)
-            stall, patience_s = instance.stall, instance.patience_s(STALLED_S + self.cluster.period_s)
+            stalled_s = self.cluster.patience.stalled_s + self.cluster.period_s
+            stall, patience_s = instance.stall, instance.patience_s(stalled_s)
             stall.look(now, instance.run_id, instance.ended(), share(manager.busy(BUSY_OVER_S), others_end))
             if stall.counted_s > patience_s:
                 if instance.handle(Stalled(f"no batch has ended for {stall.watched_s:.0f} s")):

@@ -43,7 +43,7 @@ OTHERS_PERIODS = 4
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long changes wait for servers and queries, seconds."""
+    """How long servers and queries are waited for, seconds."""
 
     batch_s: float = REALTIME_BATCH_S  #: for the end of a batch that can't be held
     late_s: float = 1.5  #: longer than that, as it may end later than it is due
@@ -51,6 +51,12 @@ class Patience:
     drain_s: float = 60.0  #: for a task to read its topics to the end; the tasks before it stand still meanwhile
     stop_s: float = 20.0  #: for a run to end, before that is reported as slow
     untold_s: float = 8.0  #: for a failure, on a server that does not tell whether a run works
+    removal_s: float = 60.0  #: for all instances to leave a task manager that is removed
+    stalled_s: float = 60.0  #: for a batch to end in real-time mode, where one ends every few seconds, rows or none
+    silence_s: float = (
+        15.0  #: for an answer of the user's server, before it is reported; it is lost once it is gone, too
+    )
+    hung_s: float = 30.0  #: for an answer of a local server that is idle, before it is killed
 
 
 @dataclass(slots=True)

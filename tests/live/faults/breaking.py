@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psutil
@@ -31,6 +31,17 @@ class Counting:
     session: Session
     topic: str
     steady: Steady
+
+
+@contextmanager
+def patience(session: Session, **seconds: float) -> Iterator[None]:
+    """Let a session wait for servers and queries for other times than usual."""
+    cluster = session.runtime.cluster
+    before, cluster.patience = cluster.patience, replace(cluster.patience, **seconds)
+    try:
+        yield
+    finally:
+        cluster.patience = before
 
 
 def manager(session: Session, id: str) -> TaskManager:

@@ -13,8 +13,6 @@ import psutil
 import pytest
 
 from qod_magics.session.session import Session
-from qod_magics.spark import runtime
-from qod_magics.spark.changes import recovery
 from qod_magics.spark.servers import task_manager
 from tests.live.conftest import eventually, kafka_of, new_topic, pause, server_of
 from tests.live.faults.breaking import (
@@ -24,6 +22,7 @@ from tests.live.faults.breaking import (
     check_waiting,
     kill,
     manager,
+    patience,
     pid,
 )
 from tests.live.steady import SCHEMA, Steady
@@ -47,12 +46,9 @@ def rows_on_theirs(cluster: Session, mode: str = "auto") -> Iterator[tuple[Sessi
         yield session, topic, remote, psutil.Process(theirs.child.pid)
 
 
-def test_a_server_of_the_users_that_is_silent_keeps_its_queries(
-    cluster: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_of_the_users_that_is_silent_keeps_its_queries(cluster: Session) -> None:
     """They are not started a second time elsewhere, on the same checkpoints: they run on, and are seen again."""
-    monkeypatch.setattr(recovery, "SILENCE_S", 3.0)
-    with rows_on_theirs(cluster) as (session, topic, remote, process):
+    with rows_on_theirs(cluster) as (session, topic, remote, process), patience(session, silence_s=3.0):
         run = session.runtime.instances["rows.1"].run_id
         with Steady(session, topic) as steady, Events(session) as events:
             process.suspend()
@@ -73,10 +69,12 @@ def test_a_run_on_a_host_that_vanished_ends_once_another_writes_to_its_checkpoin
     """Nobody could stop it: its host neither answered nor refused connections, until the user removed it. When the host
     is back, Spark ends the run at its next batch: the checkpoint has that batch already; or a request to stop it that
     was under way does."""
-    monkeypatch.setattr(recovery, "HUNG_S", 600.0)
-    monkeypatch.setattr(runtime, "REMOVAL_S", 2.0)
     monkeypatch.setattr(task_manager, "let_go", lambda *_: None)  # the request to end its session is lost, too
-    with rows_on_theirs(cluster, mode) as (session, topic, remote, process), Steady(session, topic) as steady:
+    with (
+        rows_on_theirs(cluster, mode) as (session, topic, remote, process),
+        patience(session, hung_s=600.0, removal_s=2.0),
+        Steady(session, topic) as steady,
+    ):
         eventually(lambda: session.runtime.instances["rows.1"].begun, what="its first batch")
         left = session.runtime.instances["rows.1"].query
         assert left is not None
@@ -98,14 +96,14 @@ def test_a_run_on_a_host_that_vanished_ends_once_another_writes_to_its_checkpoin
         assert running(session)
 
 
-def test_instances_of_hung_and_killed_task_managers_go_on_elsewhere_or_wait(
-    cluster: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_instances_of_hung_and_killed_task_managers_go_on_elsewhere_or_wait(cluster: Session, tmp_path: Path) -> None:
     """On two of the test's own, beside the shared broker: the one with the state hangs, then the one left is killed."""
-    monkeypatch.setattr(recovery, "HUNG_S", 10.0)
     options: dict[str, Any] = {"period_s": PERIOD_S, "jit": "c1", **kafka_of(cluster)}
     # the shared server, where the state ends, writes its last snapshot within a minute, also after the session's end
-    with Session.up(task_managers=2, cores=1, checkpoints=str(tmp_path), **options) as session:
+    with (
+        Session.up(task_managers=2, cores=1, checkpoints=str(tmp_path), **options) as session,
+        patience(session, hung_s=10.0),
+    ):
         pause(session)
         topic = new_topic(session)
         with Steady(session, topic) as steady, Events(session) as events:

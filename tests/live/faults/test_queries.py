@@ -13,7 +13,6 @@ from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.lifecycle import query
 from qod_magics.session.session import Session
-from qod_magics.spark.changes import recovery
 from qod_magics.spark.queries import stall
 from tests.live.conftest import eventually, new_topic, produce
 from tests.live.faults.breaking import (
@@ -22,6 +21,7 @@ from tests.live.faults.breaking import (
     fresh,
     manager,
     ordinal,
+    patience,
     processed,
 )
 from tests.live.steady import SCHEMA, Steady
@@ -143,7 +143,7 @@ def test_a_query_that_stands_still_is_restarted_and_holds_up_nobody(
 ) -> None:
     """The topic of its sink goes: what it has sent there waits, without a failure for a minute, and no batch ends."""
     session, gone = flowing.session, new_topic(flowing.session)
-    monkeypatch.setattr(recovery, "STALLED_S", 5.0)
+    impatient = patience(session, stalled_s=5.0)
     monkeypatch.setattr(stall, "FREE", 2.0)  # whatever else the machine does
     options = {"topic": flowing.topic, "schema": SCHEMA, "starting": "earliest", "sink": f"kafka:{gone}"}
     session.stream("stuck", "SELECT n FROM source", priority=1, min_accuracy=0.1, **options)  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ def test_a_query_that_stands_still_is_restarted_and_holds_up_nobody(
         if home(session, "src.1") != home(session, "stuck.1"):
             session.move("src.1", home(session, "stuck.1"))
         eventually(lambda: stuck.ended() >= 0 and beside.ended() >= 0, what=session.status)
-        with Events(session) as events:
+        with impatient, Events(session) as events:
             delete_topics(session.kafka, [gone])
             event = events.first("query-stalled", instance="stuck.1")
             assert "no batch has ended for" in event["why"]

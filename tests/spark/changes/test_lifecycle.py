@@ -27,8 +27,7 @@ from qod_magics.lifecycle.events import (
     StopAsked,
 )
 from qod_magics.lifecycle.query import RECOVERED_AFTER_S, QueryLife
-from qod_magics.spark.changes import recovery
-from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.cluster import Cluster, Patience
 from qod_magics.spark.plans.dial import written
 from qod_magics.spark.plans.pipeline import Feed
 from qod_magics.spark.queries.instance import Instance
@@ -38,6 +37,8 @@ from tests.raising import breaks
 from tests.spark.batches import batch
 from tests.spark.fakes import Script
 from tests.spark.stand_ins import BOARD, Home, Parts, Query, cluster, instance, kinds, manager, runs, soon
+
+PATIENCE = Patience()
 
 # -- failures ----------------------------------------------------------------------------------------------------------
 
@@ -494,19 +495,19 @@ class Silent:
 
 def test_a_task_manager_that_neither_answers_nor_works_is_killed() -> None:
     silent = Silent(lambda at: 7.0)
-    assert silent.wait(recovery.HUNG_S) == []
+    assert silent.wait(PATIENCE.hung_s) == []
     assert silent.wait(2) == ["task-manager-hung"]
 
 
 def test_one_that_is_only_busy_is_not() -> None:
     """However little it gets done in one of the seconds."""
-    assert Silent(lambda at: 0.3 * at).wait(5 * recovery.HUNG_S) == []
+    assert Silent(lambda at: 0.3 * at).wait(5 * PATIENCE.hung_s) == []
 
 
 def test_one_that_hangs_after_it_was_busy_is_killed() -> None:
     silent = Silent(lambda at: min(at, 40.0))
-    assert silent.wait(3 * recovery.HUNG_S) == []
-    assert silent.wait(recovery.HUNG_S)[:1] == ["task-manager-hung"]
+    assert silent.wait(3 * PATIENCE.hung_s) == []
+    assert silent.wait(PATIENCE.hung_s)[:1] == ["task-manager-hung"]
 
 
 @pytest.mark.parametrize("used_s", [lambda at: 7.0, None])
@@ -517,7 +518,7 @@ def test_one_that_answers_is_not_silent_however_long_ago_a_poll_failed(used_s: C
     silent.answers(True)
     assert silent.wait(600.0) == []
     silent.answers(False)
-    assert silent.wait(recovery.HUNG_S + 2.0) == ["task-manager-silent" if used_s is None else "task-manager-hung"]
+    assert silent.wait(PATIENCE.hung_s + 2.0) == ["task-manager-silent" if used_s is None else "task-manager-hung"]
 
 
 @pytest.mark.parametrize("gone", [False, True])
@@ -525,7 +526,7 @@ def test_one_of_the_users_that_is_silent_is_lost_only_once_it_is_gone(gone: bool
     """Its queries may run on: a second run of them would write to the same checkpoints."""
     silent = Silent(None)
     silent.home.ended = gone
-    assert silent.wait(recovery.SILENCE_S) == []
+    assert silent.wait(PATIENCE.silence_s) == []
     assert silent.wait(3.0) == ["task-manager-silent", "task-manager-lost"][: 1 + gone]
     expected = (None, State.WAITING) if gone else (silent.home, State.RUNNING)
     assert (silent.one.task_manager, silent.one.state) == expected
@@ -533,7 +534,7 @@ def test_one_of_the_users_that_is_silent_is_lost_only_once_it_is_gone(gone: bool
         silent.home.silent_since = None
         silent.wait(1.0)
         silent.home.silent_since = silent.now
-        assert silent.wait(recovery.SILENCE_S + 2.0) == ["task-manager-silent"] * 2
+        assert silent.wait(PATIENCE.silence_s + 2.0) == ["task-manager-silent"] * 2
 
 
 def test_placing_and_building_plans_prefer_those_that_answer() -> None:

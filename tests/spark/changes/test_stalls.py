@@ -10,12 +10,14 @@ from dataclasses import replace
 import pytest
 
 from qod_magics.lifecycle.events import State
-from qod_magics.spark.changes import recovery
+from qod_magics.spark.cluster.cluster import Patience
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.spark.batches import batch
 from tests.spark.fakes import Script
 from tests.spark.stand_ins import Parts, Query, cluster, instance, kinds, manager, soon
+
+PATIENCE = Patience()
 
 
 def standing(
@@ -32,7 +34,7 @@ def standing(
     return one
 
 
-LONG_S = 2 * recovery.STALLED_S
+LONG_S = 2 * PATIENCE.stalled_s
 
 
 def noticed_and_hanging(stop_s: float = 20.0) -> tuple[Instance, Query, Parts]:
@@ -66,13 +68,13 @@ def test_a_query_that_stands_still_is_restarted_as_one_that_failed(back_off: tup
 def test_micro_batches_have_longer_and_longer_and_are_due_only_while_rows_wait(back_off: tuple[float, ...]) -> None:
     """A slow sink makes a batch long, and each restart begins it again."""
     home = manager()
-    one = standing(home, 2.5 * recovery.STALLED_S)
+    one = standing(home, 2.5 * PATIENCE.stalled_s)
     one.mode = "micro-batch"
     made = cluster(home, instances=(one,))
     watched = Parts(made)
     watched.recovery.notice(rows_waiting=lambda _: 7)
     assert one.state is State.RUNNING
-    one.stall.counted_s = one.stall.watched_s = 4 * recovery.STALLED_S
+    one.stall.counted_s = one.stall.watched_s = 4 * PATIENCE.stalled_s
     one.life.failures = 1
     watched.recovery.notice(rows_waiting=lambda _: 7)
     assert one.state is State.RUNNING
@@ -85,7 +87,7 @@ def test_micro_batches_have_longer_and_longer_and_are_due_only_while_rows_wait(b
 
 def test_time_in_which_no_row_waits_does_not_count() -> None:
     home = manager()
-    one = standing(home, 4 * recovery.STALLED_S)
+    one = standing(home, 4 * PATIENCE.stalled_s)
     one.mode = "micro-batch"
     watched = Parts(cluster(home, instances=(one,)))
     watched.recovery.notice(rows_waiting=lambda _: 0)
@@ -162,7 +164,7 @@ def test_who_took_it_in_hand_meanwhile_keeps_it() -> None:
 def test_one_that_may_only_be_slow_is_told_of_once_a_run() -> None:
     home = manager()
     one = standing(home, 0.0)
-    one.stall.watched_s = 3 * recovery.STALLED_S
+    one.stall.watched_s = 3 * PATIENCE.stalled_s
     made = cluster(home, instances=(one,))
     watched = Parts(made)
     watched.recovery.notice()
