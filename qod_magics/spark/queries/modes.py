@@ -86,7 +86,8 @@ def against_realtime(
         refusal = f"{TOO_FEW_SLOTS}: it needs {slots_needed(job, facts)}, {free_slots:g} are free"
     if wanted == "realtime":
         if refusal:
-            raise TaskManagerError(f"{job.instance} can't run in real-time mode: {not_realtime(refusal, kind)}.")
+            why = f"{job.instance} can't run in real-time mode: {not_realtime(refusal, kind)}."
+            raise TaskManagerError(why, name=job.instance, value=refusal, rule="real-time")
         return ""
     if wanted == "microbatch":
         return "asked for by --mode microbatch"

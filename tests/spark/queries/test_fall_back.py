@@ -56,9 +56,9 @@ def test_a_query_of_one_stage_gets_no_more_tasks_than_there_are_slots() -> None:
     job = replace(JOB, feeds=(Feed("T", ("T",), "t", (0, 1, 2), {}, None, False),))
     assert against_realtime(job, facts, "auto", free_slots=3) == ""
     assert "too few slots are free (--slots)" in not_realtime(against_realtime(job, facts, "auto", free_slots=2))
-    with pytest.raises(TaskManagerError, match="too few slots are free"):
+    with pytest.raises(TaskManagerError, check=breaks("real-time")):
         against_realtime(job, facts, "realtime", free_slots=2)
-    with pytest.raises(TaskManagerError) as theirs:
+    with pytest.raises(TaskManagerError, check=breaks("real-time")) as theirs:
         against_realtime(job, facts, "realtime", free_slots=2, kind="connect")
     assert "--slots" not in str(theirs.value)  # an option of servers that are started here
 
@@ -71,7 +71,7 @@ def test_groups_that_are_read_with_state_are_emitted_once_in_micro_batches() -> 
     chained = replace(hurried, chained=True)
     assert output_modes(chained, realtime=False) == ("append",)
     assert against_realtime(chained, facts, "auto") == GROUPS_ONCE
-    with pytest.raises(TaskManagerError, match="can't run in real-time mode: an operator with state"):
+    with pytest.raises(TaskManagerError, check=breaks("real-time", value=GROUPS_ONCE)):
         against_realtime(chained, facts, "realtime")
 
 
