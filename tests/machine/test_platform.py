@@ -20,7 +20,7 @@ from qod_magics.spark.servers.cpu import CoreMeter, ProcessMeter
 from qod_magics.spark.servers.server import ServerOptions
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.machine.fakes import FakeMachine, on
-from tests.spark.stand_ins import BOARD, Spark
+from tests.spark.fakes import BOARD, Spark
 
 
 @pytest.fixture

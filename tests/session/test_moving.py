@@ -14,7 +14,7 @@ from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.runtime import SparkRuntime
 from tests.kafka.fakes import FakeKafka
 from tests.session.test_nodes import Manager
-from tests.spark.stand_ins import instance
+from tests.spark.fakes import instance
 
 REFUSED = "T.1 can't start on tm2: no jar"
 

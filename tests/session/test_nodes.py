@@ -25,7 +25,7 @@ from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.runtime import SparkRuntime
 from tests.kafka.fakes import FakeKafka
 from tests.raising import breaks
-from tests.spark.stand_ins import instance
+from tests.spark.fakes import instance
 
 WAIT_S = 20.0  #: far more than anything here takes
 

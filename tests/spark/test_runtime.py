@@ -33,8 +33,7 @@ from qod_magics.spark.servers.cpu import TaskTime
 from tests.application.frames import application, stream
 from tests.kafka.fakes import FakeKafka, failure
 from tests.spark.batches import batch
-from tests.spark.fakes import FakeMover, FakeTaskManager, Script, fake_inspection
-from tests.spark.stand_ins import Query
+from tests.spark.fakes import FakeMover, FakeTaskManager, Query, Script, fake_inspection
 
 
 @pytest.fixture

@@ -26,8 +26,7 @@ from qod_magics.spark.servers.task_manager import TaskManager
 from tests.application.frames import application, stream
 from tests.kafka.fakes import FakeKafka
 from tests.raising import breaks
-from tests.spark.fakes import Script, fake_inspection
-from tests.spark.stand_ins import BOARD, Parts, Query, cluster, instance, kinds, manager, soon
+from tests.spark.fakes import BOARD, Parts, Query, Script, cluster, fake_inspection, instance, kinds, manager, soon
 
 
 class Deaf(Query):

@@ -35,8 +35,7 @@ from qod_magics.spark.servers.connection import begin
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.raising import breaks
 from tests.spark.batches import batch
-from tests.spark.fakes import Script
-from tests.spark.stand_ins import BOARD, Home, Parts, Query, cluster, instance, kinds, manager, runs, soon
+from tests.spark.fakes import BOARD, Home, Parts, Query, Script, cluster, instance, kinds, manager, runs, soon
 
 PATIENCE = Patience()
 

@@ -32,8 +32,18 @@ from tests.application.frames import application, stream
 from tests.kafka.fakes import FakeKafka
 from tests.raising import breaks
 from tests.spark.batches import batch
-from tests.spark.fakes import FakeTaskManager, Script, fake_inspection
-from tests.spark.stand_ins import BOARD, Parts, Query, cluster, kinds, manager, soon
+from tests.spark.fakes import (
+    BOARD,
+    FakeTaskManager,
+    Parts,
+    Query,
+    Script,
+    cluster,
+    fake_inspection,
+    kinds,
+    manager,
+    soon,
+)
 
 ROWS = StructType([StructField("id", LongType())])
 

@@ -14,8 +14,7 @@ from qod_magics.spark.cluster.cluster import Patience
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.spark.batches import batch
-from tests.spark.fakes import Script
-from tests.spark.stand_ins import Parts, Query, cluster, instance, kinds, manager, soon
+from tests.spark.fakes import Parts, Query, Script, cluster, instance, kinds, manager, soon
 
 PATIENCE = Patience()
 

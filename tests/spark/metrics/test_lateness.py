@@ -17,7 +17,7 @@ from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.progress import Batch, FeedCount
 from tests.application.frames import application, stream
 from tests.spark.batches import batch
-from tests.spark.stand_ins import cluster
+from tests.spark.fakes import cluster
 
 SPECS = tasks(
     application(

@@ -16,7 +16,7 @@ from qod_magics.spark.metrics.peeks import STUCK_S, Peeks
 from qod_magics.spark.plans.pipeline import PlanFacts, Read
 from qod_magics.spark.queries.progress import FeedCount
 from tests.kafka.fakes import FakeKafka, Partition
-from tests.spark.stand_ins import cluster, instance
+from tests.spark.fakes import cluster, instance
 
 
 class Broker:

@@ -20,7 +20,7 @@ from qod_magics.spark.servers.connection import begin
 from qod_magics.spark.servers.server import REPORTS_KEPT
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.spark.batches import batch
-from tests.spark.stand_ins import Parts, cluster, instance, manager, soon
+from tests.spark.fakes import Parts, cluster, instance, manager, soon
 
 
 def idle(number: int) -> dict[str, Any]:

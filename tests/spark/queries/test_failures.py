@@ -10,7 +10,7 @@ from qod_magics.lifecycle.query import final_text, pattern_of
 from qod_magics.spark.plans.pipeline import PlanFacts
 from qod_magics.spark.queries.failures import DEFAULT_LIMIT, cause_of, explained, limit_of
 from qod_magics.spark.queries.instance import Instance
-from tests.spark.stand_ins import instance
+from tests.spark.fakes import instance
 
 CLIENT = (
     "(STREAM_FAILED) Job aborted due to stage failure: Task 0 in stage 47.0 failed 1 times: "

@@ -13,7 +13,7 @@ from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.modes import against_realtime, not_realtime, output_modes, refuses_realtime
 from qod_magics.spark.servers.server import ServerOptions
 from tests.raising import breaks
-from tests.spark.stand_ins import Parts, Query, cluster, instance, manager
+from tests.spark.fakes import Parts, Query, cluster, instance, manager
 
 JOB = Job("T", "T.1", 0, (), lambda spark, inputs: None, (), (), None, None, None)  # type: ignore[arg-type, return-value]
 

@@ -15,7 +15,7 @@ from qod_magics.spark.queries.meter import RUNS_KEPT, Meter
 from qod_magics.spark.queries.progress import Batch, FeedCount
 from qod_magics.spark.servers.cpu import TaskTime
 from tests.spark.batches import batch
-from tests.spark.stand_ins import instance, manager
+from tests.spark.fakes import instance, manager
 
 PERIOD_S = 5.0
 

@@ -17,7 +17,7 @@ from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.modes import TOO_FEW_SLOTS
 from qod_magics.spark.queries.slots import free, held, placed
 from qod_magics.spark.servers.task_manager import TaskManager
-from tests.spark.stand_ins import Query, cluster, instance, manager
+from tests.spark.fakes import Query, cluster, instance, manager
 
 
 def reading(partitions: int, home: TaskManager | None = None, query: Query | None = None) -> Instance:

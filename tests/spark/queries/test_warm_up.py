@@ -12,7 +12,7 @@ import pytest
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.queries.warm_up import warm_up
 from tests.kafka.fakes import FakeKafka
-from tests.spark.stand_ins import BOARD
+from tests.spark.fakes import BOARD
 
 
 class Hanging:

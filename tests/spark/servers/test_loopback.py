@@ -18,7 +18,7 @@ from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers import server
 from qod_magics.spark.servers.own_jars import loopback_jar, on_loopback, with_jar
 from tests.raising import breaks
-from tests.spark.stand_ins import instance, manager
+from tests.spark.fakes import instance, manager
 
 HOME = Path(pyspark.__file__).parent
 NETWORK = "org/apache/spark/network"

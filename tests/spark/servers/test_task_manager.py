@@ -20,7 +20,7 @@ from qod_magics.spark.servers.cpu import executor_cores, refuses
 from qod_magics.spark.servers.server import LocalServer, _quoted
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.machine.fakes import FakeMachine, on
-from tests.spark.stand_ins import BOARD, Spark, manager
+from tests.spark.fakes import BOARD, Spark, manager
 
 RUN = "0a0b0c0d-0000-4000-8000-000000000000"
 
