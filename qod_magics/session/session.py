@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 from qod_magics.application.application import Application
 from qod_magics.application.cell import declaration_of, declared
 from qod_magics.application.recipes.recipe import Recipe, as_recipe
-from qod_magics.application.streams.keywords import RestrictionKeywords, StreamKeywords
 from qod_magics.application.streams.options import (
     IN_PYTHON,
     RESTRICTIONS,
+    RestrictionKeywords,
+    StreamKeywords,
     StreamOptions,
     stream_options,
     taken,

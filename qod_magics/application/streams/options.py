@@ -7,9 +7,9 @@ the reference, and what a change means for a running query come from here.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from qod_magics.application.names import check_stream_name
 from qod_magics.application.streams.sink import SINK_FORMS, Sink, as_sink, parse_sink, with_options
@@ -34,6 +34,10 @@ from qod_magics.arguments.parser import Command, words_of, wrapped
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
 from qod_magics.sources.names import check_topic
 from qod_magics.sources.registry import FORMS, KINDS, as_source, source_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
 
 #: What changes an option of a stream that runs; by default, the cell again: its query then begins without its state.
 BY_SET = "%qod set, from the next cycle on"
@@ -382,3 +386,39 @@ def check_together(stated: Collection[str]) -> None:
         for row in OPTIONS:
             if needed in row.needs and row.name in stated and needed not in stated:
                 raise ApplicationError(message.format(row.flag), option=row.flag)
+
+
+# --- keywords ---------------------------------------------------------------------------------------------------------
+# The keywords of `Session.stream` and `Session.set` for type checkers: the table of options, as they can read it.
+#
+# `tests/application/streams/test_options.py` compares them with the table.
+
+
+class RestrictionKeywords(TypedDict, total=False):
+    """What is asked of a query, which may change while it runs."""
+
+    priority: int | None
+    min_accuracy: float | None
+    max_latency_s: float | None
+    utility: float | None
+
+
+class StreamKeywords(RestrictionKeywords, total=False):
+    """The options of a stream."""
+
+    topic: str | None
+    source: str | None
+    schema: str | DataType | None
+    starting: Starting
+    malformed: Malformed | None
+    time_unit: TimeUnit
+    shed_by: str | Sequence[str]
+    from_: str | Sequence[str]
+    parallelism: int
+    max_parallelism: int | None
+    key: str | None
+    fuse: bool
+    sink: Sink | str | Callable[[DataFrame, int], Any] | None
+    mode: Mode
+    trigger_s: float | None
+    estimates: bool

@@ -26,10 +26,10 @@ from qod_magics.spark.changes.draining import drain
 from qod_magics.spark.changes.hold import LOOK_S
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.changes.stopping import stop_all
-from qod_magics.spark.changes.transplant import Offsets, transplant, why_not_transplanted
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.plans.pipeline import Feed, PlanFacts, Workshop
+from qod_magics.spark.queries.checkpoints import Offsets, transplant, why_not_transplanted
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import in_a_row
 from qod_magics.spark.servers.connection import begin, gather, reason

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.application.streams.keywords import RestrictionKeywords, StreamKeywords
 from qod_magics.application.streams.options import (
     COMMAND,
     IN_PYTHON,
     OPTIONS,
     RESTRICTIONS,
+    RestrictionKeywords,
+    StreamKeywords,
     StreamOptions,
     keywords,
     parse_stream_line,

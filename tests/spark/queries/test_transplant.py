@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark.changes.transplant import transplant, why_not_transplanted
+from qod_magics.spark.queries.checkpoints import transplant, why_not_transplanted
 
 BATCH = '{"batchWatermarkMs":5000,"batchTimestampMs":7000,"conf":{}}'
 
