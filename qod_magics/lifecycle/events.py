@@ -60,10 +60,24 @@ class RunEnded(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Follows(Event):
-    """It takes the place of another query, which was stopped, and has its checkpoint."""
+class Step:
+    """One step of a query's story."""
 
-    writes_on: bool = False  #: whether the other one's run may still write
+    at: float  #: as given to `QueryLife.handle`
+    event: type[Event]
+    before: State
+    after: State
+    why: str = ""
+    wait_s: float = 0.0  #: the back-off that begins, seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Follows(Event):
+    """It takes the place of other queries, which were stopped."""
+
+    writes_on: bool = False  #: whether another one's run may still write to its checkpoint
+    why: str = ""
+    steps: tuple[Step, ...] = ()  #: of their stories
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +206,7 @@ class StopAsked(Event):
     """It is to end."""
 
     only_running: bool = False  #: and stays as it is unless it runs
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ from qod_magics.lifecycle.events import (
     StartOn,
     StartQuery,
     State,
+    Step,
     StopAsked,
     StopForMove,
     StopQuery,
@@ -60,7 +61,6 @@ from qod_magics.lifecycle.events import (
     Tell,
     WentOn,
 )
-from qod_magics.lifecycle.story import Step
 
 #: Back-off before each restart of a failing query, seconds; after the last it stays stopped.
 BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -146,6 +146,9 @@ class QueryLife:
 
     def _follows(self, event: Follows, now: float) -> Instructions:
         self.writing = event.writes_on
+        self.steps.extend(sorted(event.steps, key=lambda step: step.at))
+        if event.why:
+            self.steps.append(Step(now, Follows, State.STOPPED, self.state, event.why))
         return ()
 
     def _start_asked(self, event: StartAsked, now: float) -> Instructions:

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from qod_magics.lifecycle import events
-from qod_magics.lifecycle.events import Event, State
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of a query's story."""
-
-    at: float  #: as given to `QueryLife.handle`
-    event: type[Event]
-    before: State
-    after: State
-    why: str = ""
-    wait_s: float = 0.0  #: the back-off that begins, seconds
-
+from qod_magics.lifecycle.events import Event, Step
 
 #: What each event means to a reader.
 WORDS: Mapping[type[Event], str] = {
+    events.Follows: "it takes the place of another",
     events.StartAsked: "it is started",
     events.Started: "its run began",
     events.Failed: "it failed",

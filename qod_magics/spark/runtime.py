@@ -175,7 +175,7 @@ class SparkRuntime:
 
     @period_s.setter
     def period_s(self, seconds: float) -> None:
-        self.cluster.period_s = seconds
+        self.cluster.average_over(seconds)
 
     # -- task managers ---------------------------------------------------------------------------------------------
 
@@ -194,8 +194,7 @@ class SparkRuntime:
             if manager.id in self.task_managers:
                 raise TaskManagerError(f"There is a task manager {manager.id!r} already: take another name.")
             manager.sample_cpu()
-            self.cluster.task_managers[manager.id] = manager
-            self.cluster.cpu[manager.id] = 0.0
+            self.cluster.join(manager)
             self.cluster.event("task-manager-up", task_manager=manager.id, cores=manager.cores, took_s=took_s, why=why)
         # it is up whatever becomes of these: the watcher tries again each second
         self._attempt("starting what waits for a task manager", self.recovery.place_waiting)
@@ -223,18 +222,17 @@ class SparkRuntime:
                 raise TaskManagerError(
                     f"{id} is the last task manager and runs {len(here)} instances: stop them first."
                 )
-            self.cluster.leaving.add(id)
+            self.cluster.begin_leaving((id,))
         try:
             with suppress(TimeoutError):  # a query that does not end there ends with its task manager
                 self._evacuate(manager, time.monotonic() + self.cluster.patience.removal_s)
             with self.cluster.lock:
-                self.cluster.task_managers.pop(id, None)
-                self.cluster.cpu.pop(id, None)
+                self.cluster.part_from(id)
                 took_s = round(time.monotonic() - begun, 3)
                 self.cluster.event("task-manager-removed", task_manager=id, took_s=took_s, why=why)
         finally:
             with self.cluster.lock:
-                self.cluster.leaving.discard(id)
+                self.cluster.end_leaving(id)
         return manager
 
     def limit_cpu(self, id: str, share: float) -> None:
@@ -315,7 +313,7 @@ class SparkRuntime:
 
     def place_by(self, placer: Placer) -> None:
         """Ask `placer` where an instance starts, initially and after the loss of its task manager."""
-        self.cluster.place = placer
+        self.cluster.place_by(placer)
 
     def input_rates(self, over_s: float) -> Mapping[str, float]:
         """Recent input rate of each source with a topic, rows/s, from the watcher's samples once a second."""
@@ -353,7 +351,7 @@ class SparkRuntime:
                 if i.is_paced and i.task_manager is not None:
                     waits_s = max(gap_s(plan.pace_s.get(i.task_manager.id, 0.0), i.batches), rest_s(i.batches))
                     values[self.board.pace(i.id)] = 1.0 - waits_s / MOST_S
-            self.cluster.dials |= values
+            self.cluster.want(values)
 
     def _dials_by_manager(self) -> dict[TaskManager, dict[str, float]]:
         """Return the dials that the instances of each live task manager read."""
@@ -443,13 +441,12 @@ class SparkRuntime:
         `undeleted`."""
         self._ended.set()
         with self.cluster.lock:  # nothing is started any more, whatever change is under way
-            self.cluster.leaving |= self.cluster.task_managers.keys()
+            self.cluster.begin_leaving(self.cluster.task_managers)
             for instance in self.cluster.all_instances:
                 instance.handle(StopAsked())
         with ExitStack() as then:  # each of these is done, also if the user interrupts one before it
             then.callback(self.deployment.sources.close)
-            then.callback(self.cluster.instances.clear)
-            then.callback(self.cluster.task_managers.clear)
+            then.callback(self.cluster.clear)
             then.callback(self._delete_topics)
             for manager in reversed(list(self.task_managers.values())):
                 then.callback(_close, manager)
@@ -471,13 +468,12 @@ class SparkRuntime:
         ]
 
     def _delete_topics(self) -> None:
-        topics = self.deployment.own_topics() | self.cluster.leftover_topics
+        topics = self.deployment.own_topics() | self.cluster.take_leftover()
         try:
             delete_topics(self.kafka, topics, timeout_s=5.0)
         except KafkaError as error:
             session, broker = self.deployment.session, self.kafka.bootstrap
             self.undeleted = [f"{len(topics)} topics qod.{session}.* stay on {broker}: {reason(error)}"]
-        self.cluster.leftover_topics.clear()
 
     # -- inside ----------------------------------------------------------------------------------------------------
 

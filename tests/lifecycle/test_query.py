@@ -408,6 +408,21 @@ def test_the_story_says_what_happened_and_why() -> None:
     assert words[2] == "running -> backing off for 1 s: it failed: connection refused"
 
 
+def test_a_query_that_takes_the_place_of_others_goes_on_with_their_stories() -> None:
+    first, second, both = Driven(), Driven(), Driven()
+    first.start()
+    second.now += 1.0
+    second.start()
+    for each in (second, first):
+        each.handle(StopAsked(why="a>b is fused"))
+    both.now = 102.0
+    both.handle(Follows(why="a>b is fused", steps=(*second.life.steps, *first.life.steps)))
+    assert [step.at for step in both.life.steps] == sorted(step.at for step in both.life.steps)
+    assert [line for _, line in told(both.life.steps)][-1] == (
+        "stopped -> waiting: it takes the place of another: a>b is fused"
+    )
+
+
 def test_each_event_has_its_transitions() -> None:
     events = {each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Event)}
     assert set(QueryLife.TRANSITIONS) == events - {Event}
@@ -415,7 +430,6 @@ def test_each_event_has_its_transitions() -> None:
         Event,
         BatchEnded,
         RunEnded,
-        Follows,
         MoveStopped,
         OtherFound,
         NoOther,

@@ -11,6 +11,7 @@ from qod_magics.controller.clock import ManualClock
 from qod_magics.core.plan import Action, AddNode, Edge, Fuse, Move, Plan, Refusal, ReleaseNode, Scale, Unfuse
 from qod_magics.core.runtime import Dials, Observation, Placer, fewest_first, refused
 from qod_magics.errors import QodError, TaskManagerError
+from qod_magics.lifecycle.admission import Admission
 from qod_magics.simulator.rates.agenda import Agenda, Events
 from qod_magics.simulator.rates.engine import Engine
 from qod_magics.simulator.rates.fusing import Fusing
@@ -42,8 +43,9 @@ class SimulatedCluster:
         self._agenda, self._events = Agenda(), Events()
         self._instances = Instances(simulation, self.engine, self.reports, self._agenda, self._events, place)
         self.nodes = Nodes(simulation, self.engine, self._agenda, self._events, self._instances)
-        self._rescaling = Rescaling(self.engine, self._agenda, self._events, self._instances, self.nodes)
-        self._fusing = Fusing(self.engine, self._agenda, self._events, self._instances)
+        admission = Admission(one_at_a_time=False)
+        self._rescaling = Rescaling(self.engine, self._agenda, self._events, self._instances, self.nodes, admission)
+        self._fusing = Fusing(self.engine, self._agenda, self._events, self._instances, admission)
         self._observer = Observer(simulation, self.engine, self.reports, self.clock.wall().timestamp())
         self._task = {task.id: t for t, task in enumerate(simulation.tasks)}
         self._edges, self._keep = self.wiring.edges, Column[Edge](self.wiring.edges)
@@ -179,11 +181,9 @@ class SimulatedCluster:
                     self._instances.named(action.instance), self.nodes.up(action.to), action.why
                 )
             case Scale():
-                if self._fusing.concerns(action.task):
-                    raise TaskManagerError(f"{action.task} is being fused or parted: scale it once that is done.")
                 self._rescaling.begin(action)
             case Fuse() | Unfuse():
-                self._fusing.begin(action, self._rescaling.under_way)
+                self._fusing.begin(action)
             case AddNode(kind, why):
                 self.nodes.start(kind, why)
             case ReleaseNode(id, why):

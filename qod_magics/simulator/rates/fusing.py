@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from qod_magics.core.plan import Fuse, Refusal, Unfuse
 from qod_magics.core.runtime import refused
 from qod_magics.errors import TaskManagerError, listed, nearest
+from qod_magics.lifecycle.admission import Admission, Answer, Asked
+from qod_magics.lifecycle.changes import (
+    ChangeBegins,
+    ChangeEvent,
+    Drain,
+    GiveUp,
+    Group,
+    Kind,
+    Overtaken,
+    Resume,
+    RowsLeft,
+    StandsStill,
+    StartAll,
+    StepEnded,
+    StepFailed,
+    StopAll,
+    SwitchOver,
+    TaskChange,
+)
+from qod_magics.lifecycle.events import Instruction, Tell
+from qod_magics.lifecycle.refusals import InstanceFacts, Objection, TaskFacts, why_busy, why_not_joined
 from qod_magics.simulator.rates.agenda import Agenda, Events
-from qod_magics.simulator.rates.engine import Engine
+from qod_magics.simulator.rates.engine import NOWHERE, Engine
 from qod_magics.simulator.rates.instances import Instances
 from qod_magics.simulator.rates.wiring import Array, Wiring
-
-#: For how long the second task may take to read its topic to the end, seconds, as live.
-DRAIN_S = 60.0
 
 
 @dataclass(slots=True)
@@ -25,20 +43,26 @@ class _Change:
     edge: int
     first: int
     second: int
+    life: TaskChange
     runs: dict[int, int] = field(default_factory=dict)  #: runs that have been stopped for it, by instance
-    stopped_at: float = 0.0
+    homes: dict[int, int] = field(default_factory=dict)  #: task managers of the instances that take over
     starting: set[int] = field(default_factory=set)  #: instances that have not started since
+    stays_stopped: Collection[int] = ()  #: tasks that are stopped with their application
+    asked: Asked = field(init=False)
 
     @property
-    def kind(self) -> str:
-        return "fuse" if isinstance(self.action, Fuse) else "unfuse"
+    def kind(self) -> Kind:
+        return self.life.kind
 
 
 class Fusing:
     """Carries out `Fuse` and `Unfuse` as a live cluster does, one at a time: no row is lost or counted twice, since the
     first task stops at the end of a batch, and the second reads all that it was sent."""
 
-    def __init__(self, engine: Engine, agenda: Agenda, events: Events, instances: Instances) -> None:
+    def __init__(
+        self, engine: Engine, agenda: Agenda, events: Events, instances: Instances, admission: Admission
+    ) -> None:
+        self._admission = admission
         self._engine, self._agenda, self._events, self._instances = engine, agenda, events, instances
         self._plain: Wiring = engine.wiring  #: with nothing fused or scaled
         self._number = {task.id: t for t, task in enumerate(engine.wiring.tasks)}
@@ -49,32 +73,21 @@ class Fusing:
     def __repr__(self) -> str:
         return f"{len(self.fused)} streams within tasks"
 
-    def concerns(self, task: str) -> bool:
-        """Return whether a task is being fused or unfused."""
-        change = self._change
-        return change is not None and self._number.get(task) in (change.first, change.second)
-
-    def begin(self, action: Fuse | Unfuse, busy: Iterable[int] = ()) -> None:
-        """Begin, unless it is so already. `busy`: tasks that are being rescaled. Raises TaskManagerError, one line."""
-        change = self._change
-        if change is not None:
-            if change.action == action:
-                return
-            at = ">".join(change.action.edge)
-            raise TaskManagerError(f"{at} is being {change.kind}d: {_kind(action)} {'>'.join(action.edge)} after.")
+    def begin(self, action: Fuse | Unfuse) -> None:
+        """Begin, unless it is so already, or under way. Raises TaskManagerError, one line."""
+        kind = Kind.FUSE if isinstance(action, Fuse) else Kind.UNFUSE
+        asked = Asked(kind, ">".join(action.edge))
+        if self._admission.ask(asked) is Answer.NOTHING:
+            return
+        _raise(self._admission.why_not(asked))  # by another fusion
         made = self._fuse(action) if isinstance(action, Fuse) else self._unfuse(action)
         if made is None:
             return
-        scaled = [task for task in (made.first, made.second) if task in set(busy)]
-        if scaled:
-            raise TaskManagerError(f"{self._name(scaled[0])} is being rescaled: {made.kind} it once that is done.")
-        stops = made.first if made.kind == "fuse" else made.second
+        made.asked = replace(asked, tasks=frozenset({self._name(made.first), self._name(made.second)}))
+        _raise(self._admission.why_not(made.asked))
+        self._admission.begins(made.asked)
         self._change = made
-        after_s = max((self._instances.batch_left_s(i) for i in self._there(stops)), default=0.0)
-        if after_s > 0.0:
-            self._agenda.at(self._engine.now + after_s, lambda: self._stop(made, stops))
-        else:
-            self._stop(made, stops)
+        self._report(made, ChangeBegins())
 
     def separate(self, tasks: Iterable[int]) -> None:
         """Unfuse tasks, by index, that stop: they are separate when they start again. Give up a change of them that is
@@ -82,8 +95,8 @@ class Fusing:
         chosen, wiring = set(tasks), self._plain
         change = self._change
         if change is not None and {change.first, change.second} & chosen:
-            self._change = None
-            self._restart(change, without=chosen)
+            change.stays_stopped = chosen
+            self._report(change, Overtaken())
         left = tuple(e for e in self.fused if not {int(wiring.edge_source[e]), int(wiring.edge_target[e])} & chosen)
         if left != self.fused:
             self._rewire(left)
@@ -109,28 +122,35 @@ class Fusing:
             why = f"{target} is to run as a query of its own"
         elif one.mode != other.mode or one.trigger_s != other.trigger_s:
             why = "their modes or triggers differ"
-        elif one.stateful and other.stateful:
-            why = f"{source} and {target} both keep state, and a checkpoint holds that of one of them"
         if why:
             raise TaskManagerError(f"{source} and {target} can't be fused: {why}.")
-        edge = wiring.edges.index((source, target))
-        return _Change(action, edge, first, second)
+        return self._made(action, wiring.edges.index((source, target)), first, second)
 
     def _why_not(self, first: int, second: int) -> str:
-        instances, engine = self._instances, self._engine
-        one, other = engine.wiring.tasks[first], engine.wiring.tasks[second]
-        upper, lower = self._there(first), self._there(second)
-        if len(upper) != len(lower) or one.partitions != other.partitions:
-            has, most = (len(upper), len(lower)), (one.partitions, other.partitions)
-            return f"{one.id} has {has[0]} of {most[0]} instances, {other.id} {has[1]} of {most[1]}"
-        for i, j in zip(upper, lower, strict=True):
-            names = engine.wiring.instances[i], engine.wiring.instances[j]
-            if not (engine.running[i] and engine.running[j]):
-                return f"{names[0] if not engine.running[i] else names[1]} does not run now"
-            if engine.where[i] != engine.where[j]:
-                homes = instances.home(i), instances.home(j)
-                return f"{names[0]} is on {homes[0]}, {names[1]} on {homes[1]}: move one to the other"
-        return ""
+        one, other = self._facts(first), self._facts(second)
+        most = [self._engine.wiring.tasks[task].partitions for task in (first, second)]
+        if most[0] != most[1]:
+            has = [
+                f"{each.id} has {len(each.instances)} of {n} instances"
+                for each, n in zip((one, other), most, strict=True)
+            ]
+            return ", ".join(has)
+        busy = why_busy((*one.instances, *other.instances), "fuse it")
+        return why_not_joined(one, other) or ("" if busy is None else busy.why)
+
+    def _facts(self, task: int) -> TaskFacts:
+        names, instances = self._engine.wiring.instances, self._instances
+        there = [InstanceFacts(names[i], self._home(i), instances.state(i)) for i in self._there(task)]
+        return TaskFacts(self._name(task), tuple(there), bool(self._engine.wiring.tasks[task].stateful))
+
+    def _home(self, instance: int) -> str | None:
+        return None if self._engine.where[instance] == NOWHERE else self._instances.home(instance)
+
+    def _made(self, action: Fuse | Unfuse, edge: int, first: int, second: int) -> _Change:
+        kind, (source, target) = Kind.FUSE if isinstance(action, Fuse) else Kind.UNFUSE, self._plain.edges[edge]
+        name = self._name(second)
+        detail = {"task": name, "from": source, "to": target}
+        return _Change(action, edge, first, second, TaskChange(kind, ">".join(action.edge), name, detail=detail))
 
     def _unfuse(self, action: Unfuse) -> _Change | None:
         source, target = action.edge
@@ -143,9 +163,8 @@ class Fusing:
             there = f" It can be parted at {known}." if known else " No task can be parted."
             raise TaskManagerError(f"{source}>{target} is no stream within a task.{there}")
         last = self._last(int(wiring.edge_target[edge]))
-        if not all(self._engine.running[i] for i in self._there(last)):
-            raise TaskManagerError(f"{self._name(last)} does not run now: unfuse it once it runs.")
-        return _Change(action, edge, int(wiring.edge_source[edge]), last)
+        _raise(why_busy(self._facts(last).instances, "unfuse it"))
+        return self._made(action, edge, int(wiring.edge_source[edge]), last)
 
     def _within(self, source: str, target: str) -> int | None:
         """Return the stream within a task that these names mean; None if there is none."""
@@ -182,64 +201,107 @@ class Fusing:
 
     # -- how it is done ------------------------------------------------------------------------------------------------
 
-    def _stop(self, change: _Change, task: int) -> None:
-        """Stop the instances of the task that reads the input, all of which must run."""
-        if self._change is not change:
-            return
-        mine = self._there(task)
-        down = [i for i in mine if not self._engine.running[i]]
-        if down:
-            self._give_up(change, f"{self._engine.wiring.instances[down[0]]} does not run any more")
-            return
-        change.stopped_at = self._engine.now
-        for i in mine:
-            self._instances.halt(i)
-            change.runs[i] = int(self._instances.run[i])
-        if change.kind == "fuse":
-            self._drain(change)
-        else:
-            self._part(change)
+    def _report(self, change: _Change, event: ChangeEvent) -> None:
+        """Report an event of a change, and carry out what it asks for."""
+        for each in change.life.handle(event, self._engine.now):
+            self._carry_out(change, each)
+        self._note_end(change)
 
-    def _drain(self, change: _Change) -> None:
-        """Fuse both tasks once the second one has read all, and ended its batch."""
-        if self._change is not change:
-            return
+    def _note_end(self, change: _Change) -> None:
+        if change.life.ended and self._change is change:
+            self._change = None
+            self._admission.ends(change.asked)
+
+    def _carry_out(self, change: _Change, step: Instruction) -> None:
+        match step:
+            case StopAll(Group.SECOND):
+                self._stop_reader(change, step)
+            case StopAll():
+                self._stop_soon(change, step)
+            case Drain():
+                self._look(change, step)
+            case SwitchOver():
+                self._switch(change)
+                self._report(change, StepEnded(step))
+            case StartAll(Group.READERS):  # all of them: what starts here does not fail
+                change.starting = set(change.homes)
+                for instance, machine in change.homes.items():
+                    self._instances.start_on(instance, machine)
+            case Resume(group):
+                self._restart(change, self._there(change.first if group is Group.FIRST else change.second))
+            case GiveUp(why):
+                at = ">".join(change.action.edge)
+                self._events.add(refused(Refusal(change.action, f"{at} was not {change.kind.done}: {why}.")))
+            case Tell(kind, detail):
+                self._events.tell(kind, **detail, why=change.action.why)
+            case _:
+                self._report(change, StepEnded(step))
+
+    def _stop_soon(self, change: _Change, step: StopAll) -> None:
+        """Stop the instances of the task that reads the input, all of which must run, at the ends of their batches."""
+        mine = self._there(change.first if step.group is Group.FIRST else change.second)
+
+        def stop() -> None:
+            if change.life.step != step:
+                return
+            down = [i for i in mine if not self._engine.running[i]]
+            if down:
+                self._report(
+                    change, StepFailed(step, f"{self._engine.wiring.instances[down[0]]} does not run any more")
+                )
+                return
+            self._report(change, StandsStill(self._engine.now))
+            for i in mine:
+                self._instances.halt(i)
+                change.runs[i] = int(self._instances.run[i])
+            self._report(change, StepEnded(step))
+
+        after_s = max((self._instances.batch_left_s(i) for i in mine), default=0.0)
+        if after_s > 0.0:
+            self._agenda.at(self._engine.now + after_s, stop)
+        else:
+            stop()
+
+    def _look(self, change: _Change, step: Drain) -> None:
+        """Look whether the second task has read all, and ended its batch."""
         engine, lower = self._engine, self._there(change.second)
+        if change.life.step != step:
+            return
         if any(self._instances.run[i] != run for i, run in change.runs.items()):
-            self._give_up(change, f"{self._name(change.first)} was restarted meanwhile")
-        elif engine.now - change.stopped_at > DRAIN_S:
-            waiting = int(engine.waiting[change.edge])
-            why = f"{self._name(change.second)} still has {waiting} rows to read after {DRAIN_S:g} s: it is behind"
-            self._give_up(change, why)
-        elif engine.waiting[change.edge] or not engine.running[lower].all() or engine.in_batch[lower].any():
-            self._agenda.at(engine.now + engine.step_s, lambda: self._drain(change))
-        elif [engine.where[i] for i in lower] != [engine.where[i] for i in change.runs]:
-            self._give_up(change, "they are on two task managers by now")
-        else:
-            self._join(change)
+            self._report(change, StepFailed(step, f"{self._name(change.first)} was restarted meanwhile"))
+            return
+        idle = bool(engine.running[lower].all()) and not engine.in_batch[lower].any()
+        for each in change.life.handle(RowsLeft(step, int(engine.waiting[change.edge]), idle), engine.now):
+            if each == step:
+                self._agenda.at(engine.now + engine.step_s, lambda: self._look(change, step))
+            else:
+                self._carry_out(change, each)
+        self._note_end(change)
 
-    def _join(self, change: _Change) -> None:
-        instances, engine = self._instances, self._engine
-        lower = self._there(change.second)
-        homes = {i: int(engine.where[i]) for i in lower}
+    def _stop_reader(self, change: _Change, step: StopAll) -> None:
+        engine, lower = self._engine, self._there(change.second)
+        if [engine.where[i] for i in lower] != [engine.where[i] for i in change.runs]:
+            self._report(change, StepFailed(step, "they are on two task managers by now"))
+            return
         for i in lower:
-            instances.halt(i)
-        accept = engine.accept.copy()
-        accept[change.second] = accept[change.first]
-        instances.replace(gone=(change.first,), made=(change.second,))
-        self._rewire(tuple(sorted({*self.fused, change.edge})), accept)
-        self._start(change, homes)
+            self._instances.halt(i)
+        self._report(change, StepEnded(step))
 
-    def _part(self, change: _Change) -> None:
+    def _switch(self, change: _Change) -> None:
+        """Fuse both tasks, or part them: the instances of the second one say where all of them start."""
         instances, engine = self._instances, self._engine
-        homes = {i: int(engine.where[i]) for i in self._there(change.second)}
+        change.homes = {i: int(engine.where[i]) for i in self._there(change.second)}
         accept = engine.accept.copy()
+        if change.kind is Kind.FUSE:
+            accept[change.second] = accept[change.first]
+            instances.replace(gone=(change.first,), made=(change.second,))
+            self._rewire(tuple(sorted({*self.fused, change.edge})), accept)
+            return
         accept[change.first] = accept[change.second]
         instances.parallelism[change.first] = instances.parallelism[change.second]
-        homes |= dict(zip(self._there(change.first), homes.values(), strict=True))
+        change.homes |= dict(zip(self._there(change.first), list(change.homes.values()), strict=True))
         instances.replace(gone=(), made=(change.first, change.second))
         self._rewire(tuple(e for e in self.fused if e != change.edge), accept)
-        self._start(change, homes)
 
     def _rewire(self, fused: tuple[int, ...], accept: Array | None = None) -> None:
         self.fused = fused
@@ -250,37 +312,22 @@ class Fusing:
         self._engine.rewire(self._plain.refitted(fused, parallelism), accept)
         self._instances.relist()
 
-    def _start(self, change: _Change, homes: dict[int, int]) -> None:
-        change.starting = set(homes)
-        for instance, machine in homes.items():
-            self._instances.start_on(instance, machine)
-
     def _started(self, instance: int) -> None:
         change = self._change
         if change is None or instance not in change.starting:
             return
         change.starting.discard(instance)
-        if change.starting:
-            return
-        self._change = None
-        source, target = self._plain.edges[change.edge]
-        took_s = round(self._engine.now - change.stopped_at, 3)
-        detail = {"task": self._name(change.second), "from": source, "to": target, "took_s": took_s}
-        self._events.tell(change.kind, **detail, why=change.action.why)
+        if not change.starting:
+            self._report(change, StepEnded(StartAll(Group.READERS)))
 
-    def _give_up(self, change: _Change, why: str) -> None:
+    def _restart(self, change: _Change, instances: Iterable[int]) -> None:
         """Start again what was stopped, where it was, unless it was restarted meanwhile."""
-        self._change = None
-        self._restart(change)
-        self._events.add(
-            refused(Refusal(change.action, f"{'>'.join(change.action.edge)} was not {change.kind}d: {why}."))
-        )
-
-    def _restart(self, change: _Change, without: Collection[int] = ()) -> None:
-        for i, run in change.runs.items():
-            if self._instances.run[i] == run and int(self._plain.instance_task[i]) not in without:
+        for i in instances:
+            ours = self._instances.run[i] == change.runs.get(i)
+            if ours and int(self._plain.instance_task[i]) not in change.stays_stopped:
                 self._instances.restart(i)
 
 
-def _kind(action: Fuse | Unfuse) -> str:
-    return "fuse" if isinstance(action, Fuse) else "unfuse"
+def _raise(objection: Objection | None) -> None:
+    if objection is not None:
+        raise TaskManagerError(f"{objection.why}.", name=objection.name, rule=objection.rule)

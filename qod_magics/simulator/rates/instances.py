@@ -90,6 +90,10 @@ class Instances:
         found: list[int] = np.flatnonzero(self._engine.where == machine).tolist()
         return found
 
+    def state(self, instance: int) -> State:
+        """Return where an instance is in its life."""
+        return self._lives[instance].state
+
     def stay_stopped(self, instance: int) -> bool:
         """Return whether it failed too often to be restarted."""
         return self._lives[instance].state is State.GAVE_UP
@@ -197,9 +201,12 @@ class Instances:
         where = int(self._engine.where[instance])
         source = None if where == NOWHERE else self._simulation.machines[where].id
         target = self._simulation.machines[machine].id
+        name = self._engine.wiring.instances[instance]
+        if only_running and self.state(instance) is State.RUNNING and not self._engine.running[instance]:
+            raise TaskManagerError(f"{name} stands still for a change of its task.")
         for each in self._report(instance, MoveAsked(target, source, why, only_running, redirects=not only_running)):
             if isinstance(each, Refuse):
-                raise TaskManagerError(f"{self._engine.wiring.instances[instance]} {each.why}.")
+                raise TaskManagerError(f"{name} {each.why}.")
             if isinstance(each, StopForMove):
                 self._stop_for_move(instance, machine, self.batch_left_s(instance) if only_running else 0.0)
             elif isinstance(each, StartOn):

@@ -7,6 +7,22 @@ from dataclasses import dataclass, field
 
 from qod_magics.core.plan import Scale
 from qod_magics.errors import TaskManagerError, nearest
+from qod_magics.lifecycle.admission import Admission, Answer, Asked
+from qod_magics.lifecycle.changes import (
+    ChangeBegins,
+    ChangeEvent,
+    Group,
+    Kind,
+    Overtaken,
+    StandsStill,
+    StartAll,
+    StepEnded,
+    StopAll,
+    SwitchOver,
+    TaskChange,
+)
+from qod_magics.lifecycle.events import Instruction, Tell
+from qod_magics.lifecycle.refusals import TaskFacts, why_not_scaled
 from qod_magics.simulator.rates.agenda import Agenda, Events
 from qod_magics.simulator.rates.engine import NOWHERE, Engine
 from qod_magics.simulator.rates.instances import Instances
@@ -17,18 +33,33 @@ from qod_magics.simulator.rates.nodes import Nodes
 class _Rescale:
     """One under way: its instances stop, each at the end of its batch, then start again as `after` instances."""
 
+    task: int
     before: int
-    after: int
+    asked: Asked
     to: tuple[int, ...]  #: task managers of the instances added
     why: str
-    stopped_at: float  #: of the first instance
+    life: TaskChange
     starting: set[int] = field(default_factory=set)  #: instances that have not started since
+
+    @property
+    def after(self) -> int:
+        assert self.asked.parallelism is not None
+        return self.asked.parallelism
 
 
 class Rescaling:
     """Carries out `Scale`: no row is lost or counted twice, since partitions change hands between two batches."""
 
-    def __init__(self, engine: Engine, agenda: Agenda, events: Events, instances: Instances, nodes: Nodes) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        agenda: Agenda,
+        events: Events,
+        instances: Instances,
+        nodes: Nodes,
+        admission: Admission,
+    ) -> None:
+        self._admission = admission
         self._engine, self._agenda, self._events = engine, agenda, events
         self._instances, self._nodes = instances, nodes
         self._number = {task.id: t for t, task in enumerate(engine.wiring.tasks)}
@@ -42,38 +73,31 @@ class Rescaling:
         """Begin to rescale a task, unless it runs with that parallelism. Raises TaskManagerError, one line."""
         task, after = self._task(action.task), action.parallelism
         partitions = self._engine.wiring.tasks[task].partitions
-        if after > partitions:
-            raise TaskManagerError(
-                f"{action.task} has {partitions} partition{'s' if partitions > 1 else ''}: "
-                f"it can't run as {after} instances."
-            )
+        bound = f"it has {partitions} partition{'s' if partitions > 1 else ''}"
+        refusal = why_not_scaled(TaskFacts(action.task, ()), after, partitions, bound)
+        if refusal is not None:
+            raise TaskManagerError(f"{refusal.why}.", name=refusal.name, rule=refusal.rule)
         to = tuple(self._nodes.up(name) for name in action.to)
-        if task in self._under_way:
-            raise TaskManagerError(f"{action.task} is being rescaled already.")
+        asked = Asked(Kind.SCALE, action.task, after, frozenset({action.task}))
+        if self._admission.ask(asked) is Answer.NOTHING:
+            return
+        hindered = self._admission.why_not(asked)
+        if hindered is not None:
+            raise TaskManagerError(f"{hindered.why}.", name=hindered.name, rule=hindered.rule)
         before = int(self._instances.parallelism[task])
         if after == before:
             return
-        ends = {i: self._instances.batch_left_s(i) for i in self._running(task)}
-        last_s = max(ends.values(), default=0.0)
-        now = self._engine.now
-        rescale = _Rescale(before, after, to, action.why, now + max(0.0, min(ends.values(), default=0.0)))
-        self._under_way[task] = rescale
-        if last_s <= 0.0:
-            self._assign(task, rescale)
-            return
-        for instance, left_s in ends.items():
-            if left_s < last_s:
-                self._agenda.at(now + max(left_s, 0.0), self._stopping(task, rescale, instance))
-        self._agenda.at(now + last_s, lambda: self._assign(task, rescale))
-
-    @property
-    def under_way(self) -> frozenset[int]:
-        """The tasks that are being rescaled."""
-        return frozenset(self._under_way)
+        detail = {"task": action.task, "from": before, "to": after}
+        life = TaskChange(Kind.SCALE, action.task, detail=detail)
+        self._under_way[task] = rescale = _Rescale(task, before, asked, to, action.why, life)
+        self._admission.begins(asked)
+        self._report(rescale, ChangeBegins())
 
     def forget(self, task: int) -> None:
         """Forget what is under way for a task that is stopped; it ends without an event."""
-        self._under_way.pop(task, None)
+        rescale = self._under_way.get(task)
+        if rescale is not None:
+            self._report(rescale, Overtaken())
 
     def _task(self, name: str) -> int:
         active = self._instances.active
@@ -86,26 +110,65 @@ class Rescaling:
     def _running(self, task: int) -> list[int]:
         return [i for i in self._instances.of(task) if self._engine.running[i]]
 
-    def _stopping(self, task: int, rescale: _Rescale, instance: int) -> Callable[[], None]:
+    def _report(self, rescale: _Rescale, event: ChangeEvent) -> None:
+        """Report an event of a rescaling, and carry out what it asks for."""
+        for each in rescale.life.handle(event, self._engine.now):
+            self._carry_out(rescale, each)
+        if rescale.life.ended and self._under_way.get(rescale.task) is rescale:
+            del self._under_way[rescale.task]
+            self._admission.ends(rescale.asked)
+
+    def _carry_out(self, rescale: _Rescale, step: Instruction) -> None:
+        match step:
+            case StopAll():
+                self._stop(rescale, step)
+            case SwitchOver():
+                rescale.starting = set(self._instances.of(rescale.task)[: rescale.after])
+                self._assign(rescale)
+                self._report(rescale, StepEnded(step))
+            case StartAll():
+                pass  # each has been asked to start on its task manager, or waits for one
+            case Tell(kind, detail):
+                self._events.tell(kind, **detail, why=rescale.why)
+            case _:
+                self._report(rescale, StepEnded(step))
+
+    def _stop(self, rescale: _Rescale, step: StopAll) -> None:
+        """Stop the instances, each at the end of its batch."""
+        now = self._engine.now
+        ends = {i: self._instances.batch_left_s(i) for i in self._running(rescale.task)}
+        last_s = max(ends.values(), default=0.0)
+        self._report(rescale, StandsStill(now + max(0.0, min(ends.values(), default=0.0))))
+
+        def stop() -> None:
+            if rescale.life.step == step:
+                for i in self._instances.of(rescale.task)[: rescale.before]:
+                    self._instances.halt(i)
+                self._report(rescale, StepEnded(step))
+
+        if last_s <= 0.0:
+            stop()
+            return
+        for instance, left_s in ends.items():
+            if left_s < last_s:
+                self._agenda.at(now + max(left_s, 0.0), self._stopping(rescale, step, instance))
+        self._agenda.at(now + last_s, stop)
+
+    def _stopping(self, rescale: _Rescale, step: StopAll, instance: int) -> Callable[[], None]:
         run = int(self._instances.run[instance])
 
         def stop() -> None:
-            if self._under_way.get(task) is rescale and self._instances.run[instance] == run:
+            if rescale.life.step == step and self._instances.run[instance] == run:
                 self._instances.halt(instance)
 
         return stop
 
-    def _assign(self, task: int, rescale: _Rescale) -> None:
-        """Assign the partitions once all instances are stopped, and start the instances."""
-        if self._under_way.get(task) is not rescale:
-            return
+    def _assign(self, rescale: _Rescale) -> None:
+        """Assign the partitions, now that all instances are stopped, and ask for the starts of the instances."""
         instances, engine = self._instances, self._engine
-        mine = instances.of(task)
-        for i in mine[: rescale.before]:
-            instances.halt(i)
+        mine = instances.of(rescale.task)
         homes = self._homes(mine, rescale)
-        instances.assign_partitions(task, rescale.after)
-        rescale.starting = set(mine[: rescale.after])
+        instances.assign_partitions(rescale.task, rescale.after)
         for i in mine[: rescale.after]:
             if i in homes:
                 instances.start_on(i, homes[i])
@@ -130,10 +193,5 @@ class Rescaling:
         if rescale is None:
             return
         rescale.starting.discard(instance)
-        if rescale.starting or self._instances.parallelism[task] != rescale.after:
-            return
-        del self._under_way[task]
-        took_s = round(self._engine.now - rescale.stopped_at, 3)
-        name = self._engine.wiring.tasks[task].id
-        detail = {"task": name, "from": rescale.before, "to": rescale.after, "took_s": took_s, "why": rescale.why}
-        self._events.tell("scale", **detail)
+        if not rescale.starting:
+            self._report(rescale, StepEnded(StartAll(Group.NEW, may_fail=True)))

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -16,11 +16,11 @@ from qod_magics.application.shed_keys import Ask
 from qod_magics.application.tasks import Difference, Edges, TaskSpec, difference
 from qod_magics.errors import KafkaError, QodError, TaskManagerError
 from qod_magics.kafka.topics import delete_topics
+from qod_magics.lifecycle.admission import Admission
 from qod_magics.lifecycle.events import State, StopAsked
 from qod_magics.lifecycle.query import QueryLife
 from qod_magics.spark.changes.lifecycle import Lifecycle
-from qod_magics.spark.cluster.books import Incomplete
-from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.cluster import Before, Cluster
 from qod_magics.spark.cluster.deployment import Deployment, Prepared
 from qod_magics.spark.cluster.jobs import instance_jobs
 from qod_magics.spark.metrics.metrics import Metrics
@@ -29,17 +29,6 @@ from qod_magics.spark.plans.labels import Labels
 from qod_magics.spark.plans.pipeline import Job, feed_of, same_columns
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.connection import gather, reason
-
-
-@dataclass(frozen=True, slots=True)
-class Before:
-    """What a change that fails puts back: see `Deployer.roll_back`."""
-
-    deployment: Deployment
-    instances: Mapping[str, Instance]
-    dials: Mapping[str, float]
-    own_source: Mapping[str, list[int]]  #: the lists themselves, in which tasks that run on count on
-    incomplete: Incomplete
 
 
 class Deployer:
@@ -61,6 +50,7 @@ class Deployer:
         self.checkpoints = checkpoints
         self._generation: dict[str, int] = {}  #: by task, how often it has started on new checkpoints
         self.deploying = threading.Lock()  #: held while instances are replaced
+        self.admission = Admission()  #: changed while the cluster's lock is held
         #: of the tasks that the last deployment replaced: those that went on with their state, and those that lost it
         self.resumed: frozenset[str] = frozenset()
         self.anew: frozenset[str] = frozenset()
@@ -92,15 +82,7 @@ class Deployer:
         """
         streams = {stream.name: stream for spec in specs for stream in spec.streams}
         with self.deploying, self.cluster.lock:
-            deployment = self.cluster.deployment
-            deployment.specs = {
-                id: replace(spec, streams=tuple(streams.get(each.name, each) for each in spec.streams))
-                for id, spec in deployment.specs.items()
-            }
-            known = {**deployment.checked.labels, **labels}
-            deployment.checked = replace(
-                deployment.checked, labels={id: known[id] for id in deployment.specs if id in known}
-            )
+            self.cluster.deployment.restrict(streams, labels)
 
     def held_modes(self, tasks: Collection[str]) -> str:
         """What these tasks, whose maximum latencies now ask for other modes, do instead; "" if nothing is to be said.
@@ -160,7 +142,7 @@ class Deployer:
             try:
                 self.delete(gone)
             except KeyboardInterrupt:  # too late: these tasks run, and are the declared ones
-                self.cluster.leftover_topics.update(gone)
+                self.cluster.leave_topics(gone)
         return True
 
     def _keeps_state(self, task: str) -> bool:
@@ -170,7 +152,7 @@ class Deployer:
         """Tasks whose state was lost since they were replaced."""
         for task in tasks:
             with self.cluster.lock:
-                self.cluster.incomplete.anew[task] = time.time()
+                self.cluster.incomplete.begins_anew(task, time.time())
             why = "its recipe changed in what its state means: groups and windows that were open lack the rows so far"
             self.cluster.event("state-begins-anew", task=task, why=why)
 
@@ -211,12 +193,10 @@ class Deployer:
 
     def _read_partitions(self, spec: TaskSpec, grown: Mapping[str, int]) -> None:
         deployment = self.cluster.deployment
-        deployment.source_partitions |= grown
+        deployment.read_more(grown)
         self.renew_jobs(spec)
         for name, count in grown.items():
             account = deployment.accounts[name]
-            for partition in range(count):
-                account.first.setdefault(partition, 0)
             self.cluster.event("partitions-added", task=spec.id, topic=account.topic, partitions=count)
 
     def renew_jobs(self, spec: TaskSpec) -> None:
@@ -225,7 +205,7 @@ class Deployer:
         jobs = {job.instance: job for job in instance_jobs(self.cluster.deployment, spec, self._generation[spec.id])}
         for instance in self.cluster.all_instances:
             if instance.id in jobs:
-                instance.job = replace(jobs[instance.id], run=instance.job.run)  # its checkpoint stays
+                instance.assign(replace(jobs[instance.id], run=instance.job.run))  # its checkpoint stays
 
     def new_jobs(self, spec: TaskSpec) -> dict[str, tuple[Job, str]]:
         """By instance: a task's jobs, and new checkpoints for them."""
@@ -278,7 +258,7 @@ class Deployer:
                 known = any(each.unended is instance.unended for each in self.cluster.lingering)
                 if instance.unended is None or known:
                     return
-            self.cluster.lingering.append(instance)
+            self.cluster.linger(instance)
         home = instance.task_manager
         why = f"it may run on, and is asked again every second to stop: {reason(error)}"
         self.cluster.event(
@@ -310,12 +290,11 @@ class Deployer:
         """Remove a task's instances, its row counts, and all dials of the task and of the streams from and to it."""
         board = self.cluster.board
         paced = [board.pace(instance.id) for instance in self.cluster.instances_of(task)]
-        self.cluster.forget(task)
-        self.cluster.own_source.pop(task, None)
-        self.cluster.incomplete.forget(task)
+        self.cluster.forget_task(task)
         pipes = [pipe.name for pipe in self.cluster.deployment.pipes.values() if task in (pipe.source, pipe.target)]
-        for key in (board.source(task), board.accept(task), board.accuracy(task), *map(board.send, pipes), *paced):
-            self.cluster.dials.pop(key, None)
+        self.cluster.forget_dials(
+            (board.source(task), board.accept(task), board.accuracy(task), *map(board.send, pipes), *paced)
+        )
 
     def _instances(self, spec: TaskSpec, afresh: bool) -> list[Instance]:
         """New instances of a task, placed where its previous ones were. They are STARTING, not WAITING: the watcher
@@ -331,10 +310,10 @@ class Deployer:
             instance = self.cluster.make(job, checkpoint, spec.mode, QueryLife(State.STARTING))
             before = had.get(instance.id)
             if before is not None:
-                instance.follow(before, afresh)
-                instance.task_manager = before.task_manager if self.cluster.is_up(before.task_manager) else None
+                home = before.task_manager if self.cluster.is_up(before.task_manager) else None
+                instance.follow(before, afresh, home, "its task was deployed again")
             made.append(instance)
-        self.cluster.instances.update((instance.id, instance) for instance in made)
+        self.cluster.put(made)
         return made
 
     def _start(self, instances: Sequence[Instance]) -> None:
@@ -353,11 +332,7 @@ class Deployer:
 
     def before(self) -> Before:
         """What runs now, before a change that may fail."""
-        cluster = self.cluster
-        with cluster.lock:
-            own = dict(cluster.own_source)
-            copy, incomplete = cluster.deployment.copy(), cluster.incomplete.copy()
-            return Before(copy, dict(cluster.instances), dict(cluster.dials), own, incomplete)
+        return self.cluster.before()
 
     def roll_back(self, before: Before, stopped: Sequence[Instance], why: str | None = None) -> None:
         """After a failed deployment: run exactly the instances that ran before it, with the dials that they had. `why`
@@ -368,20 +343,9 @@ class Deployer:
             self._stop(begun)
         finally:  # also if the user interrupts this, too
             with self.cluster.lock:
-                self.cluster.instances.clear()
-                self.cluster.instances.update(before.instances)
-                self.cluster.dials = dict(before.dials)
-                counted = {t: rows for t, rows in self.cluster.own_source.items() if t in before.deployment.specs}
-                self.cluster.own_source = {**counted, **before.own_source}
-                lost = self.cluster.incomplete
-                lost.late = {**before.incomplete.late, **lost.late}
-                lost.grouped |= before.incomplete.grouped
-                lost.watermarks = {**before.incomplete.watermarks, **lost.watermarks}
-                lost.anew = dict(before.incomplete.anew)
-                gone = self.cluster.deployment.restore(before.deployment)
+                gone = self.cluster.restore(before)
             for instance in stopped:
-                instance.books_differ = True  # the tasks begun may have read on
-                instance.reinstate(why=why)
+                instance.reinstate(why=why, differs=True)
         self.delete(gone)
 
     def delete(self, topics: Collection[str]) -> None:
@@ -389,7 +353,7 @@ class Deployer:
         try:
             delete_topics(self.cluster.deployment.kafka, topics)
         except KafkaError:
-            self.cluster.leftover_topics.update(topics)
+            self.cluster.leave_topics(topics)
 
 
 def _settings(spec: TaskSpec) -> object:

@@ -12,17 +12,31 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from qod_magics.application.tasks import Edge, TaskSpec, fused, fused_edges, parted, why_not_fused, why_not_parted
 from qod_magics.core.plan import Fuse, Unfuse
 from qod_magics.errors import QodError, TaskManagerError, listed, nearest
-from qod_magics.lifecycle.events import State
+from qod_magics.lifecycle.admission import Answer, Asked
+from qod_magics.lifecycle.changes import (
+    CopyCheckpoints,
+    Drain,
+    Group,
+    Kind,
+    Resume,
+    RollBack,
+    StartAll,
+    StopAll,
+    SwitchOver,
+    TaskChange,
+)
+from qod_magics.lifecycle.events import Instruction, State, Tell
 from qod_magics.lifecycle.query import QueryLife
-from qod_magics.spark.changes.change import begin_change, check_running, ended, in_one_line
+from qod_magics.lifecycle.refusals import why_busy, why_not_joined
+from qod_magics.spark.changes.change import begin_change, carry_out, ended, facts_of, in_one_line, refusal_of
 from qod_magics.spark.changes.deployer import Deployer
-from qod_magics.spark.changes.draining import drain
+from qod_magics.spark.changes.draining import Draining
 from qod_magics.spark.changes.hold import LOOK_S
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.changes.stopping import stop_all
@@ -42,7 +56,7 @@ FIRST_S = 30.0
 class _Change:
     """Tasks that take the place of others with the same streams."""
 
-    kind: str  #: of its event: "fuse" or "unfuse"
+    kind: Kind
     edge: Edge  #: the stream that becomes part of a query, or a topic
     gone: tuple[TaskSpec, ...]  #: inputs first, as the next
     made: tuple[TaskSpec, ...]
@@ -50,6 +64,7 @@ class _Change:
     generations: dict[str, int] = field(default_factory=dict)  #: of their checkpoints
     stateful: TaskSpec | None = None  #: of those gone, the one that keeps state
     heir: TaskSpec | None = None  #: of those made, the one that keeps it from then on
+    begun: dict[str, list[Instance]] = field(default_factory=dict)  #: the new instances, by task
 
     @property
     def name(self) -> str:
@@ -57,8 +72,12 @@ class _Change:
         return ">".join(self.edge)
 
     @property
+    def told(self) -> str:
+        return f"{self.name} is {self.kind.done}"
+
+    @property
     def undone(self) -> str:
-        return f"{self.name} was not {self.kind}d"
+        return f"{self.name} was not {self.kind.done}"
 
 
 class Fuser:
@@ -68,18 +87,17 @@ class Fuser:
         self.cluster = cluster
         self.lifecycle = lifecycle
         self.deployer = deployer
-        self._under_way: tuple[str, Edge] | None = None
+        self.admission = deployer.admission
 
     def __repr__(self) -> str:
-        now = self._under_way
-        return "fuser" if now is None else f"fuser that {now[0]}s {'>'.join(now[1])}"
+        return f"fuser: {'; '.join(each.doing for each in self.admission.under_way) or 'nothing under way'}"
 
     def begin(self, action: Fuse | Unfuse) -> None:
         """Begin what a plan asks for, unless it is under way or done; a refused one is an event."""
-        kind = "fuse" if isinstance(action, Fuse) else "unfuse"
-        if self._under_way == (kind, action.edge):
-            return
-        change = self.fuse if kind == "fuse" else self.unfuse
+        kind, change = (Kind.FUSE, self.fuse) if isinstance(action, Fuse) else (Kind.UNFUSE, self.unfuse)
+        with self.cluster.lock:
+            if self.admission.ask(Asked(kind, ">".join(action.edge))) is not Answer.BEGINS:
+                return
         begin_change(self.cluster, action, partial(change, action.edge, action.why))
 
     def fuse(self, edge: Edge, why: str = "") -> Future[None]:
@@ -105,7 +123,9 @@ class Fuser:
             if refusal:
                 raise TaskManagerError(f"{at}: {refusal}.")
             head = next(each.name for each in second.heads)
-            return self._begin(_Change("fuse", (first.id, head), (first, second), (fused(first, second),)), edge, why)
+            return self._begin(
+                _Change(Kind.FUSE, (first.id, head), (first, second), (fused(first, second),)), edge, why
+            )
 
     def unfuse(self, edge: Edge, why: str = "") -> Future[None]:
         """Begin to run a task as two queries, with a topic for this stream. The future raises QodError, one line, if it
@@ -140,21 +160,25 @@ class Fuser:
             refusal = why_not_parted(spec, inner, specs.values(), len(mine), self._keeps_state(mine))
             if refusal:
                 raise TaskManagerError(f"{spec.id} can't be parted at {'>'.join(inner)}: {refusal}.")
-            check_running(mine, "unfuse it")
-            return self._begin(_Change("unfuse", inner, (spec,), parted(spec, inner)), edge, why)
+            if (busy := why_busy(facts_of(self.cluster, spec.id).instances, "unfuse it")) is not None:
+                raise refusal_of(busy)
+            return self._begin(_Change(Kind.UNFUSE, inner, (spec,), parted(spec, inner)), edge, why)
 
     def _same(self, edge: Edge, inner: Edge, spec: TaskSpec) -> bool:
         return edge in (inner, (inner[0], spec.id))
 
-    def _begin(self, change: _Change, asked: Edge, why: str) -> Future[None]:
+    def _begin(self, change: _Change, edge: Edge, why: str) -> Future[None]:
+        asked = Asked(change.kind, ">".join(edge), tasks=frozenset(spec.id for spec in (*change.gone, *change.made)))
+        if (hindered := self.admission.why_not(asked)) is not None:
+            raise refusal_of(hindered)
         if not self.deployer.deploying.acquire(blocking=False):
             raise TaskManagerError(
-                f"Tasks are being deployed, fused or rescaled: {change.kind} {change.name} after.",
+                f"Tasks are being deployed, fused or rescaled: {change.kind.value} {change.name} after.",
                 rule="one change at a time",
             )
-        self._under_way = (change.kind, asked)
-        run = in_one_line(partial(self._run, change, why), change.undone)
-        return begin(run, f"{change.kind}-{change.name}")
+        self.admission.begins(asked)
+        run = in_one_line(partial(self._run, change, asked, why), change.undone)
+        return begin(run, f"{change.kind.value}-{change.name}")
 
     # -- what can be done --------------------------------------------------------------------------------------------
 
@@ -171,32 +195,19 @@ class Fuser:
 
     def _why_apart(self, first: TaskSpec, second: TaskSpec) -> str:
         """Why the instances of two tasks can't become one query each, as one clause; "" if they can."""
-        upper, lower = self.cluster.instances_of(first.id), self.cluster.instances_of(second.id)
-        if len(upper) != len(lower):
-            return f"{first.id} has {len(upper)} instances, {second.id} {len(lower)}"
-        for one, other in zip(upper, lower, strict=True):
-            here, there = one.task_manager, other.task_manager
-            if here is None or here is not there:
-                where = "no task manager" if here is None else here.id
-                return f"{one.id} is on {where}, {other.id} on {there.id if there else 'none'}: move one to the other"
-        if any(not i.job.feeds for i in upper):
-            return f"{first.id} reads a source of its own, which has no offsets to go on from"
-        check_running([*upper, *lower], "fuse it")
-        keeping = [spec for spec in (first, second) if self._keeps_state(self.cluster.instances_of(spec.id))]
-        if len(keeping) > 1:
-            return f"{first.id} and {second.id} both keep state, and a checkpoint holds that of one of them"
-        if keeping and (refusal := why_not_transplanted(self.deployer.checkpoints)):
+        one, other = facts_of(self.cluster, first.id), facts_of(self.cluster, second.id)
+        if refusal := why_not_joined(one, other):
             return refusal
-        if keeping == [second] and len(upper[0].job.feeds) > 1:
-            return f"{first.id} has several inputs, and the checkpoint of {second.id}, which keeps state, one"
-        return ""
+        if (busy := why_busy((*one.instances, *other.instances), "fuse it")) is not None:
+            raise refusal_of(busy)
+        return why_not_transplanted(self.deployer.checkpoints) if one.keeps_state or other.keeps_state else ""
 
     def _keeps_state(self, instances: Sequence[Instance]) -> bool:
         return any(i.facts is not None and i.facts.keeps_state for i in instances)
 
     # -- how it is done ----------------------------------------------------------------------------------------------
 
-    def _run(self, change: _Change, why: str) -> None:
+    def _run(self, change: _Change, asked: Asked, why: str) -> None:
         try:
             after = self._prepared(change)
             try:
@@ -208,7 +219,7 @@ class Fuser:
                 raise
         finally:
             with self.cluster.lock:
-                self._under_way = None
+                self.admission.ends(asked)
                 self.deployer.deploying.release()
 
     def _prepared(self, change: _Change) -> Deployment:
@@ -264,42 +275,50 @@ class Fuser:
                 raise TaskManagerError(f"{change.undone}: {heirs[0].id} keeps state, and reads the inputs of others.")
 
     def _change(self, change: _Change, after: Deployment, why: str) -> None:
-        begun, cluster = time.monotonic(), self.cluster
-        before = self.deployer.before()
+        """Carry out a change. Raises what made it fail, once all was put back."""
+        cluster, before = self.cluster, self.deployer.before()
         senders = [(i, i.job) for i in cluster.all_instances if i.job.task in change.gone[0].upstream]
         stopped: list[Instance] = []
-        adopted = False
-        try:
-            for spec in change.gone:
-                if stopped:
-                    drain(cluster, spec.id, cluster.deployment.accounts_of(spec.id).values())
-                mine = self.cluster.instances_of(spec.id)
-                self._stop(mine, change)
-                stopped += mine
-            made = self._made(change, after)
-            self._carry_state(change, made, after)
-            with cluster.lock:
-                gone = self._adopt(change, after, made)
-            adopted = True
-            self._start(change, made)
-        except BaseException as error:
-            undone = f"{change.undone}, for {reason(error) if isinstance(error, Exception) else error}"
-            if adopted:
-                with cluster.lock:
-                    for sender, job in senders:
-                        sender.job = job
-                self.deployer.roll_back(before, stopped, undone)
-            else:
-                for instance in stopped:
-                    instance.reinstate(why=undone)
-            raise
-        self.deployer.delete(gone)
-        took_s = round(time.monotonic() - begun, 3)
-        ends = {"from": change.edge[0], "to": change.edge[1]}
-        cluster.event(change.kind, task=change.made[-1].id, **ends, took_s=took_s, why=why or None)
+        last = change.gone[-1].id
+        detail = {"task": change.made[-1].id, "from": change.edge[0], "to": change.edge[1]}
+        drain_s = cluster.patience.drain_s
+        life = TaskChange(change.kind, change.name, last, detail=detail, drain_s=drain_s)
+        draining: Draining | None = None
+        gone: set[str] = set()
 
-    def _stop(self, instances: Sequence[Instance], change: _Change) -> None:
-        stop_all(self.cluster, self.lifecycle, instances, change.undone, f"{change.kind}-waits")
+        def do(step: Instruction) -> int | None:
+            nonlocal draining, gone
+            match step:
+                case StopAll(group):
+                    mine = cluster.instances_of(last if group is Group.SECOND else change.gone[0].id)
+                    stop_all(cluster, self.lifecycle, mine, change.told, change.undone, f"{change.kind.value}-waits")
+                    stopped.extend(mine)
+                case Drain():
+                    draining = draining or Draining(cluster, last, cluster.deployment.accounts_of(last).values())
+                    return draining.rows_left()
+                case CopyCheckpoints():
+                    change.begun = self._made(change, after)
+                    self._carry_state(change, change.begun, after)
+                case SwitchOver():
+                    with cluster.lock:
+                        gone = self._adopt(change, after, change.begun)
+                case StartAll(group):
+                    self._start(change, group)
+                case Resume(group):
+                    for instance in stopped:
+                        if (instance.job.task == last and len(change.gone) > 1) == (group is Group.SECOND):
+                            instance.reinstate(why=f"{change.undone}, for {life.refusal}")
+                case RollBack():
+                    with cluster.lock:
+                        for sender, job in senders:
+                            sender.assign(job)
+                    self.deployer.roll_back(before, stopped, f"{change.undone}, for {life.refusal}")
+                case Tell(kind, told):
+                    self.deployer.delete(gone)
+                    cluster.event(kind, **told, why=why or None)
+            return None
+
+        carry_out(life, do)
 
     def _made(self, change: _Change, after: Deployment) -> dict[str, list[Instance]]:
         """The new instances, by task, on the task managers of those that they replace."""
@@ -308,13 +327,19 @@ class Fuser:
         for spec in change.made:
             jobs = self.deployer.jobs_of(after, spec, change.generations[spec.id])
             made[spec.id] = [
-                self.cluster.make(job, checkpoint, spec.mode, QueryLife(State.STARTING), facts=change.facts[spec.id])
-                for job, checkpoint in jobs.values()
+                self.cluster.make(
+                    job,
+                    checkpoint,
+                    spec.mode,
+                    QueryLife(State.STARTING),
+                    replaced[0].task_manager,
+                    facts=change.facts[spec.id],
+                    held=in_a_row(replaced[0].held, replaced[1].held) if change.kind is Kind.FUSE else None,
+                )
+                for (job, checkpoint), replaced in zip(jobs.values(), zip(*held, strict=True), strict=True)
             ]
             for instance, replaced in zip(made[spec.id], zip(*held, strict=True), strict=True):
-                instance.task_manager = replaced[0].task_manager
-                if change.kind == "fuse":
-                    instance.held = in_a_row(replaced[0].held, replaced[1].held)
+                instance.replaces(replaced, change.told)
         return made
 
     def _carry_state(self, change: _Change, made: Mapping[str, list[Instance]], after: Deployment) -> None:
@@ -328,15 +353,15 @@ class Fuser:
         now = self.cluster.deployment
         for old, new in zip(self.cluster.instances_of(change.stateful.id), made[change.heir.id], strict=True):
             at, to = _offsets(old.job.feeds, now), _offsets(new.job.feeds, after)
-            new.begun = transplant(old.checkpoint, new.checkpoint, at, None if at == to else to)
-            if old.begun and not new.begun:
+            begun = transplant(old.checkpoint, new.checkpoint, at, None if at == to else to)
+            if old.begun and not begun:
                 raise TaskManagerError(
                     f"The state of {old.id} is not at {old.checkpoint} on this machine.",
                     name=old.id,
                     rule="local state",
                 )
-            if change.heir.sink is not None and change.heir.sink.appends:
-                new.job = replace(new.job, run=old.job.run)
+            sink = change.heir.sink
+            new.inherit_state(old, begun=begun, same_files=sink is not None and sink.appends)
 
     def _adopt(self, change: _Change, after: Deployment, made: Mapping[str, list[Instance]]) -> set[str]:
         """Make the new tasks the current ones; returns unneeded topics. A task and its instances appear together."""
@@ -344,30 +369,22 @@ class Fuser:
         first, then = change.gone[0].id, change.made[0].id
         same = {key(first): key(then) for key in (board.source, board.accept)}
         same |= {board.send(f"{name}>{first}"): board.send(f"{name}>{then}") for name in change.gone[0].upstream}
-        cluster.dials |= {new: cluster.dials[was] for was, new in same.items() if was in cluster.dials}
+        cluster.want({new: cluster.dials[was] for was, new in same.items() if was in cluster.dials})
         for spec in change.gone:
             for instance in self.cluster.instances_of(spec.id):
-                del cluster.instances[instance.id]
-                cluster.dials.pop(board.pace(instance.id), None)
+                cluster.drop(instance.id)
         gone = cluster.deployment.restore(after)
         for task in {spec.id for spec in change.gone} - {spec.id for spec in change.made}:
-            for dial in (board.source(task), board.accept(task), board.accuracy(task)):
-                cluster.dials.pop(dial, None)
-        cluster.instances.update((instance.id, instance) for mine in made.values() for instance in mine)
+            cluster.forget_dials((board.source(task), board.accept(task), board.accuracy(task)))
+        cluster.put(instance for mine in made.values() for instance in mine)
         for sender in change.gone[0].upstream:
             self.deployer.renew_jobs(cluster.deployment.specs[sender])
         return gone
 
-    def _start(self, change: _Change, made: Mapping[str, list[Instance]]) -> None:
-        """Start the new instances, readers first, so that nothing is read before all can start. Once a first one of
-        those that read rows runs, the others are restarted by the watcher if they fail."""
-        first, *later = made.values()
-        for instances in ([instance for mine in later for instance in mine], first[:1]):
-            for error in gather(
-                {i.id: partial(self._start_one, i, change) for i in instances}, self.cluster.patience.step_s
-            ).values():
-                if isinstance(error, BaseException):
-                    raise error if isinstance(error, QodError) else TaskManagerError(reason(error))
+    def _start(self, change: _Change, group: Group) -> None:
+        """Start some of the new instances. Raises QodError if one can't start, unless the watcher is to restart it."""
+        first, *later = change.begun.values()
+        groups = {Group.READERS: [i for mine in later for i in mine], Group.ONE: first[:1], Group.OTHERS: first[1:]}
 
         def start(instance: Instance) -> None:
             home = instance.task_manager
@@ -375,9 +392,13 @@ class Fuser:
             try:
                 self._start_one(instance, change)
             except Exception as error:
+                if group is not Group.OTHERS:
+                    raise
                 self.lifecycle.fail_on(instance, home, reason(error))
 
-        gather({i.id: partial(start, i) for i in first[1:]}, self.cluster.patience.step_s)
+        for error in gather({i.id: partial(start, i) for i in groups[group]}, self.cluster.patience.step_s).values():
+            if isinstance(error, BaseException) and group is not Group.OTHERS:
+                raise error if isinstance(error, QodError) else TaskManagerError(reason(error))
 
     def _start_one(self, instance: Instance, change: _Change) -> None:
         """Start one, and see that it goes on from the state that it was given. Raises QodError if it does not run."""

@@ -34,14 +34,15 @@ def held(cluster: Cluster, instance: Instance) -> Iterator[float]:
         patience = cluster.patience
         yield max(patience.batch_s, batches_s, instance.job.trigger_s or 0.0) + patience.late_s
         return
-    cluster.holding[instance.id] = 1.0 - HOLD_S / MOST_S  # a plan that is applied meanwhile does not end it
+    pace = 1.0 - HOLD_S / MOST_S
+    cluster.pause(instance.id, pace)  # a plan that is applied meanwhile does not end it
     try:
         with suppress(TaskManagerError):
-            home.turn({key: cluster.holding[instance.id]})
+            home.turn({key: pace})
         _end_batch(instance, time.time())
         yield 0.0
     finally:
-        cluster.holding.pop(instance.id, None)
+        cluster.go_on(instance.id)
         with suppress(TaskManagerError):
             home.turn({key: cluster.dials.get(key, 1.0)})
 

@@ -58,10 +58,11 @@ class Recovery:
             if instance.ended_run is None or not lock.acquire(blocking=False):
                 continue
             try:
-                (run_id, why), instance.ended_run = instance.ended_run, None
+                ended = instance.take_ended()
                 # it may have been detached or restarted since the poll
-                if instance.state is State.RUNNING and instance.run_id == run_id and instance.lock is lock:
-                    self._ended_by_itself(instance, why)
+                runs = instance.state is State.RUNNING and instance.lock is lock
+                if ended is not None and runs and instance.run_id == ended[0]:
+                    self._ended_by_itself(instance, ended[1])
             finally:
                 lock.release()
 
@@ -134,9 +135,8 @@ class Recovery:
             if not self._is_lost(manager):
                 continue
             with self.cluster.lock:
-                if self.cluster.task_managers.pop(manager.id, None) is None:
+                if not self.cluster.part_from(manager.id):
                     continue
-                self.cluster.cpu.pop(manager.id, None)
                 orphans = [i for i in self.cluster.all_instances if i.task_manager is manager]
                 self.cluster.event(
                     "task-manager-lost",
@@ -199,7 +199,7 @@ class Recovery:
 
     def _stop_lingering(self) -> None:
         with self.cluster.lock:
-            left = self.cluster.lingering = [i for i in self.cluster.lingering if self._lingers(i)]
+            left = self.cluster.keep_lingering(self._lingers)
         self._stopping = {id(i): self._stopping[id(i)] for i in left if id(i) in self._stopping}
         for instance in left:
             tried = self._stopping.get(id(instance))
@@ -264,8 +264,7 @@ class Recovery:
             if stall.counted_s > patience_s:
                 if instance.handle(Stalled(f"no batch has ended for {stall.watched_s:.0f} s")):
                     begin(lambda i=instance, m=manager: self._revive(i, m), f"revive-{instance.id}")  # type: ignore[misc]
-            elif stall.watched_s > 2 * patience_s and stall.counted_s < patience_s / 2 and not instance.told_stalled:
-                instance.told_stalled = True
+            elif stall.watched_s > 2 * patience_s and stall.counted_s < patience_s / 2 and instance.note_slow():
                 why = f"no batch has ended for {stall.watched_s:.0f} s: {manager.id} is overloaded, or the query hangs"
                 self.cluster.event("query-stalled", instance=instance.id, task_manager=manager.id, why=why)
 

@@ -12,9 +12,9 @@ it stand still: a row of a key would otherwise overtake the older ones that wait
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 
 from qod_magics.application import graph
@@ -22,11 +22,24 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.core.plan import Scale
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.kafka.topics import grow_topics
-from qod_magics.lifecycle.events import NotPlaced, State
+from qod_magics.lifecycle.admission import Answer, Asked
+from qod_magics.lifecycle.changes import (
+    Drain,
+    Group,
+    GrowTopics,
+    Kind,
+    Resume,
+    StartAll,
+    StopAll,
+    SwitchOver,
+    TaskChange,
+)
+from qod_magics.lifecycle.events import Instruction, NotPlaced, State, Tell
 from qod_magics.lifecycle.query import QueryLife
-from qod_magics.spark.changes.change import begin_change, check_running, ended, in_one_line
+from qod_magics.lifecycle.refusals import why_not_scaled
+from qod_magics.spark.changes.change import begin_change, carry_out, ended, facts_of, in_one_line, refusal_of
 from qod_magics.spark.changes.deployer import Deployer
-from qod_magics.spark.changes.draining import drain
+from qod_magics.spark.changes.draining import Draining
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.changes.stopping import stop_all
 from qod_magics.spark.cluster.cluster import Cluster
@@ -48,22 +61,16 @@ class Scaler:
         self.cluster = cluster
         self.lifecycle = lifecycle
         self.deployer = deployer
-        self._under_way: tuple[str, int] | None = None  #: task, and its new number of instances
-        self._waiting: dict[str, Scale] = {}  #: what plans ask for while another task is rescaled, by task
+        self.admission = deployer.admission
 
     def __repr__(self) -> str:
-        now = self._under_way
-        return "scaler" if now is None else f"scaler of {now[0]} to {now[1]} instances"
+        return f"scaler: {'; '.join(each.doing for each in self.admission.under_way) or 'nothing under way'}"
 
     def begin(self, action: Scale) -> None:
         """Begin a rescaling that a plan asks for, unless it is under way or done; a refused one is an event. While
         another task is rescaled, it waits for that; it replaces what waits for the same task."""
         with self.cluster.lock:
-            now = self._under_way
-            if now == (action.task, action.parallelism):
-                return
-            if action.task in self._waiting or (now is not None and now[0] != action.task):
-                self._waiting[action.task] = action
+            if self.admission.ask(_asked(action.task, action.parallelism, action)) is not Answer.BEGINS:
                 return
         begin_change(self.cluster, action, partial(self.scale, action.task, action.parallelism, action.to, action.why))
 
@@ -72,16 +79,16 @@ class Scaler:
         a task restarts those that send to it."""
         while True:
             with self.cluster.lock:
-                if self._under_way is not None or not self._waiting:  # its end looks again
-                    return
-                task = next(iter(self._waiting))
+                waits = self.admission.next
+            if waits is None:  # the end of what is under way looks again
+                return
             end = time.monotonic() + self.cluster.patience.step_s
-            while time.monotonic() < end and self._starts(task):
+            while time.monotonic() < end and self._starts(waits.name):
                 time.sleep(LOOK_S)
             with self.cluster.lock:
-                action = self._waiting.pop(task, None)
-            if action is not None:
-                self.begin(action)
+                asked = self.admission.take(waits.name)
+            if asked is not None and isinstance(asked.action, Scale):
+                self.begin(asked.action)
 
     def _starts(self, task: str) -> bool:
         return any(instance.state is not State.RUNNING for instance in self.cluster.instances_of(task))
@@ -113,61 +120,81 @@ class Scaler:
                     name=task,
                     rule="one change at a time",
                 )
-            self._under_way = (task, parallelism)
-        run = in_one_line(partial(self._scale, spec, parallelism, tuple(to), why), f"{task} was not scaled")
+            asked = _asked(task, parallelism)
+            self.admission.begins(asked)
+        run = in_one_line(partial(self._scale, spec, asked, tuple(to), why), f"{task} was not scaled")
         return begin(run, f"scale-{task}")
 
     def _scalable(self, task: str, parallelism: int) -> tuple[TaskSpec, list[Instance]]:
         """The task and its instances. Raises TaskManagerError, one line, where it can't be rescaled now."""
-        now, deployment = self._under_way, self.cluster.deployment
-        if now is not None:
-            raise TaskManagerError(
-                f"{now[0]} is being scaled to {now[1]} instances: scale {task} once that is done.",
-                name=now[0],
-                rule="one change at a time",
-            )
+        deployment = self.cluster.deployment
+        if (hindered := self.admission.why_not(_asked(task, None))) is not None:
+            raise refusal_of(hindered)
         spec = deployment.specs.get(task)
         if spec is None:
             within = ", ".join(other.id for other in deployment.specs_with(task))
             hint = f" It runs within {within}: scale that." if within else nearest(task, deployment.specs)
             raise TaskManagerError(f"There is no task {task!r}.{hint}")
-        if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
-            raise TaskManagerError(f"{task} can't have {parallelism!r} instances: it needs 1 or more.")
         most = deployment.max_parallelism(spec)
-        if parallelism > most:
-            raise TaskManagerError(f"{task} can't have {parallelism} instances: {_bound(spec, most)}.")
-        instances = self.cluster.instances_of(task)
-        check_running(instances, f"scale {task}")
-        if any(i.facts is not None and i.facts.keeps_state for i in instances):
-            raise TaskManagerError(
-                f"{task} keeps state, which can't be dealt to other instances while it runs: declare it again with "
-                f"--parallelism {parallelism} (its state starts afresh), or scale the tasks before and after it.",
-                name=task,
-                rule="no state",
-            )
-        return spec, instances
+        refusal = why_not_scaled(facts_of(self.cluster, task), parallelism, most, _bound(spec, most))
+        if refusal is not None:
+            raise refusal_of(refusal)
+        return spec, self.cluster.instances_of(task)
 
-    def _scale(self, spec: TaskSpec, parallelism: int, to: tuple[str, ...], why: str) -> None:
-        before = self.cluster.instances_of(spec.id)
+    def _scale(self, spec: TaskSpec, asked: Asked, to: tuple[str, ...], why: str) -> None:
         try:
             self._check_order(spec)
-            begun = time.monotonic()
-            with self._drained(spec, parallelism):
-                self._make_room(spec, parallelism)
-                concerned = self._concerned(spec, before, parallelism)
-                self._stop(concerned)
-                made = self._adopt(spec, parallelism, before, concerned)
-            self._start(made, {f"{spec.id}.{len(before) + at + 1}": name for at, name in enumerate(to)})
-            took_s = round(time.monotonic() - begun, 3)
-            counts = {"from": len(before), "to": parallelism}
-            self.cluster.event("scale", task=spec.id, **counts, took_s=took_s, why=why or None)
+            assert asked.parallelism is not None
+            self._change(spec, asked.parallelism, to, why)
         finally:
             with self.cluster.lock:
-                self._under_way = None
+                self.admission.ends(asked)
                 self.deployer.deploying.release()
-                waits = bool(self._waiting)
+                waits = bool(self.admission.waiting)
             if waits:
                 begin(self._next, "scale-next")
+
+    def _change(self, spec: TaskSpec, parallelism: int, to: tuple[str, ...], why: str) -> None:
+        """Carry out a rescaling. Raises what made it fail, once all was put back."""
+        before = self.cluster.instances_of(spec.id)
+        keyed = [pipe for pipe in self._short(spec, parallelism) if pipe.key is not None]
+        senders = [i for pipe in keyed for i in self.cluster.instances_of(pipe.source)]
+        added = {f"{spec.id}.{len(before) + at + 1}": name for at, name in enumerate(to)}
+        detail = {"task": spec.id, "from": len(before), "to": parallelism}
+        drain_s = self.cluster.patience.drain_s
+        life = TaskChange(Kind.SCALE, spec.id, spec.id, drains=bool(keyed), detail=detail, drain_s=drain_s)
+        concerned: list[Instance] = []
+        made: list[Instance] = []
+        draining: Draining | None = None
+
+        def do(step: Instruction) -> int | None:
+            nonlocal concerned, made, draining
+            match step:
+                case StopAll(Group.SENDERS):
+                    self._stop(senders)
+                case Drain():
+                    accounts = [self.cluster.deployment.accounts[pipe.name] for pipe in keyed]
+                    draining = draining or Draining(self.cluster, spec.id, accounts)
+                    return draining.rows_left()
+                case GrowTopics():
+                    self._make_room(spec, parallelism)
+                case StopAll():
+                    concerned = self._concerned(spec, before, parallelism)
+                    self._stop(concerned)
+                case SwitchOver():
+                    made = self._adopt(spec, parallelism, before, concerned)
+                case Resume(Group.SENDERS):
+                    self._resume(senders)
+                case Resume():
+                    for instance in concerned:
+                        instance.reinstate(why=f"{spec.id} was not scaled, for {life.refusal}")
+                case StartAll():
+                    self._start(made, added)
+                case Tell(kind, told):
+                    self.cluster.event(kind, **told, why=why or None)
+            return None
+
+        carry_out(life, do)
 
     def _check_order(self, spec: TaskSpec) -> None:
         """Raise TaskManagerError if rows of the task replace earlier ones, as the counts of an aggregation before it
@@ -185,21 +212,6 @@ class Scaler:
                 name=spec.id,
                 rule="key",
             )
-
-    @contextmanager
-    def _drained(self, spec: TaskSpec, parallelism: int) -> Iterator[None]:
-        """Within, the task has read its streams of a key that get more partitions to their ends, and their senders
-        stand still; they are started again at its end. Raises as `drain`, and TaskManagerError if a sender can't be
-        stopped."""
-        keyed = [pipe for pipe in self._short(spec, parallelism) if pipe.key is not None]
-        senders = [i for pipe in keyed for i in self.cluster.instances_of(pipe.source)]
-        if senders:
-            self._stop(senders)
-        try:
-            drain(self.cluster, spec.id, [self.cluster.deployment.accounts[pipe.name] for pipe in keyed])
-            yield
-        finally:
-            self._resume(senders)
 
     def _resume(self, senders: Sequence[Instance]) -> None:
         """Start stopped instances where they ran, with the jobs that they have by now; those whose task manager leaves,
@@ -232,36 +244,43 @@ class Scaler:
         ]
 
     def _stop(self, instances: Sequence[Instance]) -> None:
-        stop_all(self.cluster, self.lifecycle, instances, "its task was not scaled", "scale-waits")
+        stop_all(self.cluster, self.lifecycle, instances, "a task is scaled", "its task was not scaled", "scale-waits")
 
     def _adopt(
         self, spec: TaskSpec, parallelism: int, before: Sequence[Instance], concerned: Sequence[Instance]
     ) -> list[Instance]:
         """Deal the partitions anew; returns the instances to start. They are STARTING, not WAITING: the watcher would
         start the latter too."""
-        deployment, board = self.cluster.deployment, self.cluster.board
+        deployment = self.cluster.deployment
         with self.cluster.lock:
             senders = deployment.redeal(spec, parallelism)
+            why = f"{spec.id} is scaled to {parallelism} instance{'s' * (parallelism > 1)}"
             had = {instance.id: instance for instance in before}
             made = []
             for id, (job, checkpoint) in self.deployer.new_jobs(spec).items():
                 last = had.get(id)
                 if last is not None and last not in concerned:
                     continue
-                life = QueryLife(State.STARTING)
-                instance = self.cluster.make(job, checkpoint, spec.mode, life, facts=before[0].facts)
-                instance.no_realtime = before[0].no_realtime
+                instance = self.cluster.make(
+                    job,
+                    checkpoint,
+                    spec.mode,
+                    QueryLife(State.STARTING),
+                    facts=before[0].facts,
+                    no_realtime=before[0].no_realtime,
+                )
                 if last is not None:
-                    instance.follow(last, afresh=True)
-                    instance.task_manager = last.task_manager if self.cluster.is_up(last.task_manager) else None
+                    home = last.task_manager if self.cluster.is_up(last.task_manager) else None
+                    instance.follow(last, afresh=True, home=home, why=why)
+                else:
+                    instance.replaces((), why)
                 made.append(instance)
             reading = shared((instance.held for instance in concerned), len(made))
             for instance in made:
-                instance.held = reading
+                instance.hold(reading)
             for instance in before[parallelism:]:
-                del self.cluster.instances[instance.id]
-                self.cluster.dials.pop(board.pace(instance.id), None)
-            self.cluster.instances.update((instance.id, instance) for instance in made)
+                self.cluster.drop(instance.id)
+            self.cluster.put(made)
             for sender in senders:
                 self.deployer.renew_jobs(deployment.specs[sender])
         return made
@@ -289,6 +308,10 @@ class Scaler:
             if instance.id not in homes:
                 instance.handle(NotPlaced())
         gather({i.id: partial(start, i) for i in instances if i.id in homes}, self.cluster.patience.step_s)
+
+
+def _asked(task: str, parallelism: int | None, action: Scale | None = None) -> Asked:
+    return Asked(Kind.SCALE, task, parallelism, frozenset({task}), action)
 
 
 def _bound(spec: TaskSpec, most: int) -> str:

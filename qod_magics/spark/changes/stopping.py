@@ -7,14 +7,17 @@ from functools import partial
 
 from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.events import State, StopAsked
+from qod_magics.lifecycle.refusals import ACCOUNTING_DIFFERS
 from qod_magics.spark.changes.hold import LONGEST_S, held
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.queries.instance import BOOKS_DIFFER, Instance
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.connection import gather, reason
 
 
-def stop_all(cluster: Cluster, lifecycle: Lifecycle, instances: Sequence[Instance], undone: str, waits: str) -> None:
+def stop_all(
+    cluster: Cluster, lifecycle: Lifecycle, instances: Sequence[Instance], why: str, undone: str, waits: str
+) -> None:
     """Stop these at the ends of their batches. If one can't be stopped, or was lost with its task manager, whose last
     reports are not in the books, all go on as before, from their checkpoints.
 
@@ -22,6 +25,7 @@ def stop_all(cluster: Cluster, lifecycle: Lifecycle, instances: Sequence[Instanc
         cluster: where they run.
         lifecycle: stops them.
         instances: all of which are to run.
+        why: the change, as one clause.
         undone: what becomes of the change if one can't be stopped, as one clause.
         waits: the kind of the event of a stop that takes long.
 
@@ -29,7 +33,7 @@ def stop_all(cluster: Cluster, lifecycle: Lifecycle, instances: Sequence[Instanc
         TaskManagerError: they go on as before.
 
     """
-    claimed = [i for i in instances if not i.books_differ and i.handle(StopAsked(only_running=True))]
+    claimed = [i for i in instances if not i.books_differ and i.handle(StopAsked(only_running=True, why=why))]
     if len(claimed) == len(instances):
         ends = {i.id: partial(_end, cluster, lifecycle, i, waits) for i in instances}
         ended = gather(ends, cluster.patience.step_s + LONGEST_S)
@@ -37,7 +41,7 @@ def stop_all(cluster: Cluster, lifecycle: Lifecycle, instances: Sequence[Instanc
     else:
         states = {i.id: i.state for i in instances if i not in claimed}
         failed = {
-            id: f"it {BOOKS_DIFFER}" if state is State.RUNNING else f"it is {state.value}"
+            id: f"it {ACCOUNTING_DIFFERS}" if state is State.RUNNING else f"it is {state.value}"
             for id, state in states.items()
         }
     if failed:

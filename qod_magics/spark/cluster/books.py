@@ -46,6 +46,17 @@ class Incomplete:
             self.grouped |= {task} if grouped else set()
             self.watermarks |= {task: watermark} if watermark else {}
 
+    def begins_anew(self, task: str, at: float) -> None:
+        """Note that a task's state was lost at this time, seconds since the epoch."""
+        self.anew[task] = at
+
+    def restore(self, before: Incomplete) -> None:
+        """Return to what was known `before`, and keep what was counted since."""
+        self.late = {**before.late, **self.late}
+        self.grouped |= before.grouped
+        self.watermarks = {**before.watermarks, **self.watermarks}
+        self.anew = dict(before.anew)
+
     def forget(self, task: str) -> None:
         """Drop a task that is gone."""
         self.late.pop(task, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,6 +57,17 @@ class Patience:
         15.0  #: for an answer of the user's server, before it is reported; it is lost once it is gone, too
     )
     hung_s: float = 30.0  #: for an answer of a local server that is idle, before it is killed
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a change that fails puts back: see `Cluster.restore`."""
+
+    deployment: Deployment
+    instances: Mapping[str, Instance]
+    dials: Mapping[str, float]
+    own_source: Mapping[str, list[int]]  #: the lists themselves, in which tasks that run on count on
+    incomplete: Incomplete
 
 
 @dataclass(slots=True)
@@ -156,6 +167,122 @@ class Cluster:
         pace = self.holding.get(instance.id)
         return wanted if pace is None else {**wanted, self.board.pace(instance.id): pace}
 
+    # -- changes: the lock is held, or it is one operation on one field ------------------------------------------------
+
+    def join(self, manager: TaskManager) -> None:
+        """Add a task manager."""
+        self.task_managers[manager.id] = manager
+        self.cpu[manager.id] = 0.0
+
+    def part_from(self, id: str) -> bool:
+        """Remove a task manager; return whether it was there."""
+        self.cpu.pop(id, None)
+        self.neighbours.pop(id, None)
+        return self.task_managers.pop(id, None) is not None
+
+    def begin_leaving(self, ids: Iterable[str]) -> None:
+        """Start no instance on these task managers any more."""
+        self.leaving |= set(ids)
+
+    def end_leaving(self, id: str) -> None:
+        """Start instances there again, if it is still up."""
+        self.leaving.discard(id)
+
+    def measured(self, id: str, cpu: float, neighbours: float | None = None) -> None:
+        """Note the CPU of a task manager, % of one core, and the part of it that other programs use, if known."""
+        self.cpu[id] = cpu
+        if neighbours is not None:
+            self.neighbours[id] = neighbours
+
+    def place_by(self, placer: Placer) -> None:
+        """Ask this one where instances start, from now on."""
+        self.place = placer
+
+    def average_over(self, seconds: float) -> None:
+        """Take rates over this window, from now on."""
+        self.period_s = seconds
+
+    def put(self, instances: Iterable[Instance]) -> None:
+        """Add instances, in the places of those of the same names."""
+        self.instances.update((instance.id, instance) for instance in instances)
+
+    def drop(self, id: str) -> None:
+        """Remove an instance, whose query has been stopped, and the dial of its pace."""
+        del self.instances[id]
+        self.dials.pop(self.board.pace(id), None)
+
+    def want(self, dials: Mapping[str, float]) -> None:
+        """Set desired values of dials."""
+        self.dials |= dials
+
+    def forget_dials(self, keys: Iterable[str]) -> None:
+        """Remove dials."""
+        for key in keys:
+            self.dials.pop(key, None)
+
+    def forget_task(self, task: str) -> None:
+        """Remove a task's instances, whose queries have been stopped, and its row counts."""
+        self.forget(task)
+        self.own_source.pop(task, None)
+        self.incomplete.forget(task)
+
+    def before(self) -> Before:
+        """Return what runs now, for `restore`."""
+        with self.lock:
+            copy, incomplete = self.deployment.copy(), self.incomplete.copy()
+            return Before(copy, dict(self.instances), dict(self.dials), dict(self.own_source), incomplete)
+
+    def restore(self, before: Before) -> set[str]:
+        """Return to what ran `before`, and keep what was counted since; returns topics that are not needed."""
+        self.instances.clear()
+        self.instances.update(before.instances)
+        self.dials = dict(before.dials)
+        counted = {task: rows for task, rows in self.own_source.items() if task in before.deployment.specs}
+        self.own_source = {**counted, **before.own_source}
+        self.incomplete.restore(before.incomplete)
+        return self.deployment.restore(before.deployment)
+
+    def clear(self) -> None:
+        """Forget all task managers and instances: the session ends."""
+        self.instances.clear()
+        self.task_managers.clear()
+
+    def pause(self, id: str, pace: float) -> None:
+        """Hold an instance's next batch by this value of its dial, whatever plans say."""
+        self.holding[id] = pace
+
+    def go_on(self, id: str) -> None:
+        """Hold an instance no longer."""
+        self.holding.pop(id, None)
+
+    def linger(self, instance: Instance) -> None:
+        """Keep an instance whose run could not be stopped."""
+        self.lingering.append(instance)
+
+    def keep_lingering(self, which: Callable[[Instance], bool]) -> list[Instance]:
+        """Keep those of which this holds; returns them."""
+        self.lingering = [instance for instance in self.lingering if which(instance)]
+        return list(self.lingering)
+
+    def leave_topics(self, topics: Iterable[str]) -> None:
+        """Keep topics that could not be deleted, for the end of the session."""
+        self.leftover_topics.update(topics)
+
+    def take_leftover(self) -> set[str]:
+        """Return those topics, once."""
+        left, self.leftover_topics = self.leftover_topics, set()
+        return left
+
+    def miss(self, topics: Mapping[str, str]) -> Mapping[str, str]:
+        """Note the topics that have no offsets now, and why; returns those of before."""
+        before, self.missing_topics = self.missing_topics, topics
+        return before
+
+    def take_events(self) -> tuple[Event, ...]:
+        """Return the events since the last call."""
+        events, self.events = tuple(self.events), []
+        return events
+
     def instances_of(self, task: str) -> list[Instance]:
         """A task's instances, in the order of their numbers."""
         return sorted((i for i in self.all_instances if i.job.task == task), key=lambda i: i.job.index)
@@ -169,8 +296,7 @@ class Cluster:
         """Enter an instance's reported batches in the books, each once; its first batch completes a move."""
         with self.lock:
             names = {feed.topic: feed.name for feed in instance.job.feeds}
-            while instance.reported:
-                batch = instance.reported.popleft()
+            for batch in instance.take_reported():
                 times = 1.0  #: that the counts of a first batch, which does not say where it began, hold each row
                 for feed in batch.feeds:
                     account = self.deployment.accounts.get(names.get(feed.topic, ""))
@@ -185,7 +311,7 @@ class Cluster:
                     if account is not None:
                         account.dropped_before += round((batch.out - batch.sent.get(str(position), 0)) / times)
                 self._note_misfits(instance, batch)
-            missed, instance.missed = instance.missed, 0
+            missed = instance.take_missed()
             if missed and not instance.job.feeds:  # with Kafka, the offsets give the number of rows
                 self.event(
                     "reports-missing",

@@ -11,6 +11,7 @@ from qod_magics.application.application import Application
 from qod_magics.application.recipes.recipe import raise_unless_connection
 from qod_magics.application.shed_keys import Ask
 from qod_magics.application.streams.sink import KafkaTopic, Memory
+from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.kafka.cluster import Kafka
@@ -20,6 +21,7 @@ from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context
 from qod_magics.spark.cluster.books import Account, furthest_behind
 from qod_magics.spark.plans.inspection import Checked, Inspection
+from qod_magics.spark.plans.labels import Labels
 from qod_magics.spark.plans.pipeline import (
     Workshop,
     feed_of,
@@ -278,6 +280,23 @@ class Deployment:
         self.retired = {name: account for name, account in self.retired.items() if name in within}
         self.checked = prepared.checked
         return before - self.own_topics()
+
+    def restrict(self, streams: Mapping[str, StreamDeclaration], labels: Mapping[str, Labels]) -> None:
+        """Give tasks these declarations of their streams, which differ in their restrictions only, and what shedding
+        does to the columns of tasks, by task."""
+        self.specs = {
+            id: replace(spec, streams=tuple(streams.get(each.name, each) for each in spec.streams))
+            for id, spec in self.specs.items()
+        }
+        known = {**self.checked.labels, **labels}
+        self.checked = replace(self.checked, labels={id: known[id] for id in self.specs if id in known})
+
+    def read_more(self, grown: Mapping[str, int]) -> None:
+        """Take note of the numbers of partitions of these feeds, which have got more: read from their first rows."""
+        self.source_partitions |= grown
+        for name, count in grown.items():
+            first = self.accounts[name].first
+            first.update({partition: 0 for partition in range(count) if partition not in first})
 
     @property
     def shedders(self) -> list[str]:

@@ -69,7 +69,7 @@ class Collector:
                         instance.poll()
                 self.cluster.take(instance)
                 if why is not None and run_id is not None:
-                    instance.ended_run = (run_id, why)
+                    instance.found_ended(run_id, why)
             except Exception as error:  # poll the others all the same; its reports are entered next time
                 problem = error
             finally:
@@ -93,7 +93,7 @@ class Collector:
         here = [i for i in self.cluster.all_instances if i.task_manager is manager and i.mode == "micro-batch"]
         for instance in self.cluster.all_instances:
             if instance.task_manager is manager:
-                instance.python_cpu = 0.0
+                instance.use_python_cpu(0.0)
         if not here:
             return
         here = [i for i in here if i.facts is not None and i.facts.runs_python] or here
@@ -102,4 +102,4 @@ class Collector:
             since = time.time() - seconds
             busy = [instance.busy_s(since) if len(here) > 1 else 1.0 for instance in here]
             for instance, part in zip(here, busy, strict=True):
-                instance.python_cpu = cpu * (part / sum(busy) if sum(busy) else 1.0 / len(here))
+                instance.use_python_cpu(cpu * (part / sum(busy) if sum(busy) else 1.0 / len(here)))

@@ -65,7 +65,7 @@ class Metrics:
 
     def _note_missing(self, missing: Mapping[str, str]) -> None:
         """Report the topics whose offsets are newly missing, and those whose offsets are back."""
-        before, self.cluster.missing_topics = self.cluster.missing_topics, missing
+        before = self.cluster.miss(missing)
         for topic in sorted(missing.keys() - before.keys()):
             readers = self._readers(topic)
             self.cluster.event(f"{_kind(topic)}-missing", topic=topic, task=readers, why=missing[topic])
@@ -95,7 +95,7 @@ class Metrics:
         """
         if manager.cpu_meter is None:  # not measurable: only its tasks' CPU is known
             known = [v.reading.cpu or 0.0 for v in views if v.reading is not None]
-            self.cluster.cpu[manager.id] = sum(known)
+            self.cluster.measured(manager.id, sum(known))
             return
         ages = [v.age_s for v in views if v.age_s < 2 * self.cluster.period_s]
         end = time.monotonic() - (sum(ages) / len(ages) if ages else 0.0)
@@ -106,12 +106,13 @@ class Metrics:
         others = self._others.setdefault(manager.id, deque(maxlen=OTHERS_PERIODS))
         others.append(max(busy - tasks, 0.0))
         most = max(100.0 * manager.cpu_meter.cores, busy)  # an unpinned one may use more cores than it has
-        self.cluster.cpu[manager.id] = min(tasks + sum(others) / len(others), most)
+        neighbours: deque[float] | None = None
         own = None if manager.own_meter is None else manager.own_meter.mean(end - self.cluster.period_s, end)
         if own is not None:
             neighbours = self._neighbours.setdefault(manager.id, deque(maxlen=OTHERS_PERIODS))
             neighbours.append(max(busy - own, 0.0))
-            self.cluster.neighbours[manager.id] = sum(neighbours) / len(neighbours)
+        cpu = min(tasks + sum(others) / len(others), most)
+        self.cluster.measured(manager.id, cpu, sum(neighbours) / len(neighbours) if neighbours else None)
 
     def observation(self) -> Observation:
         """The present state, and the events since the last observation."""
@@ -159,7 +160,7 @@ class Metrics:
             )
             for spec in self.cluster.deployment.specs.values()
         ]
-        events, self.cluster.events = tuple(self.cluster.events), []
+        events = self.cluster.take_events()
         return observation(
             self.cluster.core_managers(),
             tasks,

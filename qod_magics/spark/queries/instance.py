@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -53,8 +53,6 @@ REALTIME_BATCH_S = 5.0
 SLOW_BATCH = 3
 #: Assumed minimum duration of batches in a new run, seconds.
 SHORT_BATCH_S = 0.5
-#: What an instance needs whose checkpoint may be ahead of the books (`Instance.books_differ`), as a predicate.
-BOOKS_DIFFER = "has to end a batch first, which reports its offsets"
 #: Maximum records of a topic per micro-batch and core: for catching up from old offsets, where a batch would read hours
 #: of input. Under an overload it must not bind: plans assume batches as long as their fixed costs ask for, and shorter
 #: ones pay more often for planning and for searching their state.
@@ -123,6 +121,38 @@ class Instance:
         """When its present run began, monotonic seconds; 0 once its failure was counted."""
         return self.life.started_at
 
+    def assign(self, job: Job) -> None:
+        """Give it another job, on its checkpoint: its next run has it."""
+        self.job = job
+
+    def found_ended(self, run_id: str, why: str) -> None:
+        """Note that a run has ended by itself, for `take_ended`."""
+        self.ended_run = (run_id, why)
+
+    def take_ended(self) -> tuple[str, str] | None:
+        """Return the run that was found to have ended by itself, and why, once."""
+        ended, self.ended_run = self.ended_run, None
+        return ended
+
+    def take_reported(self) -> Iterator[Batch]:
+        """Return the ended batches that are not in the row accounting yet, each once."""
+        while self.reported:
+            yield self.reported.popleft()
+
+    def take_missed(self) -> int:
+        """Return the number of batches whose reports were missed since the last call."""
+        missed, self.missed = self.missed, 0
+        return missed
+
+    def use_python_cpu(self, percent: float) -> None:
+        """Note its share of its task manager's Python workers, % of one core."""
+        self.python_cpu = percent
+
+    def note_slow(self) -> bool:
+        """Note that its present run was reported as stalled; return whether it was not before."""
+        told, self.told_stalled = self.told_stalled, True
+        return not told
+
     def handle(self, event: Event) -> Instructions:
         """Report an event; returns what is to be done. Any thread may call it."""
         with self.changing:
@@ -138,10 +168,12 @@ class Instance:
         with self.changing:
             return self.life.handle(CauseGone(placed=self.task_manager is not None), time.monotonic())
 
-    def reinstate(self, *, runs: bool = False, why: str | None = None) -> None:
+    def reinstate(self, *, runs: bool = False, why: str | None = None, differs: bool = False) -> None:
         """Have it restarted where it ran, or go on there if it still `runs`: the deployment that should replace it has
-        failed. `why` is what it tells as its failure."""
+        failed. `why` is what it tells as its failure; `differs`, whether the instances that replaced it may have read
+        on."""
         with self.changing:
+            self.books_differ = self.books_differ or differs
             runs = runs and self.query is not None
             self.life.handle(StopUndone(self.task_manager is not None, runs, why), time.monotonic())
 
@@ -214,11 +246,23 @@ class Instance:
         last = next((batch for _, batch in reversed(list(self.meter.spans))), None)
         return last.start if last is not None and last.rows and not last.out else 0.0
 
-    def follow(self, before: Instance, afresh: bool) -> None:
-        """Succeed the previous instance of this name: take over its measurements and, unless this one starts `afresh`,
-        its checkpoint and output."""
+    def inherit_state(self, before: Instance, *, begun: bool, same_files: bool) -> None:
+        """Go on from a copy of another one's checkpoint: `begun` says whether that has a batch. Files stay in their
+        directory, whose log has the numbers of the batches."""
+        self.begun = begun
+        if same_files:
+            self.job = replace(self.job, run=before.job.run)
+
+    def replaces(self, before: Iterable[Instance], why: str) -> None:
+        """Begin with the stories of the instances whose places it takes, in a change of tasks."""
+        self.handle(Follows(why=why, steps=tuple(step for each in before for step in each.life.steps)))
+
+    def follow(self, before: Instance, afresh: bool, home: TaskManager | None, why: str) -> None:
+        """Succeed the previous instance of this name, on `home`: take over its measurements and, unless this one starts
+        `afresh`, its checkpoint and output."""
+        self.task_manager = home
         self.meter, self.held, self.unended = before.meter, before.held, before.unended
-        self.handle(Follows(writes_on=before.unended is not None))
+        self.handle(Follows(before.unended is not None, why, tuple(before.life.steps)))
         if not afresh:
             self.job = replace(self.job, run=before.job.run)  # the files of a checkpoint are in one directory
             self.no_realtime = before.no_realtime
@@ -475,9 +519,9 @@ class Instance:
             if lock is self.lock:
                 lock.release()
 
-    def hold(self) -> None:
-        """Hold the last reading until the next run has one."""
-        self.held = self.meter.reading(REALTIME_BATCH_S, self.run_id) or self.held
+    def hold(self, reading: MeterReading | None = None) -> None:
+        """Hold the last reading, or this one, until the next run has one."""
+        self.held = reading or self.meter.reading(REALTIME_BATCH_S, self.run_id) or self.held
         self.run_id = None
 
     def reading(self, period_s: float) -> MeterReading | None:

@@ -156,7 +156,11 @@ def test_a_fused_task_is_rescaled_and_parted() -> None:
         ({"tasks": [SOURCE, MID, END, {**END, "id": "b"}]}, ("mid", "end"), "end, b read mid"),
         ({"tasks": [SOURCE, {**MID, "mode": "micro-batch"}, END]}, ("src", "mid"), "modes or triggers differ"),
         ({"tasks": [SOURCE, {**MID, "stateful": True}, {**END, "stateful": True}]}, ("mid", "end"), "both keep state"),
-        ({"tasks": [SOURCE, {**MID, "parallelism": 2}, END]}, ("src", "mid"), "src has 1 of 1 instances, mid 2 of 2"),
+        (
+            {"tasks": [SOURCE, {**MID, "parallelism": 2}, END]},
+            ("src", "mid"),
+            "src has 1 of 1 instances, mid has 2 of 2 instances",
+        ),
         ({"task_managers": [{"id": "tm1"}, {"id": "tm2"}]}, ("src", "mid"), "src.1 is on tm1, mid.1 on tm2"),
     ],
 )
@@ -180,9 +184,9 @@ def test_one_change_at_a_time_and_what_is_so_already_is_no_change() -> None:
     act(lab.cluster, Scale("mid", 1), Unfuse(("mid", "nobody")))
     seen = lab.wait(10)
     assert [e["why"] for e in lab.of("action-refused")] == [
-        "src>mid is being fused: fuse mid>end after.",
-        "mid is being fused or parted: scale it once that is done.",
-        "src>mid is being fused: unfuse mid>nobody after.",
+        "src>mid is being fused: fuse mid>end once that is done.",
+        "src>mid is being fused: scale mid once that is done.",
+        "src>mid is being fused: unfuse mid>nobody once that is done.",
     ]
     act(lab.cluster, Fuse(("src", "mid")))
     lab.wait(10)

@@ -91,11 +91,11 @@ def test_what_can_not_be_is_refused_in_one_line() -> None:
     lab.wait(5)
     whys = [event["why"] for event in lab.of("action-refused")]
     assert [event["task"] for event in lab.of("action-refused")] == ["left", "lef", "left", "right", "left"]
-    assert whys[0] == "left has 4 partitions: it can't run as 5 instances."
+    assert whys[0] == "left can't have 5 instances: it has 4 partitions."
     assert "Did you mean 'left'" in whys[1]
     assert "no task manager 'tm7'" in whys[2]
-    assert whys[3] == "right has 1 partition: it can't run as 2 instances."
-    assert whys[4] == "left is being rescaled already."
+    assert whys[3] == "right can't have 2 instances: it has 1 partition."
+    assert whys[4] == "left is being scaled to 2 instances: scale left once that is done."
     assert [(e["from"], e["to"]) for e in lab.of("scale")] == [(1, 2)]
 
 

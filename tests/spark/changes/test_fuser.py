@@ -18,7 +18,7 @@ from qod_magics.application.streams.sink import Parquet
 from qod_magics.application.tasks import fused, tasks
 from qod_magics.core.plan import Fuse, Unfuse
 from qod_magics.errors import TaskManagerError
-from qod_magics.lifecycle.events import State
+from qod_magics.lifecycle.events import Follows, State, StopAsked
 from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.fuser import Fuser
 from qod_magics.spark.cluster.books import Account
@@ -162,7 +162,7 @@ def made() -> Iterator[Made]:
     found = fresh()
     yield found
     assert not found.fuser.deployer.deploying.locked()
-    assert repr(found.fuser) == "fuser"
+    assert found.fuser.admission.under_way == []
 
 
 def test_two_tasks_become_one_at_the_offsets_in_the_books(made: Made) -> None:
@@ -182,6 +182,8 @@ def test_two_tasks_become_one_at_the_offsets_in_the_books(made: Made) -> None:
     assert made.cluster.dials == {BOARD.send("src>mid"): 0.5, BOARD.send("src>q"): 0.5, BOARD.accept("q"): 0.7}
     (event,) = made.cluster.events
     assert (event.kind, event.detail["task"], event.detail["from"], event.detail["to"]) == ("fuse", "q", "mid", "q")
+    steps = [(step.event, step.why) for step in made["q.1"].life.steps]
+    assert steps == [*[(StopAsked, "mid>q is fused")] * 2, (Follows, "mid>q is fused")]
     made.fuser.fuse(("mid", "q")).result(10.0)  # it is so already
     assert kinds(made.cluster) == ["fuse"]
 

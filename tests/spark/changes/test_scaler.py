@@ -108,7 +108,7 @@ def made() -> Iterator[Made]:
             runs(each)
     yield found
     assert not deployer.deploying.locked()
-    assert repr(found.scaler) == "scaler"
+    assert found.scaler.admission.under_way == []
 
 
 def runs(one: Instance) -> None:
@@ -136,6 +136,7 @@ def test_partitions_are_added_and_dealt_and_all_start_at_the_offsets_in_the_book
     assert (event.kind, event.detail["task"], event.detail["why"]) == ("scale", "q", "a reason")
     assert (event.detail["from"], event.detail["to"]) == (1, 3)
     assert event.detail["took_s"] >= 0
+    assert {made[id].life.steps[-1].why for id in made.partitions} == {"q is scaled to 3 instances"}
 
 
 def test_the_last_ones_stop_and_those_that_keep_their_partitions_run_on(made: Made) -> None:
@@ -180,7 +181,7 @@ def test_what_a_later_plan_asks_for_replaces_what_waits_until_its_task_runs(made
     made.scaler.begin(Scale("src", 1))  # it stays as it is
     runs(made["src.1"])
     time.sleep(5 * LOOK_S)
-    soon(lambda: not made.scaler._waiting)
+    soon(lambda: not made.scaler.admission.waiting)
     assert "src.2" not in made.cluster.instances
     assert kinds(made.cluster) == ["scale"]
 
@@ -342,7 +343,7 @@ def slow(one: Instance) -> Query:
 def test_one_task_is_scaled_at_a_time_and_a_plan_may_ask_again(made: Made) -> None:
     query = slow(made["q.1"])
     made.scaler.begin(Scale("q", 2))
-    assert repr(made.scaler) == "scaler of q to 2 instances"
+    assert [each.doing for each in made.scaler.admission.under_way] == ["q is being scaled to 2 instances"]
     made.scaler.begin(Scale("q", 2))
     assert made.cluster.events == []
     with pytest.raises(TaskManagerError, check=breaks("one change at a time", name="q")):
