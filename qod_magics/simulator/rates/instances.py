@@ -10,6 +10,7 @@ from qod_magics.core.runtime import Placer, Unplaced
 from qod_magics.core.snapshot import Instance, TaskManager
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.lifecycle.events import (
+    BatchEnded,
     Event,
     Failed,
     FirstReported,
@@ -260,6 +261,8 @@ class Instances:
         if not engine.running[instance]:
             return
         ids = {"instance": engine.wiring.instances[instance], "task_manager": self.home(instance)}
+        if self._reports.committed.at[instance] > engine.started_at[instance]:
+            self._report(instance, BatchEnded())  # one of this run, or more
         self.kill(instance)
         for each in self._report(instance, Failed(FAULT, run=self._lives[instance].run)):
             if isinstance(each, Tell):
