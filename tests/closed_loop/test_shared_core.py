@@ -12,7 +12,7 @@ from tests.closed_loop.one_core import PERIOD_S, Query, Run, course
 
 #: Batches back to back settle at this many seconds at most in what is tried.
 ROUND_S = 40.0
-#: Ten by default; `make test-all` tries 75.
+#: Six by default, beside the explicit ones; `make test-all` tries 75.
 FEW = settings(
     max_examples=settings().max_examples // 4,
     deadline=None,

@@ -713,8 +713,8 @@ class AnyLife(RuleBasedStateMachine):
 
 TestAnyLife = AnyLife.TestCase
 TestAnyLife.settings = settings(
-    max_examples=2 * settings().max_examples, stateful_step_count=50, deadline=None
-)  # 80 by default, 600 in `make test-all`
+    max_examples=4 * settings().max_examples, stateful_step_count=50, deadline=None
+)  # 100 by default, 1,200 in `make test-all`
 
 
 def test_the_patterns_of_two_tries_are_equal() -> None:
