@@ -195,11 +195,14 @@ def connect(
             or this process has a classic session: pyspark supports only one kind per process.
 
     """
+    if create is None:
+        load_client()
+        create = _created
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")  # the error itself is reported
     try:
-        spark = (create or _created)(url, dial)
+        spark = create(url, dial)
     except Exception as error:
         raise TaskManagerError(f"{hidden(url)}: {reason(error)}") from error
     _open.add(spark)
@@ -324,7 +327,6 @@ def leave_connect_mode() -> None:
 
 
 def _created(url: str, dial: str | None) -> SparkSession:
-    load_client()
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     # on its own thread, whose active session it becomes: the notebook's thread would keep it for ever
