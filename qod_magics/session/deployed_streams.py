@@ -18,8 +18,7 @@ from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, Us
 from qod_magics.session.results import read_results
 from qod_magics.spark.cluster.books import anew_text
 from qod_magics.spark.plans.inspection import Checked
-from qod_magics.spark.plans.kafka_records import record_form
-from qod_magics.spark.plans.whole import WHOLE_IN_KAFKA
+from qod_magics.spark.plans.records import WHOLE_IN_KAFKA, record_form
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from qod_magics.application.recipes.views import MadeViews, View
 from qod_magics.errors import ApplicationError, KafkaError, UsageProblem, counted
 from qod_magics.kafka.rows import By, RowSender, Sent, records
 from qod_magics.kafka.topics import create_topics, grow_topics, topic_partitions
-from qod_magics.sources.names import check_topic
+from qod_magics.sources.source import check_topic
 from qod_magics.spark.servers.connection import let_go, offer
 
 if TYPE_CHECKING:

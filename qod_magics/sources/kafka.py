@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from qod_magics.kafka.reading import beginning_offsets, end_offsets, known_end_offsets
 from qod_magics.kafka.topics import partitions
-from qod_magics.sources.names import check_topic
-from qod_magics.sources.source import OPTIONS, Context, Identity, Part, Payload, Position, Span
+from qod_magics.sources.source import OPTIONS, Context, Identity, Part, Payload, Position, Span, check_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -13,8 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.errors import ApplicationError, nearest
-from qod_magics.sources.names import KAFKA, divided
-from qod_magics.sources.source import Context, Part, Position, Source, Span
+from qod_magics.sources.source import KAFKA, Context, Part, Position, Source, Span, divided
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -32,8 +32,8 @@ from qod_magics.application.streams.stream import (
 from qod_magics.arguments.option import Option, duration, number, seconds, whole, words
 from qod_magics.arguments.parser import Command, words_of, wrapped
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
-from qod_magics.sources.names import check_topic
 from qod_magics.sources.registry import FORMS, KINDS, as_source, source_name
+from qod_magics.sources.source import check_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from qod_magics.errors import ApplicationError, nearest
-from qod_magics.sources.names import check_topic
+from qod_magics.sources.source import check_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

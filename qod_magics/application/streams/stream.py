@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 from qod_magics.application.names import SOURCE, check_stream_name, topic_alias
 from qod_magics.application.streams.sink import Memory, Sink
 from qod_magics.errors import ApplicationError, nearest
-from qod_magics.sources.names import is_topic
 from qod_magics.sources.registry import checked_name, kind_of
+from qod_magics.sources.source import is_topic
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType

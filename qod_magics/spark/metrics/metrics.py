@@ -12,8 +12,7 @@ from typing import Any
 from qod_magics.application.tasks import TaskSpec, fused_edges, why_not_fused, why_not_parted
 from qod_magics.core.runtime import Count, Observation
 from qod_magics.kafka.history import OffsetHistory
-from qod_magics.sources.names import is_topic
-from qod_magics.sources.source import Part
+from qod_magics.sources.source import Part, is_topic
 from qod_magics.spark.cluster.cluster import OTHERS_PERIODS, Cluster
 from qod_magics.spark.cluster.observation import InstanceView, TaskView, observation
 from qod_magics.spark.metrics.latency import Lateness

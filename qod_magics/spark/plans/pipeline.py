@@ -20,19 +20,16 @@ from qod_magics.application.streams.stream import CORRUPT, RECORD_KEY, VALUE, Fo
 from qod_magics.application.weights import WEIGHT, weighed
 from qod_magics.errors import ApplicationError, nearest
 from qod_magics.kafka.properties import LARGEST_RECORD
-from qod_magics.sources.names import divided
 from qod_magics.sources.registry import Sources, kind_of
-from qod_magics.sources.source import Part
+from qod_magics.sources.source import Part, divided
 from qod_magics.spark.plans import shedder
 from qod_magics.spark.plans.dial import MOST_S, DialBoard, DialReading, read_sql, waiting_sql
 from qod_magics.spark.plans.inlining import runs_python, streaming_plan_of
-from qod_magics.spark.plans.kafka_records import columns_of_record
-from qod_magics.spark.plans.own_source import SheddingSession
 from qod_magics.spark.plans.parsing import JSON_FORMAT, columns_read, marked, parsed, parsed_input, without_header
-from qod_magics.spark.plans.shedder import Outlet, taken_name
+from qod_magics.spark.plans.records import columns_of_record, headers
+from qod_magics.spark.plans.shedder import Outlet, SheddingSession, taken_name
 from qod_magics.spark.plans.state import keeps_state
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, Timing
-from qod_magics.spark.plans.whole import headers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

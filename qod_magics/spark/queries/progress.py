@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from qod_magics.core.runtime import MISFITS
-from qod_magics.sources.names import is_topic
 from qod_magics.sources.registry import span_of
+from qod_magics.sources.source import is_topic
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, WHEN_WRITTEN
 
 Offsets = Mapping[int, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructType
 
-from qod_magics.spark.plans.kafka_records import RecordForm, record_form
+from qod_magics.spark.plans.records import RecordForm, record_form
 
 HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
 RAW = {"key": "binary", "value": "binary", "topic": "string", "partition": "integer", "offset": "long"}

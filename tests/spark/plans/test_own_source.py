@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from qod_magics.spark.plans import shedder
-from qod_magics.spark.plans.own_source import SheddingSession
+from qod_magics.spark.plans.shedder import SheddingSession
 
 
 class Reader:
