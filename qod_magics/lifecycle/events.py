@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -307,3 +307,40 @@ class Tell(Instruction):
 
 
 Instructions = tuple[Instruction, ...]
+
+
+# --- The story of a query ---------------------------------------------------------------------------------------------
+# The story of a query: what happened to it, and why, in words. Pure.
+
+#: What each event means to a reader.
+WORDS: Mapping[type[Event], str] = {
+    Follows: "it takes the place of another",
+    StartAsked: "it is started",
+    Started: "its run began",
+    Failed: "it failed",
+    Stalled: "it stalled",
+    StallEnded: "its stalled run was stopped",
+    WentOn: "a batch ended after all",
+    RetryDue: "its back-off is over",
+    CauseGone: "its cause is gone, or another try was asked for",
+    RestartAsked: "its job has changed",
+    MoveAsked: "a move was asked for",
+    MoveCalledOff: "the move was called off",
+    NotStarted: "it could not be started there",
+    PlaceAsked: "a task manager takes it",
+    NotPlaced: "no task manager takes it",
+    ServerLost: "it was detached from its task manager",
+    StopAsked: "a change stops it",
+    StopUndone: "the change was undone",
+}
+
+
+def told(steps: Iterable[Step]) -> list[tuple[float, str]]:
+    """Return when each step took place, and what it was, such as "running -> backing off for 10 s: it failed: ..."."""
+    return [(step.at, _words(step)) for step in steps]
+
+
+def _words(step: Step) -> str:
+    after = step.after.value + (f" for {step.wait_s:.3g} s" if step.wait_s else "")
+    why = f": {step.why}" if step.why else ""
+    return f"{step.before.value} -> {after}: {WORDS[step.event]}{why}"

@@ -11,7 +11,7 @@ from qod_magics.controller.status import TaskStatus, busy, duration, share, tabl
 from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.core.plan import edge_name
 from qod_magics.errors import UsageProblem
-from qod_magics.lifecycle.story import told
+from qod_magics.lifecycle.events import told
 from qod_magics.sources.registry import described
 from qod_magics.sources.source import is_topic
 from qod_magics.spark.cluster.books import misfits

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from qod_magics.lifecycle.admission import InstanceFacts, TaskFacts, why_busy, why_not_joined, why_not_scaled
 from qod_magics.lifecycle.changes import (
     DRAIN_S,
     ChangeBegins,
@@ -58,7 +59,6 @@ from qod_magics.lifecycle.events import (
     Tell,
 )
 from qod_magics.lifecycle.query import QueryLife
-from qod_magics.lifecycle.refusals import InstanceFacts, TaskFacts, why_busy, why_not_joined, why_not_scaled
 
 
 def until(change: TaskChange, last: type[Instruction]) -> Instruction:

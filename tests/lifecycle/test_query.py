@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from qod_magics.lifecycle import events as module
 from qod_magics.lifecycle.events import (
+    WORDS,
     BatchEnded,
     Begin,
     Cause,
@@ -55,6 +56,7 @@ from qod_magics.lifecycle.events import (
     StopUndone,
     Tell,
     WentOn,
+    told,
 )
 from qod_magics.lifecycle.query import (
     BACK_OFF_S,
@@ -64,7 +66,6 @@ from qod_magics.lifecycle.query import (
     QueryLife,
     pattern_of,
 )
-from qod_magics.lifecycle.story import WORDS, told
 
 CAST = "[CAST_INVALID_INPUT] The value 'x' of the type STRING cannot be cast to INT. Lost task 0.0 in stage {}.0"
 

@@ -8,7 +8,16 @@ from dataclasses import dataclass, field, replace
 from qod_magics.core.plan import Fuse, Refusal, Unfuse
 from qod_magics.core.runtime import refused
 from qod_magics.errors import TaskManagerError, listed, nearest
-from qod_magics.lifecycle.admission import Admission, Answer, Asked
+from qod_magics.lifecycle.admission import (
+    Admission,
+    Answer,
+    Asked,
+    InstanceFacts,
+    Objection,
+    TaskFacts,
+    why_busy,
+    why_not_joined,
+)
 from qod_magics.lifecycle.changes import (
     ChangeBegins,
     ChangeEvent,
@@ -28,7 +37,6 @@ from qod_magics.lifecycle.changes import (
     TaskChange,
 )
 from qod_magics.lifecycle.events import Instruction, Tell
-from qod_magics.lifecycle.refusals import InstanceFacts, Objection, TaskFacts, why_busy, why_not_joined
 from qod_magics.simulator.rates.agenda import Agenda, Events
 from qod_magics.simulator.rates.engine import NOWHERE, Engine
 from qod_magics.simulator.rates.instances import Instances

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from qod_magics.core.plan import Scale
 from qod_magics.errors import TaskManagerError, nearest
-from qod_magics.lifecycle.admission import Admission, Answer, Asked
+from qod_magics.lifecycle.admission import Admission, Answer, Asked, TaskFacts, why_not_scaled
 from qod_magics.lifecycle.changes import (
     ChangeBegins,
     ChangeEvent,
@@ -22,7 +22,6 @@ from qod_magics.lifecycle.changes import (
     TaskChange,
 )
 from qod_magics.lifecycle.events import Instruction, Tell
-from qod_magics.lifecycle.refusals import TaskFacts, why_not_scaled
 from qod_magics.simulator.rates.agenda import Agenda, Events
 from qod_magics.simulator.rates.engine import NOWHERE, Engine
 from qod_magics.simulator.rates.instances import Instances

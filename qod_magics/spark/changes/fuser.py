@@ -18,7 +18,7 @@ from functools import partial
 from qod_magics.application.tasks import Edge, TaskSpec, fused, fused_edges, parted, why_not_fused, why_not_parted
 from qod_magics.core.plan import Fuse, Unfuse
 from qod_magics.errors import QodError, TaskManagerError, listed, nearest
-from qod_magics.lifecycle.admission import Answer, Asked
+from qod_magics.lifecycle.admission import Answer, Asked, why_busy, why_not_joined
 from qod_magics.lifecycle.changes import (
     CopyCheckpoints,
     Drain,
@@ -33,13 +33,19 @@ from qod_magics.lifecycle.changes import (
 )
 from qod_magics.lifecycle.events import Instruction, State, Tell
 from qod_magics.lifecycle.query import QueryLife
-from qod_magics.lifecycle.refusals import why_busy, why_not_joined
-from qod_magics.spark.changes.change import begin_change, carry_out, ended, facts_of, in_one_line, refusal_of
+from qod_magics.spark.changes.change import (
+    LOOK_S,
+    Draining,
+    begin_change,
+    carry_out,
+    ended,
+    facts_of,
+    in_one_line,
+    refusal_of,
+    stop_all,
+)
 from qod_magics.spark.changes.deployer import Deployer
-from qod_magics.spark.changes.draining import Draining
-from qod_magics.spark.changes.hold import LOOK_S
 from qod_magics.spark.changes.lifecycle import Lifecycle
-from qod_magics.spark.changes.stopping import stop_all
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.plans.pipeline import Feed, PlanFacts, Workshop

@@ -22,7 +22,7 @@ from qod_magics.lifecycle.events import (
     StopForMove,
     Tell,
 )
-from qod_magics.spark.changes.hold import held
+from qod_magics.spark.changes.change import held
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.queries.instance import Instance

@@ -22,7 +22,7 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.core.plan import Scale
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.kafka.topics import grow_topics
-from qod_magics.lifecycle.admission import Answer, Asked
+from qod_magics.lifecycle.admission import Answer, Asked, why_not_scaled
 from qod_magics.lifecycle.changes import (
     Drain,
     Group,
@@ -36,12 +36,18 @@ from qod_magics.lifecycle.changes import (
 )
 from qod_magics.lifecycle.events import Instruction, NotPlaced, State, Tell
 from qod_magics.lifecycle.query import QueryLife
-from qod_magics.lifecycle.refusals import why_not_scaled
-from qod_magics.spark.changes.change import begin_change, carry_out, ended, facts_of, in_one_line, refusal_of
+from qod_magics.spark.changes.change import (
+    Draining,
+    begin_change,
+    carry_out,
+    ended,
+    facts_of,
+    in_one_line,
+    refusal_of,
+    stop_all,
+)
 from qod_magics.spark.changes.deployer import Deployer
-from qod_magics.spark.changes.draining import Draining
 from qod_magics.spark.changes.lifecycle import Lifecycle
-from qod_magics.spark.changes.stopping import stop_all
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Pipe
 from qod_magics.spark.plans.pipeline import feeds_of

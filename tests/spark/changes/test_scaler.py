@@ -15,7 +15,7 @@ from qod_magics.application.tasks import tasks
 from qod_magics.core.plan import Scale
 from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.events import MoveAsked, MoveCalledOff, State
-from qod_magics.spark.changes import hold
+from qod_magics.spark.changes import change
 from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.scaler import LOOK_S, Scaler
 from qod_magics.spark.cluster.books import Account
@@ -215,7 +215,7 @@ def test_no_row_of_a_key_overtakes_one_that_waits_in_another_partition(keyed: Ma
     sender, one = keyed["src.1"], keyed["q.1"]
     scaled = keyed.scaler.scale("q", 2)
     soon(lambda: sender.state is not State.RUNNING)
-    time.sleep(3 * hold.LOOK_S)
+    time.sleep(3 * change.LOOK_S)
     assert (keyed.grown, keyed.started, one.state) == ([], [], State.RUNNING)  # it reads what waits
     keyed.cluster.deployment.accounts["src>q"].position[0] = 90
     scaled.result(10.0)
@@ -511,7 +511,7 @@ def test_a_query_is_stopped_between_two_micro_batches(made: Made) -> None:
     query.status = {"isTriggerActive": False}
     key, turned, polls = BOARD.pace("q.1"), home.turned, []
     made.cluster.dials[key] = 0.75
-    with hold.held(made.cluster, one) as wait_s:  # no batch is under way
+    with change.held(made.cluster, one) as wait_s:  # no batch is under way
         assert wait_s == 0.0
         assert turned == [{key: 0.6}]
         assert made.cluster.dials_of(one)[key] == 0.6  # whatever a plan wants meanwhile
@@ -526,7 +526,7 @@ def test_a_query_is_stopped_between_two_micro_batches(made: Made) -> None:
     begun = time.time()
     query.status = {"isTriggerActive": True}
     made.script.poll = poll
-    with hold.held(made.cluster, one):
+    with change.held(made.cluster, one):
         assert len(polls) == 3  # the first batch that ended after the next was held
 
 
@@ -537,7 +537,7 @@ def test_where_no_dial_can_be_turned_the_end_of_a_batch_is_waited_for(made: Made
     patience = made.cluster.patience = Patience()
     for mode, at_least_s in (("micro-batch", 2 * made.cluster.period_s), ("real-time", patience.batch_s)):
         one.mode = mode
-        with hold.held(made.cluster, one) as wait_s:
+        with change.held(made.cluster, one) as wait_s:
             assert wait_s == at_least_s + patience.late_s
             assert not made.cluster.holding
 
