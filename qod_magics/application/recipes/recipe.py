@@ -415,8 +415,8 @@ def advice(error: BaseException) -> str:
         )
     if "TABLE_OR_VIEW_NOT_FOUND" in text:
         return (
-            "; a recipe knows its inputs and, in SQL, temporary views that `qod.spark` has made: "
-            "df.createOrReplaceTempView(name)"
+            "; a recipe knows its inputs and, in SQL, temporary views that `qod.spark` has made by "
+            "df.createOrReplaceTempView(name), an attached Connect session before `%qod attach`"
         )
     if "SESSION_NOT_SAME" in text:
         return "; in a recipe, read with `spark`, which is its task manager's there"
