@@ -84,7 +84,7 @@ pure := $(python) -m pytest -n auto --dist worksteal --ignore=tests/live --ignor
 smoke := $(python) -m pytest tests/live -p no:randomly
 
 # The other tests on real Kafka and Spark wait for most of their time: this number of modules at once, each process with
-# a cluster of its own. Nothing may run beside the last ones.
+# a cluster of its own. Nothing may run beside those about time, which only `make test-all` runs.
 MODULES ?= 2
 beside := $(python) -m pytest tests/live -n $(MODULES) --dist loadfile --no-loadscope-reorder
 alone := $(python) -m pytest tests/live
@@ -98,8 +98,7 @@ run-pure = $(pure) -m "not live and not browser and not slow and not kernel"
 run-smoke = $(smoke) -m "smoke and not slow"
 # Labs and views in Jupyter kernels wait for these, and need no Java: beside each other, a module in each process.
 run-kernels = $(python) -m pytest -n 2 --dist loadfile --ignore=tests/live --ignore=tests/browser -m "kernel and not slow"
-run-beside = $(beside) -m "not smoke and not alone and not slow"
-run-alone = $(alone) -m "not smoke and alone and not slow"
+run-beside = $(beside) -m "not smoke and not slow"
 run-pure-all = $(pure) -m "not live and not browser"
 run-beside-all = $(beside) -m "not alone"
 run-alone-all = $(alone) -m "alone"
@@ -111,7 +110,7 @@ test: jars ## run the tests: all pure ones, and for each feature one on real Kaf
 
 .PHONY: test-live
 test-live: jars ## run the other tests on real Kafka and Spark, and the labs
-	$(call each,run-kernels run-beside run-alone)
+	$(call each,run-kernels run-beside)
 
 .PHONY: test-all
 test-all: export HYPOTHESIS_PROFILE ?= many

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Dials
+from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import create_topics
 from qod_magics.session.session import Session
 
@@ -38,7 +39,7 @@ def main() -> None:
     found: dict[bool, list[float]] = {True: [], False: []}
     with Session.up(task_managers=1, cores=1) as session:
         create_topics(session.kafka, {TOPIC: 1})
-        _fill(session, given.rows)
+        fill(session.kafka, TOPIC, given.rows)
         for at in range(given.rounds):
             for on_read in (True, False):
                 found[on_read].append(_cost_us(session, given.rows, given.keep, on_read))
@@ -51,10 +52,11 @@ def _name(on_read: bool) -> str:
     return "dropped by the reader" if on_read else "dropped by the plan"
 
 
-def _fill(session: Session, rows: int) -> None:
-    producer = Producer({**session.kafka.client_config(), "linger.ms": 20, "queue.buffering.max.messages": rows})
+def fill(kafka: Kafka, topic: str, rows: int) -> None:
+    """Send so many records to a topic."""
+    producer = Producer({**kafka.client_config(), "linger.ms": 20, "queue.buffering.max.messages": rows})
     for i in range(rows):
-        producer.produce(TOPIC, ROW % (i % 263, i % 17, i % 1000))
+        producer.produce(topic, ROW % (i % 263, i % 17, i % 1000))
         if i % 10_000 == 0:
             producer.poll(0)
     producer.flush()

@@ -19,7 +19,7 @@ BROWSER = Path(__file__).parent / "browser"
 BROWSER_TIMEOUT_S = 600
 #: Live tests that take minutes together: `make test-all` runs them, `make test` and `make test-live` do not.
 LONG = frozenset({"test_contract.py", "test_standalone.py"})
-#: Live tests about what is done in which time.
+#: Live tests about what is done in which time, and that take minutes.
 TIMED = frozenset({"test_evaluation.py", "test_notebooks.py"})
 #: Modules that begin first where several run side by side, so that none of them is left alone with the last one.
 FIRST = (
@@ -84,6 +84,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
             item.add_marker("slow")
         if item.path.name in TIMED:
             item.add_marker("alone")
+            item.add_marker("slow")
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LIVE_TIMEOUT_S))
 

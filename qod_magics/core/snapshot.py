@@ -158,6 +158,9 @@ class TaskManager(Row, frozen=True):
     round_s: (
         Annotated[float, measure("s", _FITTED, "micro-batch interval back to back at accuracy 1, if it has one")] | None
     ) = None
+    calm_s: (
+        Annotated[float, measure("s", _FITTED, "micro-batch interval at which fixed costs leave some CPU idle")] | None
+    ) = None
     open_s: Annotated[float, measure("s", _REACTIVE, "sheds nothing until its backlog exceeds this")] | None = None
     tolerated_s: Annotated[float, measure("s", _REACTIVE, "backlog that no drain takes, if beyond `open_s`")] | None = (
         None

@@ -89,6 +89,7 @@ class Part:
     most: int | None = None  #: rows of a micro-batch, at most; None: real-time mode
     headers: bool = False  #: whether the headers of records are read
     keep: str | None = None  #: the dial by which the reader sheds; None: the plan sheds
+    pace: str | None = None  #: the dial by which the reader delays batches; None: it does not
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """One core on which several queries run micro-batches back to back, under the real controller in virtual time.
 
-Batches share the core evenly while they run. A batch takes all rows that wait when it begins; its CPU is a fixed cost,
-a part of which Spark does not charge to tasks, and a cost for each row read and kept. Measurements come from the same
-meters as on Spark.
+Batches share the core evenly while they run. A batch begins as long after the last one as its pace says, and takes all
+rows that wait then. Its CPU is a fixed cost, a part of which Spark does not charge to tasks, and a cost for each row
+read and kept. Measurements come from the same meters as on Spark.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class Query:
     position: float = 0.0  #: rows read by ended batches
     dropped: float = 0.0
     ended: int = 0
-    #: of the batch under way: begin, rows, rows kept, seconds of planning left, CPU seconds, CPU seconds left
+    #: of the batch under way: begin, rows, rows kept, CPU seconds, CPU seconds left
     begun: float = inf
     rows: float = 0.0
     kept: float = 0.0
-    waits_s: float = 0.0
     work_s: float = 0.0
     left_s: float = 0.0
-    gap_s: float = 0.0
+    gap_s: float = 0.0  #: delay of the next batch
+    due_s: float = 0.0  #: when the next batch may begin
     longest_s: float = 0.0
 
     def arrived(self, now: float) -> float:
@@ -89,17 +89,14 @@ class OneCore:
         while self.now < end:
             here = [query for query in self.queries if self.now >= query.starts_s]
             for query in here:
-                if query.begun == inf and query.arrived(self.now) - query.position >= 1.0:
+                if query.begun == inf and query.due_s <= self.now and query.arrived(self.now) - query.position >= 1.0:
                     self._begin(query)
-            active = [query for query in here if query.begun < inf and query.waits_s <= 0.0]
-            planning = [query.waits_s for query in here if query.begun < inf and query.waits_s > 0.0]
+            active = [query for query in here if query.begun < inf]
+            delays = [query.due_s - self.now for query in here if query.begun == inf and query.due_s > self.now]
             slower = len(active) / (1.0 - self.neighbour)
-            step = min([end - self.now, IDLE_S, *planning, *(query.left_s * slower for query in active)])
+            step = min([end - self.now, IDLE_S, *delays, *(query.left_s * slower for query in active)])
             step = max(step, 1e-6)
             self.now += step
-            for query in here:
-                if query.begun < inf and query.waits_s > 0.0:
-                    query.waits_s -= step
             for query in active:
                 query.left_s -= step / slower
                 if query.left_s <= 1e-9:
@@ -113,7 +110,6 @@ class OneCore:
         cold = query.cold if query.ended < 3 else 1.0
         row_s = 1e-6 * query.row_us * (READ_SHARE * query.rows + (1.0 - READ_SHARE) * query.kept)
         query.work_s = query.left_s = cold * (query.fixed_s + row_s)
-        query.waits_s = query.gap_s
 
     def _thin(self, query: Query) -> None:
         """Apply a changed keep probability to the rows that a batch under way has not read yet."""
@@ -131,7 +127,7 @@ class OneCore:
     def _end(self, query: Query) -> None:
         first, last = round(query.position), round(query.position + query.rows)
         feed = FeedCount(query.name, {0: first}, {0: last}, last - first, min(round(query.kept), last - first))
-        batch = Batch(f"run-{query.name}", query.ended, query.begun, self.now, query.gap_s, (feed,), 20, {})
+        batch = Batch(f"run-{query.name}", query.ended, query.begun, self.now, 0.0, (feed,), 20, {})
         query.longest_s = max(query.longest_s, self.now - query.begun)
         query.meter.add(batch)
         charged = query.work_s - (1.0 - CHARGED) * query.fixed_s
@@ -140,7 +136,7 @@ class OneCore:
         query.position += query.rows
         query.dropped += query.rows - query.kept
         query.ended += 1
-        query.begun = inf
+        query.begun, query.due_s = inf, self.now + query.gap_s
 
     def observe(self) -> Observation:
         """Measure as on Spark: from the reports of ended batches."""

@@ -42,7 +42,6 @@ def keep(results: Path, part: str, figures: dict[str, Any]) -> None:
     kept.keep(results / f"{part}.json", part, 1.0, [{**kept.provenance("now", 1.0), **figures}])
 
 
-@pytest.mark.slow
 def test_spark_alone_has_several_times_as_many_rows_waiting(compared: dict[str, Any]) -> None:
     ours, alone = (compared["engines"][engine]["3x"] for engine in (PAPERS, ALONE))
     print(
@@ -51,7 +50,6 @@ def test_spark_alone_has_several_times_as_many_rows_waiting(compared: dict[str, 
     assert alone["waiting_rows"] > 3 * ours["waiting_rows"]
 
 
-@pytest.mark.slow
 def test_the_more_important_query_is_served_better_and_each_its_minimum(compared: dict[str, Any]) -> None:
     accuracy = compared["engines"][PAPERS]["3x"]["accuracy"]
     print(f"\naccuracy at 3x: {', '.join(f'{query} {share:.2f}' for query, share in accuracy.items())}")
@@ -59,7 +57,6 @@ def test_the_more_important_query_is_served_better_and_each_its_minimum(compared
     assert accuracy["TDSnk2"] > 0.5 * 0.2
 
 
-@pytest.mark.slow
 def test_the_input_rate_is_estimated(compared: dict[str, Any], results: Path) -> None:
     records = load(results.parent / f"engines-{PAPERS}.jsonl")
     course = [record for record in records if record.phase and not record.repeated]
@@ -72,7 +69,6 @@ def test_the_input_rate_is_estimated(compared: dict[str, Any], results: Path) ->
     assert ours["count"] >= 5
 
 
-@pytest.mark.slow
 def test_the_document_is_written_from_the_figures(compared: dict[str, Any], results: Path, tmp_path: Path) -> None:
     path = tmp_path / "EVALUATION.md"
     document.write(results, path)

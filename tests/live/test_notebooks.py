@@ -63,7 +63,6 @@ def _find(shown: dict[str, str], words: str) -> str:
     return found
 
 
-@pytest.mark.slow
 def test_k_nearest_neighbours(tmp_path: Path) -> None:
     shown = run("knn.ipynb", tmp_path, CLASSIFY_AGAIN)
     assert re.match(r"KNN runs on tm1 in real-time mode\n", _find(shown, "%%qod_stream KNN"))
@@ -83,7 +82,6 @@ def test_k_nearest_neighbours(tmp_path: Path) -> None:
     assert shown["%qod down"].startswith("down: ")
 
 
-@pytest.mark.slow  # tests/browser/ runs its cells, too
 def test_lab_1(tmp_path: Path) -> None:
     shown = run("lab1_first_stream.ipynb", tmp_path)
     assert _find(shown, "%%qod_stream rides") == f"rides {DECLARED}\n"

@@ -216,6 +216,7 @@ class SimulatedCluster:
             self._accept.of(dials.accept, engine.accept),
             self._desired.of(plan.desired, engine.desired) if engine.any_loses else engine.desired,
         )
+        engine.pace_s[:] = [plan.pace_s.get(machine.id, 0.0) for machine in engine.machines]
 
     def _break(self, fault: Fault) -> None:
         if fault.kind == "broker-pause":

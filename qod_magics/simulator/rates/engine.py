@@ -81,6 +81,7 @@ class Engine:
         self.unsent = np.zeros(len(wiring.outlet_edge), np.int64)  #: dropped at the sending end
         self._carry_sent = np.zeros(len(wiring.outlet_edge))
         # by task manager
+        self.pace_s = np.zeros(len(self.machines))  #: minimum interval of micro-batches
         self.busy = np.zeros(len(self.machines))  #: CPU used since the start, others included
         self.up = np.zeros(len(self.machines), bool)
         self._starting = np.zeros(len(self.machines))  #: start-up CPU outside the instances, not yet used
@@ -311,7 +312,8 @@ class Engine:
         micro = wiring.micro
         waiting = self.queues.waiting
         idle = micro[active[micro] & ~self.in_batch[micro]]
-        due = idle[self.batch_began[idle] + wiring.trigger_s[idle] <= self.now + 1e-9]
+        interval_s = np.maximum(wiring.trigger_s[idle], self.pace_s[self._host[idle]])
+        due = idle[self.batch_began[idle] + interval_s <= self.now + 1e-9]
         due = due[wiring.by_instance(waiting)[due] > 0]
         if due.size:
             cost = wiring.by_instance(waiting * (read_s + work_s))

@@ -350,6 +350,7 @@ class Workshop:
         checks: bool,
         on_read: bool,
     ) -> DataFrame:
+        paces = max_offsets is not None and self.reading is not DialReading.RESTART and feed is job.feeds[0]
         part = Part(
             feed.topic,
             feed.partitions,
@@ -359,10 +360,11 @@ class Workshop:
             most=max_offsets,
             headers=feed.stream or feed.schema is None,
             keep=self.board.source(job.task) if on_read else None,
+            pace=self.board.pace(job.instance) if on_read and paces else None,
         )
         assert self.sources is not None
         source, records = self.sources.of(feed.topic), self.sources.read(self.spark, part)
-        if max_offsets is not None and self.reading is not DialReading.RESTART and feed is job.feeds[0]:
+        if paces and not on_read:
             records = records.where(waiting_sql(self.board.pace(job.instance), MOST_S))
         counted_as, key = f"shed.{feed.topic}", self._key(feed)
         if feed.stream:

@@ -58,12 +58,13 @@ class Batch:
 
     run_id: str
     batch_id: int
-    start: float  #: seconds since the epoch, server's clock
+    start: float  #: when its offsets were settled, seconds since the epoch, server's clock
     end: float
     planning_s: float  #: from `start` to the first task
     feeds: tuple[FeedCount, ...]
     out: int  #: rows of the task's output before any shedder
     sent: Mapping[str, int]  #: rows sent, by position of the outgoing stream ("0", "1", ...)
+    offsets_s: float = 0.0  #: before `start`: for which it was delayed, and its offsets were asked for
     eviction_s: float = 0.0  #: run time of its tasks in which state was searched for expired rows
     #: rows that came behind the watermark and were dropped by an operator with state: of an aggregation at least so
     #: many, as Spark counts rows of one group and task once; so too of a batch that was read several times
@@ -123,12 +124,15 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
     began = datetime.fromisoformat(report["timestamp"].replace("Z", "+00:00")).timestamp()
     durations = report.get("durationMs") or {}
     took_ms = report.get("batchDuration") or durations.get("triggerExecution") or 0
+    offsets_s = durations.get("latestOffset", 0) / 1e3
+    planning_ms = durations.get("triggerExecution", 0) - durations.get("addBatch", 0)
     return Batch(
         run_id=report["runId"],
         batch_id=int(report["batchId"]),
-        start=began,
+        start=began + min(offsets_s, took_ms / 1e3),
         end=began + took_ms / 1e3,
-        planning_s=max(durations.get("triggerExecution", 0) - durations.get("addBatch", 0), 0) / 1e3,
+        planning_s=max(planning_ms / 1e3 - offsets_s, 0.0),
+        offsets_s=offsets_s,
         feeds=tuple(feeds),
         out=round(out.get("rows", 0) / times),
         sent={key.removeprefix("sent_"): round(n / times) for key, n in out.items() if key.startswith("sent_")},

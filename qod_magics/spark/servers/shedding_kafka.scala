@@ -8,6 +8,9 @@
 //
 // Option `qod.keep`: the name of a system property of the driver's JVM, the drop probability in units of 2^-53. It is
 // read when a batch is planned and, where executors share that JVM, again every few records.
+//
+// Option `qod.pace`: the name of another property, the delay of the next batch in units of 2^-53 of `MostS` seconds. The
+// batch is delayed before its offsets are settled, so that it reads what comes meanwhile.
 
 package org.apache.spark.sql.kafka010
 
@@ -41,6 +44,8 @@ class SheddingKafka extends TableProvider {
 
 object SheddingKafka {
   val Keep = "qod.keep"
+  val Pace = "qod.pace"
+  private val MostS = 10.0
   private val Parts = (1L << 53).toDouble
 
   def counted(schema: StructType): StructType =
@@ -49,6 +54,10 @@ object SheddingKafka {
   /** The probability of keeping a record; None where the property is not set. */
   def probability(property: String): Option[Double] =
     Option(System.getProperty(property)).map(dropped => 1.0 - dropped.toLong / Parts)
+
+  /** The delay of the next batch, milliseconds; 0 without the property, or without a name of one. */
+  def delayMs(property: String): Long =
+    Option(property).flatMap(probability).fold(0L)(kept => ((1.0 - kept) * MostS * 1000).toLong)
 }
 
 private class SheddingTable(table: SupportsRead) extends SupportsRead {
@@ -57,25 +66,38 @@ private class SheddingTable(table: SupportsRead) extends SupportsRead {
   override def capabilities(): ju.Set[TableCapability] = ju.Set.of(TableCapability.MICRO_BATCH_READ)
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
     val scan = table.newScanBuilder(options).build()
-    () => new SheddingScan(scan, options.get(SheddingKafka.Keep))
+    () => new SheddingScan(scan, options.get(SheddingKafka.Keep), options.get(SheddingKafka.Pace))
   }
 }
 
-private class SheddingScan(scan: Scan, property: String) extends Scan {
+private class SheddingScan(scan: Scan, property: String, pace: String) extends Scan {
   override def readSchema(): StructType = SheddingKafka.counted(scan.readSchema())
   override def description(): String = scan.description()
   override def supportedCustomMetrics() = scan.supportedCustomMetrics()
   override def toMicroBatchStream(checkpoint: String): MicroBatchStream =
-    new SheddingStream(scan.toMicroBatchStream(checkpoint).asInstanceOf[KafkaMicroBatchStream], property)
+    new SheddingStream(scan.toMicroBatchStream(checkpoint).asInstanceOf[KafkaMicroBatchStream], property, pace)
 }
 
-private class SheddingStream(stream: KafkaMicroBatchStream, property: String)
+private class SheddingStream(stream: KafkaMicroBatchStream, property: String, pace: String)
     extends MicroBatchStream with SupportsTriggerAvailableNow with SupportsRealTimeMode with ReportsSourceMetrics {
+  import SheddingStream._
+
+  private var arrived = false // whether records had arrived at the last look
+
   override def initialOffset(): Offset = stream.initialOffset()
   override def deserializeOffset(json: String): Offset = stream.deserializeOffset(json)
   override def getDefaultReadLimit: ReadLimit = stream.getDefaultReadLimit
   override def latestOffset(): Offset = stream.latestOffset()
-  override def latestOffset(start: Offset, limit: ReadLimit): Offset = stream.latestOffset(start, limit)
+  override def latestOffset(start: Offset, limit: ReadLimit): Offset = {
+    val end = stream.latestOffset(start, limit)
+    val delayMs = SheddingKafka.delayMs(pace)
+    val follows = arrived
+    arrived = end != start
+    if (arrived && delayMs > 0 && (follows || delayMs >= HoldMs)) {
+      Thread.sleep(delayMs) // stopping the query interrupts it
+      stream.latestOffset(start, limit)
+    } else end
+  }
   override def reportLatestOffset(): Offset = stream.reportLatestOffset()
   override def prepareForTriggerAvailableNow(): Unit = stream.prepareForTriggerAvailableNow()
   override def prepareForRealTimeMode(): Unit = stream.prepareForRealTimeMode()
@@ -95,6 +117,11 @@ private class SheddingStream(stream: KafkaMicroBatchStream, property: String)
     val keep = SheddingKafka.probability(property).getOrElse(1.0)
     ranges.map(range => SheddingRange(range.asInstanceOf[KafkaBatchInputPartition], property, keep))
   }
+}
+
+private object SheddingStream {
+  /** A shorter delay is for batches that follow one another; this or a longer one also holds one after idle time. */
+  private val HoldMs = 4000L
 }
 
 private case class SheddingRange(range: KafkaBatchInputPartition, property: String, keep: Double)

@@ -110,6 +110,8 @@ def _fields(
         fields["interval_s"] = intervals.longest_s
     if paced:
         fields["paced_s"] = min(intervals.batch_s, LONGEST_PACE_S)
+    elif found.is_open and seen.asked is not None:
+        fields["paced_s"] = manager.calm_s
     if (cost := manager.cost) is not None:
         fields["cost"] = _beyond_noise(cost)
     return fields

@@ -33,6 +33,10 @@ BATCH_S = 2.0
 #: Rows leave a part of the cores to the fixed costs of batches. Plans assume intervals at which these fit into what
 #: rows leave of the first share of the cores, or into the second share where that is more, up to this many seconds.
 USABLE, FIXED_SHARE, FITTING_S = 0.9, 0.2, 6.0
+#: Back to back, batches also use the CPU that no row needs. At a calm load their fixed costs may take this share of what
+#: rows leave, and more by this multiple of the share of rows, so that capacity is not reduced: plain Spark leaves 30 to
+#: 40 % idle between commits. Not where batches would follow after more than this many seconds.
+CALM, CALM_BY_ROWS, LONGEST_CALM_S = 0.6, 0.5, 2.5
 #: Back to back and without shedding, batches may settle where their fixed costs take as little as this share, and at as
 #: many seconds, or more where many queries have dear batches.
 LEAST_FIXED, LONGEST_ROUND_S = 0.1, 30.0
@@ -129,13 +133,15 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
         tasks[task.id] = lesson
     managers = {name: before.managers.get(name, Ratio()).after(*sums) for name, sums in used.items()}
     overheads = _overheads(snapshot, before.overheads, updated)
-    batch_s, round_s = _batch_times(snapshot, tasks, overheads)
+    batch_s, round_s, calm_s = _batch_times(snapshot, tasks, overheads)
     known = tuple(_completed(task, tasks[task.id], hosted[task.id], batch_s) for task in snapshot.tasks)
     hosts = tuple(_with_cost(manager, managers[manager.id]) for manager in snapshot.task_managers)
     if batch_s:
         elastic = _elastic(snapshot, tasks, overheads, batch_s)
         hosts = tuple(
-            replace(host, **_times(host.id, elastic, batch_s, round_s)) if host.id in batch_s else host
+            replace(host, **_times(host.id, elastic, batch_s, round_s), calm_s=calm_s[host.id])
+            if host.id in batch_s
+            else host
             for host in hosts
         )
     return replace(snapshot, task_managers=hosts, tasks=known), Lessons(tasks, windows, managers, overheads, cold)
@@ -162,14 +168,15 @@ def _overheads(
 
 def _batch_times(
     snapshot: Snapshot, lessons: Mapping[str, Lesson], overheads: Mapping[str, BatchOverhead]
-) -> tuple[Mapping[str, float], Mapping[str, float]]:
-    """By task manager with micro-batches, seconds: the interval that plans assume, and that of batches back to back.
+) -> tuple[Mapping[str, float], Mapping[str, float], Mapping[str, float]]:
+    """By task manager with micro-batches, seconds: the interval that plans assume, that of batches back to back, and the
+    one at which fixed costs take the share `CALM` of what rows leave.
 
     Batches that run back to back lengthen by themselves until their fixed costs fit beside the rows: n queries whose
     batches cost c seconds each, beside rows that take the share r of the cores, settle at n c / (1 - r).
     """
     if not overheads:
-        return {}, {}
+        return {}, {}, {}
     cores = {manager.id: max(manager.cores, 1e-9) for manager in snapshot.task_managers}
     tasks = {task.id: task for task in snapshot.tasks}
     width = Counter(each.task for each in snapshot.instances)
@@ -191,7 +198,7 @@ def _batch_times(
         eviction = lesson.eviction.value or 0.0
         empty_s[name] += (of_one + eviction * kept) / cores[name]
         whole_s[name] += eviction * read / cores[name]
-    batch_s, round_s = {}, {}
+    batch_s, round_s, calm_s = {}, {}, {}
     for name, seconds in empty_s.items():
         left = USABLE - rows[name]
         eviction_s = min(whole_s[name] / EVICTION_SHARE, LONG_BATCH_S)
@@ -200,7 +207,9 @@ def _batch_times(
         round_s[name] = max(
             batch_s[name], min(seconds / max(left, LEAST_FIXED), max(LONGEST_ROUND_S, seconds / LEAST_FIXED))
         )
-    return batch_s, round_s
+        share = min(CALM + CALM_BY_ROWS * rows[name], 1.0)
+        calm_s[name] = min(seconds / (share * max(1.0 - rows[name], LEAST_FIXED)), LONGEST_CALM_S)
+    return batch_s, round_s, calm_s
 
 
 def _times(
