@@ -265,7 +265,9 @@ class Comparison:
                 capacity = self.capacity(session, cpus)
                 rates = [load * capacity for load in loads]
             of = {"queries": self.queries, "kind": "mixed" if self.mixed else "light"}
-            at = [{**of, "load": load, "rate": rate} for load, rate in zip(loads or [""] * len(rates), rates, strict=True)]
+            at = [
+                {**of, "load": load, "rate": rate} for load, rate in zip(loads or [""] * len(rates), rates, strict=True)
+            ]
             for row, found in zip(at, self.ours(session, rates, failing), strict=True):
                 yield {**row, "engine": "ours", **found}
             session.stop_all()

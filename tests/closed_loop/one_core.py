@@ -20,9 +20,8 @@ from qod_magics.core.policy import Policy
 from qod_magics.core.runtime import Count, Dials, Observation
 from qod_magics.core.snapshot import TaskManager
 from qod_magics.spark.cluster.observation import InstanceView, TaskView, observation
-from qod_magics.spark.queries.meter import Meter
+from qod_magics.spark.queries.meter import Meter, gap_s
 from qod_magics.spark.queries.progress import Batch, FeedCount
-from qod_magics.spark.runtime import gap_s
 from qod_magics.spark.servers.cpu import TaskTime
 
 PERIOD_S = 5.0

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import pytest
 from nbclient import NotebookClient
 
 from qod_magics.notebook.replies import FROM_THE_START

@@ -7,9 +7,12 @@ batch does not look like a burst. All means are over the last period before the 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from statistics import median
 
+from qod_magics.spark.plans.dial import MOST_S
 from qod_magics.spark.queries.progress import Batch
 from qod_magics.spark.servers.cpu import TaskTime
 
@@ -20,6 +23,8 @@ RUNS_KEPT = 16
 #: Share of a batch that must lie in the window for its rows to count there as kept or dropped. They count in full: a
 #: batch of former dials, which the window hardly touches, would show for one batch longer.
 HALF = 0.5
+#: Latest batches whose median duration says how long the next ones take.
+BATCHES_TIMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,3 +188,15 @@ class Meter:
 def _eviction(batch: Batch, charged: TaskTime) -> float:
     """CPU seconds in which a batch searched state for expired rows: its tasks use the CPU evenly over their time."""
     return charged.cpu_s * min(batch.eviction_s / max(charged.run_s, SHORTEST_S), 1.0)
+
+
+def gap_s(pace_s: float, batches: Sequence[Batch]) -> float:
+    """Seconds by which to delay the next batches, so that they begin at least `pace_s` seconds apart.
+
+    Args:
+        pace_s: minimum seconds from the start of one batch to the start of the next.
+        batches: of the present run, the newest last; the delay is part of their planning, or comes before their start.
+
+    """
+    took = [max(b.end - b.start - b.planning_s, 0.0) for b in islice(reversed(batches), BATCHES_TIMED)]
+    return min(max(pace_s - median(took), 0.0), MOST_S) if took else 0.0

@@ -64,7 +64,6 @@ class Batch:
     feeds: tuple[FeedCount, ...]
     out: int  #: rows of the task's output before any shedder
     sent: Mapping[str, int]  #: rows sent, by position of the outgoing stream ("0", "1", ...)
-    offsets_s: float = 0.0  #: before `start`: for which it was delayed, and its offsets were asked for
     eviction_s: float = 0.0  #: run time of its tasks in which state was searched for expired rows
     #: rows that came behind the watermark and were dropped by an operator with state: of an aggregation at least so
     #: many, as Spark counts rows of one group and task once; so too of a batch that was read several times
@@ -132,7 +131,6 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
         start=began + min(offsets_s, took_ms / 1e3),
         end=began + took_ms / 1e3,
         planning_s=max(planning_ms / 1e3 - offsets_s, 0.0),
-        offsets_s=offsets_s,
         feeds=tuple(feeds),
         out=round(out.get("rows", 0) / times),
         sent={key.removeprefix("sent_"): round(n / times) for key, n in out.items() if key.startswith("sent_")},

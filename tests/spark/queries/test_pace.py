@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.spark.plans.dial import MOST_S
+from qod_magics.spark.queries.meter import BATCHES_TIMED, gap_s
 from qod_magics.spark.queries.progress import Batch
-from qod_magics.spark.runtime import BATCHES, LONG_S, REST, gap_s, rest_s
 
 
 def batch(number: int, works_s: float, waits_s: float = 0.0) -> Batch:
@@ -31,31 +31,10 @@ def test_a_run_without_a_batch_and_a_plan_without_a_pace_wait_for_nothing() -> N
 
 
 def test_the_last_batches_count() -> None:
-    batches = [batch(n, 9.0) for n in range(9)] + [batch(9 + n, 0.5) for n in range(BATCHES)]
+    batches = [batch(n, 9.0) for n in range(9)] + [batch(9 + n, 0.5) for n in range(BATCHES_TIMED)]
     assert gap_s(2.0, batches) == pytest.approx(1.5)
 
 
 @given(st.floats(0, 100), st.lists(st.tuples(st.floats(0, 50), st.floats(0, 20)), max_size=8))
 def test_no_wait_is_longer_than_the_longest(pace_s: float, batches: list[tuple[float, float]]) -> None:
     assert 0.0 <= gap_s(pace_s, [batch(n, *times) for n, times in enumerate(batches)]) <= MOST_S
-
-
-def back_to_back(works_s: float, idle_s: float = 0.0, number: int = 9) -> list[Batch]:
-    each = works_s + idle_s
-    return [Batch("run", n, n * each, n * each + works_s, 0.0, (), 0, {}) for n in range(number)]
-
-
-def test_back_to_back_batches_rest_for_a_part_of_their_time() -> None:
-    assert rest_s(back_to_back(0.4)) == pytest.approx(0.4 * REST)
-    assert 0.0 < rest_s(back_to_back(2.5)) < 2.5 * REST
-    assert rest_s(back_to_back(LONG_S)) == rest_s(back_to_back(30.0)) == 0.0
-
-
-def test_the_rest_is_no_work_and_ends_no_rest() -> None:
-    rested = [Batch("run", n, n * 0.45, n * 0.45 + 0.45, 0.05, (), 0, {}) for n in range(9)]
-    assert rest_s(rested) == pytest.approx(0.4 * REST)
-
-
-def test_batches_that_wait_for_input_and_new_runs_do_not_rest() -> None:
-    assert rest_s(back_to_back(0.4, idle_s=0.2)) == 0.0
-    assert rest_s(back_to_back(0.4, number=BATCHES - 1)) == 0.0
