@@ -52,8 +52,7 @@ class MeterReading:
 
 
 def shared(readings: Iterable[MeterReading | None], instances: int) -> MeterReading | None:
-    """What each of these instances would have read as, had they shared the work of those with these readings evenly.
-    None if none is known."""
+    """Return the mean reading per instance of work that so many instances share evenly; None if none is known."""
     known = [reading for reading in readings if reading is not None]
     if not known:
         return None

@@ -33,9 +33,9 @@ BATCH_S = 2.0
 #: Rows leave a part of the cores to the fixed costs of batches. Plans assume intervals at which these fit into what
 #: rows leave of the first share of the cores, or into the second share where that is more, up to this many seconds.
 USABLE, FIXED_SHARE, FITTING_S = 0.9, 0.2, 6.0
-#: Back to back, batches also use the CPU that no row needs. At a calm load their fixed costs may take this share of what
-#: rows leave, and more by this multiple of the share of rows, so that capacity is not reduced: plain Spark leaves 30 to
-#: 40 % idle between commits. Not where batches would follow after more than this many seconds.
+#: Back to back, batches also use the CPU that no row needs. At a calm load their fixed costs may take this share of
+#: what rows leave, and more by this multiple of the share of rows, so that capacity is not reduced: plain Spark leaves
+#: 30 to 40 % idle between commits. Not where batches would follow after more than this many seconds.
 CALM, CALM_BY_ROWS, LONGEST_CALM_S = 0.6, 0.5, 2.5
 #: Back to back and without shedding, batches may settle where their fixed costs take as little as this share, and at as
 #: many seconds, or more where many queries have dear batches.
@@ -169,8 +169,8 @@ def _overheads(
 def _batch_times(
     snapshot: Snapshot, lessons: Mapping[str, Lesson], overheads: Mapping[str, BatchOverhead]
 ) -> tuple[Mapping[str, float], Mapping[str, float], Mapping[str, float]]:
-    """By task manager with micro-batches, seconds: the interval that plans assume, that of batches back to back, and the
-    one at which fixed costs take the share `CALM` of what rows leave.
+    """By task manager with micro-batches, seconds: the interval that plans assume, that of batches back to back, and
+    the one at which fixed costs take the share `CALM` of what rows leave.
 
     Batches that run back to back lengthen by themselves until their fixed costs fit beside the rows: n queries whose
     batches cost c seconds each, beside rows that take the share r of the cores, settle at n c / (1 - r).
