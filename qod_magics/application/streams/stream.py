@@ -181,10 +181,14 @@ class TopicInput:
             if is_stated and option not in kind.options:
                 flag = f"--{option.replace('_', '-')}"
                 raise ApplicationError(f"{flag} must be left out for a {kind.unit}, got {self.topic}", option=flag)
+        if kind.payload != "json" and self.shed_by == AUTO:
+            raise ApplicationError(f"--shed-by must name columns for {self.topic}, got {AUTO[0]}", option="--shed-by")
         if kind.payload != "json" and self.form is not Form.ROW:
             raise ApplicationError(f"the schema of {self.topic} must be one of columns, got {self.schema!r}")
         if self.shed_by == (RECORD_KEY,) and not re.search(rf"\b{RECORD_KEY}\b", self.schema or ""):
-            raise ApplicationError(f"--shed-by must name columns for a {kind.unit}, got {RECORD_KEY}: it has no keys")
+            raise ApplicationError(
+                f"--shed-by must name columns for {self.topic}, got {RECORD_KEY}: it has no keys", option="--shed-by"
+            )
 
     @property
     def form(self) -> Form:

@@ -128,6 +128,8 @@ def test_a_schema_is_ddl_or_a_struct_type() -> None:
         {"topic": "csv:/data", "schema": "id INT", "time_unit": "ms"},
         {"topic": "parquet:/data", "malformed": "keep"},
         {"topic": "json:/data", "shed_by": ("key",)},
+        {"topic": "csv:/data", "schema": "id INT", "shed_by": ("auto",)},
+        {"topic": "rate:5", "schema": "id INT"},
         {"topic": "json:/data", "schema": "id INT", "shed_by": ("key",)},
         {"topic": "csv:/data", "schema": "array<INT>"},
         {"topic": "jsn:/data"},
