@@ -327,7 +327,7 @@ FLOORS = {
         "cell",
     ),
     "qod_magics.spark": ("plans", "servers", "queries", "cluster", "metrics", "changes", "runtime"),
-    "qod_magics.simulator": ("messages", "buffers", "segments", "rates", "engines"),
+    "qod_magics.simulator": ("messages", "buffers", "segments", "rates"),
     "qod_magics.simulator.rates": (
         "components",
         "simulation",

@@ -141,7 +141,7 @@ class Replay:
         )
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        from qod_widgets.replay import replay_controls
+        from qod_widgets.dashboard import replay_controls
 
         return mime_bundle(replay_controls(self), repr(self), **options)
 

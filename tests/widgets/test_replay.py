@@ -7,7 +7,7 @@ import json
 import pytest
 
 import qod_magics
-from qod_widgets.replay import plan_table, what_if
+from qod_widgets.dashboard import plan_table, what_if
 from tests.recordings.taxi_drives import taxi_drives
 
 SECOND = 120.0  #: in the overload

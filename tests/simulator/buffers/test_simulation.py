@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qod_magics.commands.simulate import run_buffers
 from qod_magics.core.engines import S
 from qod_magics.core.job_graph import Chain, Channel, Resize
 from qod_magics.errors import QodError, ScenarioError, UsageProblem
 from qod_magics.policies.of_engines import channel_policy
 from qod_magics.simulator.buffers import BufferScenario, BufferSimulation, Results, unbalanced
-from qod_magics.simulator.engines import run_buffers
 from tests.raising import breaks
 from tests.simulator.buffers.jobs import ELEMENTS, pair, video
 
