@@ -315,11 +315,10 @@ ROOMS = {
 #: Packages with rooms of their own, from the ground up: each imports only from itself and those before it.
 FLOORS = {
     "qod_magics.application": (
-        "names",
+        "graph",
         "sql",
         "recipes",
         "streams",
-        "graph",
         "application",
         "shed_keys",
         "tasks",

@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from qod_magics.application import graph
-from qod_magics.application.names import SOURCE, topic_alias
+from qod_magics.application.graph import SOURCE, topic_alias
 from qod_magics.application.streams.options import RESTRICTIONS
 from qod_magics.application.streams.sink import KafkaTopic, Parquet
 from qod_magics.application.streams.stream import StreamDeclaration

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from qod_magics.application.application import Application
-from qod_magics.application.names import SOURCE
+from qod_magics.application.graph import SOURCE
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.recipes.recipe import Recipe, SqlRecipe
 from qod_magics.application.recipes.views import View, global_views_read

@@ -19,7 +19,7 @@ from benchmarks.evaluation.hashing import INNER, hashed
 from benchmarks.evaluation.loads import Stage, scenario
 from benchmarks.evaluation.row import Row
 from benchmarks.evaluation.system_rows import SECTIONS
-from qod_magics.application.names import check_stream_name
+from qod_magics.application.graph import check_stream_name
 from qod_magics.controller.record import Record
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Count, Dials, Event, Measured

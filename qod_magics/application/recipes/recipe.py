@@ -19,7 +19,7 @@ from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from weakref import WeakKeyDictionary
 
-from qod_magics.application.names import SOURCE
+from qod_magics.application.graph import SOURCE
 from qod_magics.application.recipes.capture import Capture, on_session, same
 from qod_magics.application.recipes.modules import Modules
 from qod_magics.application.recipes.views import View, sql_over

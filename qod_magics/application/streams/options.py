@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from qod_magics.application.names import check_stream_name
+from qod_magics.application.graph import check_stream_name
 from qod_magics.application.streams.sink import SINK_FORMS, Sink, as_sink, parse_sink, with_options
 from qod_magics.application.streams.stream import (
     DEFAULT_MAX_PARALLELISM,

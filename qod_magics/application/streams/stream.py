@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, get_args
 
-from qod_magics.application.names import SOURCE, check_stream_name, topic_alias
+from qod_magics.application.graph import SOURCE, check_stream_name, topic_alias
 from qod_magics.application.streams.sink import Memory, Sink
 from qod_magics.errors import ApplicationError, nearest
 from qod_magics.sources.registry import checked_name, kind_of
