@@ -77,6 +77,9 @@ class _Request(Struct, frozen=True, eq=False, omit_defaults=True, tag_field="act
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self._what() == other._what()
 
+    def __ne__(self, other: object) -> bool:  # a struct's own would compare identities
+        return not self == other
+
     def __hash__(self) -> int:
         return hash((type(self), self._what()))
 

@@ -90,3 +90,10 @@ def test_a_bad_field_is_named(change: dict[str, Any], field: str) -> None:
     with pytest.raises(SnapshotError) as caught:
         plan_from_json(GOOD | change)
     assert str(caught.value).startswith(field)
+
+
+def test_actions_that_differ_only_in_their_reason_are_equal() -> None:
+    one, same, other = Move("a.1", "tm1", "full"), Move("a.1", "tm1"), Move("a.1", "tm2")
+    assert one == same
+    assert (one != same, one != other) == (False, True)
+    assert len({one, same, other}) == 2
