@@ -16,6 +16,8 @@ from qod_magics.simulator import Simulation
 from qod_magics.testing import invariants
 from qod_magics.testing.runs import Watched, watch
 
+pytestmark = pytest.mark.closed_loop
+
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 LAST = 8
 

@@ -10,6 +10,8 @@ from qod_magics.policies import DEFAULT_POLICY, policy
 from tests.closed_loop.examples import SEED
 from tests.closed_loop.one_core import PERIOD_S, Query, Run, course
 
+pytestmark = pytest.mark.closed_loop
+
 #: Batches back to back settle at this many seconds at most in what is tried.
 ROUND_S = 40.0
 #: Six by default, beside the explicit ones; `make test-all` tries 75.
@@ -27,7 +29,6 @@ def queries(n: int, fixed_s: float, row_us: float, load: float, minimum: float =
     return [Query(f"q{i}", rate, fixed_s, row_us, 1 + i % 2, minimum) for i in range(n)]
 
 
-@pytest.mark.closed_loop
 @seed(SEED)
 @FEW
 @given(st.integers(1, 24), st.floats(0.02, 0.8), st.floats(1.0, 50.0), st.floats(0.02, 0.85))
@@ -56,7 +57,6 @@ def test_calm_batches_leave_cpu_that_no_row_needs(n: int, load: float):
     assert used < load + (1.0 - load) * (0.6 + 0.5 * load) + 0.05
 
 
-@pytest.mark.closed_loop
 @seed(SEED)
 @FEW
 @given(st.sampled_from([2, 4, 6]), st.floats(0.02, 0.14), st.floats(5.0, 50.0), st.floats(1.3, 3.0))
