@@ -139,9 +139,9 @@ def test_sql_is_inlined_as_python_is(brief: Session, sql: str, members: tuple[st
 @pytest.mark.parametrize(
     ("schema", "body", "name"),
     [
-        ("id BIGINT, _u INT", "source", "'_u'"),
-        ("id BIGINT, _Weight DOUBLE", "source", "'_weight'"),
-        ("id BIGINT", "source.withColumn('_D0', F.lit(1))", "'_D0'"),
+        ("id BIGINT, _u INT", "source", "_u"),
+        ("id BIGINT, _Weight DOUBLE", "source", "_weight"),
+        ("id BIGINT", "source.withColumn('_D0', F.lit(1))", "_D0"),
     ],
 )
 def test_columns_with_names_of_ours_are_refused_in_one_line(

@@ -10,9 +10,8 @@ import pytest
 
 import qod_magics
 from qod_magics.errors import ApplicationError
-from qod_magics.sources.names import divided, is_topic
 from qod_magics.sources.registry import KINDS, Sources, checked_name, class_of, described, kind_of, source_name
-from qod_magics.sources.source import OPTIONS, Context, Source
+from qod_magics.sources.source import OPTIONS, Context, Source, divided, is_topic
 from tests.kafka.fakes import FakeKafka
 
 #: A source of each kind, as a cell names it.

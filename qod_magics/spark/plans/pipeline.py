@@ -302,7 +302,9 @@ class Workshop:
         if taken is not None:
             raise ApplicationError(
                 f"the schema {ddl!r} has a column {taken!r}, which load shedding reserves: leave it out, or read "
-                "the record as it is (no --schema) and parse it under another name"
+                "the record as it is (no --schema) and parse it under another name",
+                name=taken,
+                rule="reserved column",
             )
         for column in shed_by:
             if column not in names and tuple(shed_by) != (RECORD_KEY,):
