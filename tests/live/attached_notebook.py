@@ -23,8 +23,9 @@ from tests.live.applications import count, observed, turn
 from tests.live.conftest import eventually, produce
 from tests.live.standalone import LEAST_BATCH
 
-#: What the notebook's session has of its own: Spark's defaults.
+#: What the notebook's session has of its own: a time zone, and Spark's defaults.
 SETTINGS = {
+    "spark.sql.session.timeZone": "America/New_York",
     "spark.sql.shuffle.partitions": "200",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -43,6 +44,7 @@ def main(kafka: str, topic: str, url: str, jars: str) -> dict[str, Any]:
         builder = builder.config("spark.driver.extraJavaOptions", " ".join(JIT_OPTIONS["c1"]))
         spark = (builder.config("spark.jars", jars) if jars else builder).getOrCreate()
     spark.conf.set(LEAST_BATCH, "1000")
+    spark.conf.set("spark.sql.session.timeZone", SETTINGS["spark.sql.session.timeZone"])
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "qod_magics")
     shell.user_ns["spark"] = spark

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from qod_magics.core.snapshot import Task
 from qod_magics.kafka.reading import end_offsets
+from qod_magics.session.handle import StreamHandle
 from qod_magics.session.session import Session
 from qod_magics.spark.plans.dial import MOST_S
 from tests.live.applications import cell
@@ -44,9 +45,9 @@ def written_at(session: Session, topic: str) -> dict[int, float]:
     return found
 
 
-def declare(session: Session, topic: str, mode: str, *more: str) -> None:
+def declare(session: Session, topic: str, mode: str, *more: str) -> StreamHandle:
     line = f'passed --topic {topic} --schema "{SCHEMA}" --mode {mode} -p 1 -a 0.5 {" ".join(more)}'
-    cell(session, line, "source.select('n')")
+    return cell(session, line, "source.select('n')")
 
 
 @pytest.mark.parametrize("mode", ["realtime", "microbatch"])
@@ -95,7 +96,7 @@ def test_the_oldest_row_gets_older_while_a_query_is_held_up(recommending: Sessio
 @pytest.mark.smoke
 def test_a_target_is_set_without_a_restart(brief: Session, topic: str) -> None:
     session = brief
-    declare(session, topic, "auto", "--max-latency 5s")
+    assert "does not act on it" in declare(session, topic, "auto", "--max-latency 5s").said
     cell(session, f'grouped --topic {topic} --schema "{SCHEMA}" -p 1', "source.groupBy('k').count()")
     runs = {name: each.run_id for name, each in session.runtime.instances.items()}
     assert "does not act on it" in session.set("passed", max_latency_s=0.5)  # the paper's policy knows no targets

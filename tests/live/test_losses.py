@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from qod_magics.errors import ApplicationError
 from qod_magics.session.session import Session
-from tests.live.applications import cell, rows
+from tests.live.applications import cell, rows, written
 from tests.live.conftest import PATIENCE_S, eventually, new_topic
 from tests.live.watching import Events, books, settled
 
@@ -112,6 +113,11 @@ def test_numbers_of_milliseconds_are_implausible_or_read_as_such(brief: Session,
     eventually(lambda: len(rows(brief, "ms")) == 3, what="the rows")
     times = {row["k"]: row["at"].timestamp() for row in rows(brief, "ms")}
     assert times[1] == times[3] == number / 1e3
+    far = f"source.where('k = 1').withColumn('far', F.timestamp_seconds(F.lit({number})))"
+    made = cell(brief, f"far --topic {topic} --schema '{TIMED}' --starting earliest -p 1 --time-unit ms", far)
+    eventually(lambda: written(brief, "far") > 0, what="a time that a recipe made")
+    with pytest.raises(ApplicationError, match="outside of the years 1 to 9999 in far:"):
+        made.to_pandas()
 
 
 @pytest.mark.parametrize("mode", ["realtime", "microbatch"])
