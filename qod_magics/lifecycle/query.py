@@ -1,11 +1,11 @@
-"""The life of one query: how it starts, fails, is tried again, given up and stopped. Pure.
+"""The life of one instance's query: how it starts, fails, is tried again, moved, given up and stopped. Pure.
 
 A runtime reports events to `QueryLife.handle` and carries out the instructions that it returns. No other code changes a
 field of `QueryLife`. `TRANSITIONS` says which events count in which states; others change nothing, so an event may come
 late or twice.
 
-A query that fails is tried again after a back-off that grows, and given up after the last one. Each try writes the rows
-in front of the failing one once more. Rows that fail by their values are therefore tried fewer times, further apart.
+A query that fails is tried again after a back-off that grows, and is given up after the last one. Each try writes the
+rows before the failing row once more. Rows that fail by their values are therefore tried fewer times, further apart.
 """
 
 from __future__ import annotations
@@ -64,15 +64,16 @@ from qod_magics.lifecycle.events import (
 
 #: Back-off before each restart of a failing query, seconds; after the last it stays stopped.
 BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
-#: The same where the failure depends on the rows: each try writes the rows in front of the failing one once more, so
-#: tries are few, and there is time to fix a cause outside of the rows, such as a table that a function reads.
+#: The same where rows fail by their values. The wait leaves time to fix a cause outside of the rows, such as a table
+#: that a function reads.
 ROWS_BACK_OFF_S = (10.0,)
-#: A query that has run for this long, seconds, and ended a batch has recovered: its failure count is reset.
+#: The failure count is reset by a run of this many seconds that ended a batch.
 RECOVERED_AFTER_S = 60.0
-#: The same for a run that ended no batch, since none of its rows arrived: or since its first one takes long, and fails.
+#: The same for a run that ended no batch: no rows may have arrived, or its first batch may take long and fail.
 RECOVERED_IDLE_S = 3600.0
-#: Batches that a run has to end until it has passed the rows at which the run before it failed. A real-time batch ends
-#: after its time, also in front of those rows if the machine is busy; Spark repeats a failed micro-batch as it was.
+#: After this many batches a run has passed the rows at which the run before it failed; by whether it is in real-time
+#: mode. Spark repeats a failed micro-batch as it was. A real-time batch ends after its time, and on a busy machine that
+#: may be before those rows.
 PASSED_BATCHES: Mapping[bool, int] = {True: 3, False: 1}
 #: Latest steps that a query's story keeps.
 STEPS_KEPT = 100
@@ -83,24 +84,24 @@ class OngoingMove:
     """A move under way, until the first report of the run on the new task manager."""
 
     source: str | None  #: None: it had no task manager
-    target: str  #: "": it was lost, and waits for one
+    target: str  #: "": its task manager was lost, and no other is chosen yet
     why: str
     stopped_at: float | None = None  #: when its run ended; None: it has not yet
-    tried: frozenset[str] = frozenset()  #: task managers on which it could not be started
+    tried: frozenset[str] = frozenset()  #: task managers not to try: where it was, where it did not start
 
 
 @dataclass(slots=True, repr=False)
 class QueryLife:
-    """The state of one query. Times are seconds of any clock that never goes back.
+    """The state of one instance's query. Times are seconds of any clock that never goes back.
 
-    What always holds (`check`): failures are 0 or more; a query that backs off or was given up says why; a retry is
-    never sooner than its back-off; a run begins only after the one before it has ended or was to be stopped.
+    `check` raises unless: failures are 0 or more; a query that backs off or was given up has a story; one that runs may
+    write to its checkpoint; and a move under way has stopped its run, or is still about to.
     """
 
     state: State = State.WAITING
     run: int = 0  #: ordinal of the present run, or of the last one
     begun: bool = False  #: whether it has begun
-    over: bool = False  #: whether its failure was counted
+    over: bool = False  #: whether the failure of the present run was counted
     writing: bool = False  #: whether a run may write to the checkpoint
     realtime: bool = False  #: whether the present run is in real-time mode
     batches: int = 0  #: that the present run has ended
@@ -108,9 +109,9 @@ class QueryLife:
     failures: int = 0  #: one after the other, without a long run in between
     failure: str = ""  #: the last one
     retry_at: float = 0.0
-    row_limit: int | None = None  #: bytes of a row that the next run checks, as Kafka refused a larger one
+    row_limit: int | None = None  #: the next run looks for rows of more bytes, as Kafka refused one; None: it does not
     move: OngoingMove | None = None
-    #: failures of rows that no run has passed since: by pattern, their number and when the next one counts
+    #: by pattern of a failure that no run has passed since: how many tries it had, and from when the next one counts
     unpassed: dict[str, tuple[int, float]] = field(default_factory=dict)
     steps: deque[Step] = field(default_factory=lambda: deque(maxlen=STEPS_KEPT))
 
@@ -164,7 +165,7 @@ class QueryLife:
         self.begun, self.over = True, False
         self.writing, self.realtime, self.batches, self.started_at = True, event.realtime, 0, now
         moving = self.move is not None and self.move.stopped_at is None  # it is stopped for its move once it has begun
-        if self.state is not State.STOPPED and not moving:  # a deployment, too, waits for the start, and stops the run
+        if self.state is not State.STOPPED and not moving:  # else it began while it was to be stopped or moved
             self.state = State.RUNNING
         return ()
 
@@ -222,8 +223,8 @@ class QueryLife:
         return self._try_again(event, "query-failed", now)
 
     def _rows_failed(self, event: Failed, now: float) -> Instructions:
-        """Try by `ROWS_BACK_OFF_S`. A try that began sooner, such as by a move, does not count: nothing outside of the
-        rows had the time to change."""
+        """Try by `ROWS_BACK_OFF_S`. A try that began sooner, such as by a move, is none of these: nothing outside of
+        the rows had the time to change."""
         pattern = pattern_of(event.why)
         tries, due = self.unpassed.get(pattern, (0, 0.0))
         if now < due:
@@ -251,8 +252,7 @@ class QueryLife:
         return ()
 
     def _count_recovery(self, until: float) -> None:
-        """Forget earlier failures if the present run was long enough, and those of rows that it has passed. It is over:
-        it resets no later count."""
+        """End the present run: reset the failure count if it was long enough, and forget rows that it has passed."""
         if self.started_at and until - self.started_at > (RECOVERED_AFTER_S if self.batches else RECOVERED_IDLE_S):
             self.failures = 0
         if self.batches >= PASSED_BATCHES[self.realtime]:
@@ -306,7 +306,8 @@ class QueryLife:
         return (Restart(),)
 
     def _move_asked(self, event: MoveAsked, now: float) -> Instructions:
-        """Stop it for its move, or refuse. A plan moves what runs, and may ask for a move that is under way or done."""
+        """Stop its run, to move it, or refuse. A plan (`only_running`) may ask for a move that is under way or done:
+        that changes nothing."""
         move = self.move
         if self.state is State.STOPPED:
             return (Refuse("was stopped: its task is being deployed anew or scaled"),)
@@ -331,7 +332,7 @@ class QueryLife:
         return ()
 
     def _call_off(self) -> bool:
-        """Forget a move for which it was not stopped yet; return whether there was one."""
+        """Forget a move whose run was not stopped yet; return whether there was one."""
         moving = self.move is not None and self.move.stopped_at is None
         if moving:
             self.move = None
@@ -348,7 +349,7 @@ class QueryLife:
         be stopped: a start elsewhere would be a second writer."""
         move = self.move
         if move is None or move.stopped_at is None or move.target != event.on:
-            return ()  # it was detached meanwhile
+            return ()  # the move was called off, or goes elsewhere by now
         failed = Tell("query-failed", {"why": event.why})
         self.state = State.MOVING
         if event.writes_on:

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.errors import ApplicationError, nearest
-from qod_magics.sources.source import KAFKA, Context, Part, Position, Source, Span, divided
+from qod_magics.sources.source import KAFKA, Context, Part, Position, Source, Span, kind_and_place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +41,7 @@ def class_of(kind: str) -> type[Source]:
 
 def kind_of(name: str) -> type[Source]:
     """Return the class of a source by its name."""
-    return class_of(divided(name)[0])
+    return class_of(kind_and_place(name)[0])
 
 
 def source_name(text: str) -> str:
@@ -59,18 +59,18 @@ def as_source(given: str | None) -> str | None:
 
 def checked_name(name: str) -> str:
     """Return a name as `source_name` does; one without a kind is a topic's. Raises ApplicationError."""
-    kind, place = divided(name)
+    kind, place = kind_and_place(name)
     return source_name(f"{kind}:{place}")
 
 
 def described(name: str) -> str:
     """Return a source in words: "topic trips", "directory /data/in"."""
-    return f"{kind_of(name).unit} {divided(name)[1]}"
+    return f"{kind_of(name).unit} {kind_and_place(name)[1]}"
 
 
 def span_of(name: str, noted: Mapping[str, Any]) -> Span | None:
     """Return which rows of a source a batch read, from what was observed of it; None: its progress reports tell."""
-    kind, place = divided(name)
+    kind, place = kind_and_place(name)
     return class_of(kind).span(place, noted) if kind in KINDS else None
 
 
@@ -92,7 +92,7 @@ class Sources:
 
     def of(self, name: str) -> Source:
         """Return the object for a source's kind."""
-        kind, _ = divided(name)
+        kind, _ = kind_and_place(name)
         with self._making:
             if kind not in self._made:
                 self._made[kind] = class_of(kind)(self.context)
@@ -100,17 +100,17 @@ class Sources:
 
     def splits(self, name: str) -> int:
         """See `Source.splits`."""
-        return self.of(name).splits(divided(name)[1])
+        return self.of(name).splits(kind_and_place(name)[1])
 
     def begin(self, name: str, starting: str) -> Position:
         """See `Source.begin`."""
-        return self.of(name).begin(divided(name)[1], starting)
+        return self.of(name).begin(kind_and_place(name)[1], starting)
 
     def ends(self, names: Iterable[str]) -> tuple[dict[str, Position], dict[str, str]]:
         """Return the ends of these sources by name, and why others are not known. Raises KafkaError."""
         by_kind: dict[str, dict[str, str]] = {}
         for name in names:
-            kind, place = divided(name)
+            kind, place = kind_and_place(name)
             by_kind.setdefault(kind, {})[place] = name
         found: dict[str, Position] = {}
         missing: dict[str, str] = {}
@@ -122,7 +122,7 @@ class Sources:
 
     def read(self, spark: SparkSession, part: Part) -> DataFrame:
         """See `Source.read`."""
-        return self.of(part.name).read(spark, divided(part.name)[1], part)
+        return self.of(part.name).read(spark, kind_and_place(part.name)[1], part)
 
     def close(self) -> None:
         """Remove the files that sources have made."""
@@ -133,7 +133,7 @@ class Sources:
         """See `Source.tend`; each kind gets all parts that are read of it."""
         by_kind: dict[str, list[Part]] = {kind: [] for kind in list(self._made)}
         for part in parts:
-            by_kind.setdefault(divided(part.name)[0], []).append(part)
+            by_kind.setdefault(kind_and_place(part.name)[0], []).append(part)
         for kind, mine in by_kind.items():
             if kind in self._made:
                 self._made[kind].tend(mine)

@@ -1,9 +1,9 @@
 """The protocol of a source: what the runtime asks of it, whatever is behind it.
 
-A source is known by its name, which says its kind: "trips" is a Kafka topic, "json:/data/in" a directory of files,
-"rate:1000" Spark's `rate` source. Its rows are numbered in splits: a position is the number of the next row to read in
-each. So backlog and input rate are differences of positions, whatever the source counts by itself, and row accounting
-(`spark.cluster.books`) is the same for all of them.
+A source has a name, which says its kind: "trips" is a Kafka topic, "json:/data/in" a directory of files, and
+"rate:1000" Spark's `rate` source. It consists of splits, such as the partitions of a topic; rows are numbered within
+each. A position holds the number of the next row to read, by split. Backlog and input rate are differences of
+positions, and row accounting (`spark.cluster.books`) is the same for all kinds.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ if TYPE_CHECKING:
 
 
 # --- Names ------------------------------------------------------------------------------------------------------------
-# Names of sources: "trips" is a Kafka topic, "json:/data/in" a source of another kind.
 
 #: The kind of a name without one: a topic.
 KAFKA = "kafka"
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
-def divided(name: str) -> tuple[str, str]:
+def kind_and_place(name: str) -> tuple[str, str]:
     """Return kind and place of a source by its name: "json:/data" is ("json", "/data"), "trips" ("kafka", "trips")."""
     kind, colon, place = name.partition(":")
     return (kind, place) if colon else (KAFKA, name)
@@ -40,7 +39,7 @@ def divided(name: str) -> tuple[str, str]:
 
 def is_topic(name: str) -> bool:
     """Tell whether a source is a Kafka topic."""
-    return divided(name)[0] == KAFKA
+    return kind_and_place(name)[0] == KAFKA
 
 
 def check_topic(topic: str) -> str:
@@ -73,7 +72,7 @@ class Identity:
     """SQL of what tells the rows of a source apart."""
 
     row: str = "topic, partition, offset"  #: columns: the same for the same row after any replay
-    number: str = "offset"  #: a whole number, spread evenly: of which each n-th row is timed
+    number: str = "offset"  #: a whole number that grows with the rows; every n-th row is timed by it
     time: str = "timestamp"  #: when the row came
 
 
@@ -108,31 +107,31 @@ class Source(Protocol):
     identity: ClassVar[Identity]
     options: ClassVar[frozenset[str]]  #: those of `OPTIONS` that it takes
     realtime: ClassVar[str]  #: why real-time mode can't read it, as a clause; "": it can
-    every_s: ClassVar[float]  #: seconds between two batches at least: more often there are no new rows
+    every_s: ClassVar[float]  #: minimum seconds between two batches, as new rows come no more often; 0: no minimum
     sheds_on_read: ClassVar[bool]  #: whether a reader of ours drops rows before they are rows of Spark
-    has_gaps: ClassVar[bool]  #: whether numbers may be without a row, which a look at the source tells
-    unit: ClassVar[str]  #: what a source of this kind is called in messages, and what its splits are
-    splits_unit: ClassVar[str]
+    has_gaps: ClassVar[bool]  #: whether some numbers have no row, so that a backlog has to be looked up
+    unit: ClassVar[str]  #: what messages call a source of this kind
+    splits_unit: ClassVar[str]  #: what messages call its splits
 
     def __init__(self, context: Context) -> None: ...
 
     @staticmethod
     def checked(place: str) -> str:
-        """Return what a name has after its kind, in normal form. Raises ApplicationError."""
+        """Return the place, which is what a name has after its kind, in normal form. Raises ApplicationError."""
         ...
 
     @staticmethod
     def span(place: str, noted: Mapping[str, Any]) -> Span | None:
-        """Return which rows a batch read, from what `noted` asked for; None if there were none. A source whose progress
-        reports have positions is not asked."""
+        """Return which rows a batch read, by the values of the aggregates of `noted`; None: it read none, or Spark's
+        own progress reports have the positions."""
         ...
 
     def noted(self, place: str) -> list[Column]:
-        """Return aggregates over all rows read, observed in front of the shedder, for `span`."""
+        """Return aggregates that are observed over all rows read, before any is dropped; `span` takes their values."""
         ...
 
     def splits(self, place: str) -> int:
-        """Return among how many instances its rows can be divided. Raises QodError: it is not there."""
+        """Return the number of splits, and so of instances that can read it. Raises QodError: it is not there."""
         ...
 
     def begin(self, place: str, starting: str) -> Position:
@@ -140,12 +139,12 @@ class Source(Protocol):
         ...
 
     def ends(self, places: Collection[str]) -> tuple[Mapping[str, Position], Mapping[str, str]]:
-        """Return the ends of sources by place, and why others are not known. Raises KafkaError: none are."""
+        """Return the ends of sources by place, and by place why an end is not known. Raises QodError: none is known."""
         ...
 
     def read(self, spark: SparkSession, place: str, part: Part) -> DataFrame:
-        """Return the rows of a part as a streaming DataFrame: those of its payload, and those of its `identity`, which
-        a recipe does not see where their names begin with an underscore. Raises QodError."""
+        """Return the rows of a part as a streaming DataFrame. Its columns are those of the payload and of `identity`;
+        the recipe does not see the latter where their names begin with an underscore. Raises QodError."""
         ...
 
     def tend(self, parts: Iterable[Part]) -> None:

@@ -11,7 +11,7 @@ import pytest
 import qod_magics
 from qod_magics.errors import ApplicationError
 from qod_magics.sources.registry import KINDS, Sources, checked_name, class_of, described, kind_of, source_name
-from qod_magics.sources.source import OPTIONS, Context, Source, divided, is_topic
+from qod_magics.sources.source import OPTIONS, Context, Source, is_topic, kind_and_place
 from tests.kafka.fakes import FakeKafka
 
 #: A source of each kind, as a cell names it.
@@ -23,7 +23,7 @@ def test_each_kind_has_what_is_asked_for(kind: str, tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     name = source_name(GIVEN[kind])
     assert checked_name(name) == name, "a name stays as it is"
-    assert (divided(name)[0], is_topic(name)) == (kind, kind == "kafka")
+    assert (kind_and_place(name)[0], is_topic(name)) == (kind, kind == "kafka")
     found: Any = class_of(kind)
     assert kind_of(name) is found
     stated = {each for each in vars(Source) if not each.startswith("_")} | set(vars(Source)["__annotations__"])

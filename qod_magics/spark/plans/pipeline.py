@@ -21,7 +21,7 @@ from qod_magics.application.weights import WEIGHT, weighed
 from qod_magics.errors import ApplicationError, nearest
 from qod_magics.kafka.properties import LARGEST_RECORD
 from qod_magics.sources.registry import Sources, kind_of
-from qod_magics.sources.source import Part, divided
+from qod_magics.sources.source import Part, kind_and_place
 from qod_magics.spark.plans import shedder
 from qod_magics.spark.plans.dial import MOST_S, DialBoard, DialReading, read_sql, waiting_sql
 from qod_magics.spark.plans.inlining import runs_python, streaming_plan_of
@@ -376,7 +376,7 @@ class Workshop:
             kept = shedder.shed_on_read(records, counted_as, timing)
         else:
             dial, identity = self.dial(self.board.source(job.task)), source.identity
-            noted = source.noted(divided(feed.topic)[1])
+            noted = source.noted(kind_and_place(feed.topic)[1])
             kept = shedder.shed_source(
                 records, dial, counted_as, key=key, timing=timing, identity=identity, noted=noted
             ).drop(*(name for name in records.columns if taken_name([name])))
