@@ -217,7 +217,7 @@ def test_a_topic_with_other_partitions_is_refused_in_one_line(broker: EmbeddedBr
     with Injector.into(broker, scenario("narrow", 100, duration_s=1)) as injector:
         injector.wait(PATIENCE_S)
     injector = Injector.into(broker, scenario("narrow", 100, duration_s=1, partitions=2))
-    with pytest.raises(KafkaError, match="narrow.*partitions") as caught:  # the last words of a process
+    with pytest.raises(KafkaError, match=r"narrow.*partitions") as caught:  # the last words of a process
         injector.start()
     assert "\n" not in str(caught.value)
     assert not injector.alive()
