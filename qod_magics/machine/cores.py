@@ -96,6 +96,9 @@ def _memory_of(group: Path) -> MemoryLimit | None:
 class Machine:
     """The machine that this process runs on, as far as its system tells."""
 
+    def __repr__(self) -> str:
+        return f"machine with the cores {self.cores()}"
+
     @property
     def pins(self) -> bool:
         """Whether this system can pin processes to cores. Linux can."""

@@ -39,6 +39,9 @@ class System:
     #: offline, positions are not numbers.
     stat = Path("/proc/stat")
 
+    def __repr__(self) -> str:
+        return f"counters of CPU time in {self.stat}"
+
     def now(self) -> float:
         """Monotonic seconds."""
         return time.monotonic()
