@@ -20,9 +20,9 @@ from typing import Any
 import psutil
 
 from benchmarks.dropping import SCHEMA, fill
-from qod_magics.jvm.jars import connector_jars
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.topics import create_topics
+from qod_magics.machine.jars import connector_jars
 
 TOPIC = "shared"
 PER_BATCH = 200_000
