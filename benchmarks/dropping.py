@@ -53,7 +53,7 @@ def _name(on_read: bool) -> str:
 
 
 def fill(kafka: Kafka, topic: str, rows: int) -> None:
-    """Send so many records to a topic."""
+    """Send `rows` records to a topic."""
     producer = Producer({**kafka.client_config(), "linger.ms": 20, "queue.buffering.max.messages": rows})
     for i in range(rows):
         producer.produce(topic, ROW % (i % 263, i % 17, i % 1000))

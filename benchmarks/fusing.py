@@ -2,7 +2,7 @@
 
 python benchmarks/fusing.py --rounds 8 --seconds 40
 
-One session, one task manager of one core, rows at a steady rate. The chain is fused and parted while rows flow, by
+One session, one task manager of one core, rows at a steady rate. The chain is fused and unfused while rows flow, by
 `%qod fuse` and `%qod unfuse`; in each round it is measured in both forms, in turns that alternate, each after the same
 time for the queries to warm up. CPU is that of the task manager's processes, rows are those that arrived meanwhile, and
 few may be left waiting. The ratio is the median over the rounds, fused / apart, with its 95 % bootstrap interval. The
@@ -132,7 +132,7 @@ def main() -> int:
     parser.add_argument("--mode", choices=("auto", "realtime", "microbatch"), default="auto")
     words = parser.parse_args()
     with Session.up(task_managers=1, cores=1, period_s=5.0, warm=True) as session:
-        session.pause()  # all rows are kept, and nothing else is fused or parted
+        session.pause()  # all rows are kept, and nothing else is fused or unfused
         create_topics(session.kafka, {TOPIC: 1})
         feed = Feed(session, words.rate)
         declare(session, words.mode)

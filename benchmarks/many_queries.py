@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -35,6 +35,9 @@ from qod_magics.kafka.topics import create_topics
 from qod_magics.machine.jars import connector_jars
 from qod_magics.session.session import Session
 from qod_magics.spark.queries.progress import Batch, batch_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 RESULTS = Path(__file__).parent / "results" / "scripts" / "many_queries.csv"
 TOPIC, SCHEMA = "light", "k INT, v DOUBLE, at TIMESTAMP"
@@ -51,7 +54,7 @@ PRELOADED, PER_BATCH, CAPACITY_S, CAPACITY_WARM_S = 3_000_000, 100_000, 40.0, 25
 
 
 def sql(i: int, mixed: bool) -> str:
-    """Return the SQL of query `i` over a table that is still to be named. One query alone is a heavy one if mixed."""
+    """Return the SQL of query `i`, with {} for its table. If mixed, every other query is heavy, the first one too."""
     return HEAVY if mixed and i % 2 == 0 else LIGHT
 
 
@@ -75,6 +78,23 @@ def send(bootstrap: str, rate: float, rows: float) -> None:
     producer.flush()
 
 
+def classic_session() -> SparkSession:
+    """Return a classic Spark session in this process, which listens on loopback only."""
+    from pyspark.sql import SparkSession
+
+    return (
+        SparkSession.builder.master("local[16]")
+        .config("spark.jars", ",".join(map(str, connector_jars())))
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+
+
 @dataclass
 class Plain:
     """The queries in a classic Spark session in this process."""
@@ -86,22 +106,10 @@ class Plain:
 
     def start(self, starting: str, per_batch: int | None) -> None:
         """Start them."""
-        from pyspark.sql import SparkSession
-
         options = json.loads(os.environ["QOD_BENCHMARK_SPARK"])
         if per_batch is not None:
             options["maxOffsetsPerTrigger"] = str(per_batch)
-        spark = (
-            SparkSession.builder.master("local[16]")
-            .config("spark.jars", ",".join(map(str, connector_jars())))
-            .config("spark.sql.shuffle.partitions", "1")
-            .config("spark.driver.memory", "1g")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.ui.enabled", "false")
-            .config("spark.log.level", "ERROR")
-            .getOrCreate()
-        )
+        spark = classic_session()
         for i in range(self.queries):
             reader = spark.readStream.format("kafka").options(**options).option("startingOffsets", starting)
             rows = reader.option("subscribe", TOPIC).load()
@@ -132,7 +140,7 @@ def _rate(batches: Sequence[Batch]) -> float:
 
 
 def plain(queries: int, mixed: bool, cpus: set[int], starting: str, per_batch: int | None) -> None:
-    """Run the queries, and for each line of stdin, a number of seconds, print figures of so many seconds as JSON."""
+    """Run the queries. Measure for as many seconds as each line of stdin says, and print the figures as JSON."""
     os.sched_setaffinity(0, cpus)
     with tempfile.TemporaryDirectory() as folder:
         engine = Plain(queries, mixed, folder)

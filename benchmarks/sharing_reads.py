@@ -20,9 +20,9 @@ from typing import Any
 import psutil
 
 from benchmarks.dropping import SCHEMA, fill
+from benchmarks.many_queries import classic_session
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.topics import create_topics
-from qod_magics.machine.jars import connector_jars
 
 TOPIC = "shared"
 PER_BATCH = 200_000
@@ -52,18 +52,10 @@ def main() -> None:
 def measure(rows: int, rounds: int, options: dict[str, str], cpu: int) -> None:
     """Measure in this process, on this core."""
     os.sched_setaffinity(0, {cpu})
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
-    spark = (
-        SparkSession.builder.master("local[4]")
-        .config("spark.jars", ",".join(map(str, connector_jars())))
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
+    spark = classic_session()
 
     def read() -> DataFrame:
         source = spark.readStream.format("kafka").options(**options).option("subscribe", TOPIC)

@@ -39,7 +39,7 @@ def start_chain(
     **restrictions: Any,
 ) -> None:
     """Tasks in a row, each on one instance; `steps`: of the hash in each. Only the last one has restrictions. `fuse`:
-    they may be one query, and are parted once they are declared."""
+    they may be one query, and are unfused once they are declared."""
     before = ""
     for name, count in steps.items():
         last = restrictions if name == [*steps][-1] else {}

@@ -372,7 +372,7 @@ def why_not_fused(first: TaskSpec, second: TaskSpec, specs: Iterable[TaskSpec]) 
     return ""
 
 
-def why_not_parted(
+def why_not_unfused(
     spec: TaskSpec, edge: Edge, specs: Iterable[TaskSpec], instances: int = 1, keeps_state: bool = False
 ) -> str:
     """Why a running task can't be unfused at one of its `fused_edges`, as one clause; "" if it can.
@@ -393,10 +393,10 @@ def why_not_parted(
         return f"{edge[0]} runs as a task of its own, too, which {spec.id} would have to read"
     if within:
         return f"{edge[0]} runs within {', '.join(within)}, too, which compute it by themselves"
-    for part in parted(spec, edge):
+    for part in unfused(spec, edge):
         if part.parallelism != instances:
             return f"it has {instances} instance{'s' * (instances > 1)}, {part.id} was declared with {part.parallelism}"
-    _, second = parted(spec, edge)
+    _, second = unfused(spec, edge)
     if keeps_state and second.partitions > 1 and second.key is None:
         return (
             f"it keeps state, and a topic of {second.partitions} partitions does not keep the order of a group's rows"
@@ -422,7 +422,7 @@ def fused_edges(spec: TaskSpec) -> tuple[Edge, ...]:
     return tuple(found)
 
 
-def parted(spec: TaskSpec, edge: Edge) -> tuple[TaskSpec, TaskSpec]:
+def unfused(spec: TaskSpec, edge: Edge) -> tuple[TaskSpec, TaskSpec]:
     """A task as two, the first of which writes this stream, one of its `fused_edges`. The second keeps its id."""
     at = spec.members.index(edge[1])
     return TaskSpec(spec.streams[:at], is_query=False), replace(spec, streams=spec.streams[at:])

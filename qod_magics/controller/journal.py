@@ -27,7 +27,7 @@ Resizing: TypeAlias = Scale | Fuse | Unfuse | AddNode | ReleaseNode
 WORTH_SAYING = 0.01
 
 #: kinds of entries for events whose own kind is that of the decision
-DONE = {"move": "moved", "scale": "scaled", "fuse": "fused", "unfuse": "parted"}
+DONE = {"move": "moved", "scale": "scaled", "fuse": "fused", "unfuse": "unfused"}
 
 #: keys of an event's detail that name what it is about
 SUBJECTS = ("instance", "task", "task_manager", "from", "to", "source", "stream", "query")

@@ -192,7 +192,7 @@ def _names(cycle: Cycle) -> frozenset[str]:
 
 #: kinds of entries that explain the state of an instance or task manager
 _TOLD = (
-    *("move", "moved", "scale", "scaled", "fuse", "fused", "unfuse", "parted", "release-node", "starved"),
+    *("move", "moved", "scale", "scaled", "fuse", "fused", "unfuse", "unfused", "release-node", "starved"),
     *("task-manager-lost", "action-refused"),
     *("query-failed", "query-restarted", "query-stalled", "move-waits"),
 )

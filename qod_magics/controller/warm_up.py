@@ -25,7 +25,7 @@ REFUSED = "action-refused"
 #: events that name an instance whose pending move, if any, has failed
 FAILURES = frozenset({"query-failed", "query-restarted", REFUSED})
 
-#: events of a task that was rescaled, fused with another or parted from one: its instances restart
+#: events of a task that was rescaled, fused with another or unfused from one: its instances restart
 SCALED = frozenset({"scale", "fuse", "unfuse"})
 
 #: share of the minimum accuracy that counts as reached: measurements of a task held at its minimum scatter around it

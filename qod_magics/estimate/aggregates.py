@@ -89,7 +89,7 @@ def chained_total(f: Functions, x: Expression, level: float, shared: bool) -> Ex
 # Elsewhere a value is missing with a probability that depends on how many rows it has, which nothing tells: where a row
 # of the group has a weight above 1, all is null.
 #
-# Values are told apart by 64 bits of a hash: of fewer than 10^8 in a group, two hardly ever have the same.
+# Values are counted by a hash of 64 bits. Below 10^8 values in a group, two of them hardly ever have the same hash.
 
 #: How the first part of a count of different values is called that is null where rows were dropped: a plan tells it by
 #: this name from an estimate.

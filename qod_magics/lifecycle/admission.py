@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.changes import Kind
 from qod_magics.lifecycle.events import State
 
@@ -23,6 +24,10 @@ class Objection:
     why: str  #: a sentence without its period
     rule: str  #: that is broken, a short word for programs
     name: str | None = None  #: the task or instance that it is about
+
+    def error(self) -> TaskManagerError:
+        """Return the error that says so."""
+        return TaskManagerError(f"{self.why}.", name=self.name, rule=self.rule)
 
 
 @dataclass(frozen=True, slots=True)

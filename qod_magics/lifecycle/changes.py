@@ -137,7 +137,7 @@ class StepFailed(ChangeEvent):
 
 @dataclass(frozen=True, slots=True)
 class RowsLeft(ChangeEvent):
-    """So many rows wait in topics that are to be read to their ends."""
+    """These topics are being read to their ends, and this number of rows is left."""
 
     step: Drain
     rows: int

@@ -310,7 +310,7 @@ class QueryLife:
         that changes nothing."""
         move = self.move
         if self.state is State.STOPPED:
-            return (Refuse("was stopped: its task is being deployed anew or scaled"),)
+            return (Refuse("was stopped: its task is being deployed again or scaled"),)
         if self.state is State.MOVING and not event.redirects:
             if event.only_running and move is not None and move.target == event.target:
                 return ()

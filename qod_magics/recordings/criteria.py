@@ -349,9 +349,9 @@ def fuses(run: Judged) -> Criterion:
     if step is None or end is None:
         return _absent(name, DOUBLED if step is None else QUARTER)
     before, after = (len(run.records[i].snapshot.tasks) for i in (step.first, end.last))
-    parted, fused = (sum(1 for _ in events(run.records, kind)) for kind in ("unfuse", "fuse"))
-    detail = f"{parted} unfused, {fused} fused; {after} tasks at the end, {before} before"
-    return Criterion(name, after <= before, detail if parted else "none was unfused")
+    unfused, fused = (sum(1 for _ in events(run.records, kind)) for kind in ("unfuse", "fuse"))
+    detail = f"{unfused} unfused, {fused} fused; {after} tasks at the end, {before} before"
+    return Criterion(name, after <= before, detail if unfused else "none was unfused")
 
 
 def in_time(run: Judged) -> Criterion:

@@ -225,7 +225,7 @@ def event_label(event: Event) -> str:
         case "scale":
             return f"{what} → {detail.get('to')} instances"
         case "fuse" | "unfuse" as kind:
-            return f"{detail.get('from')}>{detail.get('to')} {'fused' if kind == 'fuse' else 'parted'}"
+            return f"{detail.get('from')}>{detail.get('to')} {'fused' if kind == 'fuse' else 'unfused'}"
         case "task-manager-up":
             return f"{what} joins"
         case "task-manager-removed":

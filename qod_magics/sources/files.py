@@ -4,11 +4,11 @@ Spark's file source numbers batches, not rows, and keeps the list of files read 
 in order here: about once a second a directory is looked at, the rows of each new file are counted, and the file is
 linked into a directory of each reader under a name that says which rows it has: "000000000000120-000000000000360.json"
 has the rows 120 to 359. Spark's own source reads that directory. The smallest and the largest of these names in a
-batch, observed in front of the shedder, are its position; a reader with a new checkpoint begins at any file; and no
+batch, observed before any row is dropped, are its position; a reader with a new checkpoint begins at any file; and no
 more is linked than a batch should read, so that a large backlog is not one batch.
 
-A file is taken for complete when it is found, as by Spark: it has to appear at once, by a rename. Files whose names
-begin with "." or "_" are none.
+A file is taken for complete when it is found, as by Spark: it has to appear at once, by a rename. Names that begin
+with "." or "_" are ignored. Directories within are not read, and that is said.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from qod_magics.sources.source import Context, Identity, Part, Payload, Position
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-#: Rows that are linked ahead of a reader, at most, beside one file.
+#: Maximum number of rows that are linked ahead of a reader; one file is linked in any case.
 AHEAD = 2_000_000
 #: Seconds within which one look counts the rows of new files; it goes on at the next look.
 LOOK_S = 0.5
-#: Seconds for which the directory of a reader stays that is not known any more: it may just be replaced.
+#: Seconds after which the directory of a reader that is gone is removed: its successor may need it.
 GONE_S = 120.0
 #: Digits of a row's number in the name of a link: names sort as numbers do.
 DIGITS = 15
@@ -54,7 +54,7 @@ class File:
 
     path: Path
     first: int  #: the number of its first row
-    end: int  #: that behind its last
+    end: int  #: the number after that of its last row
 
     @property
     def link(self) -> str:
@@ -72,7 +72,7 @@ class Listing:
 
     @property
     def end(self) -> int:
-        """Return the number behind the last row."""
+        """Return the number of the next row to come."""
         return self.files[-1].end if self.files else 0
 
 
@@ -83,7 +83,7 @@ class Reader:
     place: str
     directory: Path
     linked: set[str] = field(default_factory=set)  #: names of the links that it has
-    seen: float = field(default_factory=time.monotonic)  #: when it was known to be read last
+    seen: float = field(default_factory=time.monotonic)  #: when an instance was last known to read it
 
 
 class Files:
@@ -166,7 +166,7 @@ class Files:
         return rows.selectExpr(
             *self.selected,
             "_metadata.file_name AS _file",
-            "CAST(rand() * 9007199254740992D AS BIGINT) AS _n",  # another sequence in each file, by its name
+            "CAST(rand() * 9007199254740992D AS BIGINT) AS _n",  # drawn again when a batch is repeated by another run
             "_metadata.file_modification_time AS _at",
         )
 
@@ -225,6 +225,9 @@ class Files:
         with self._lock:
             listing = self._listings.setdefault(place, Listing())
             for path, seen in _found(place).items():
+                if seen is None:
+                    listing.refused[path] = "it is a directory; a pattern such as DIRECTORY/*/* reads what is in it"
+                    continue
                 if path in listing.known:
                     if listing.known[path] != seen:
                         listing.refused[path] = "it has changed since it was found; files must appear at once"
@@ -303,9 +306,9 @@ def lines_of(path: Path) -> int:
     return lines + (last != b"\n")
 
 
-def _found(place: str) -> dict[Path, tuple[int, int]]:
-    """Return the files of a directory or pattern, the oldest first, with size and time. Raises ApplicationError: there
-    is no such directory."""
+def _found(place: str) -> dict[Path, tuple[int, int] | None]:
+    """Return the files of a directory or pattern, the oldest first, with size and time; None for a directory within.
+    Raises ApplicationError: there is no such directory."""
     if glob.has_magic(place):
         paths = [Path(each) for each in glob.glob(place)]
     else:
@@ -316,10 +319,10 @@ def _found(place: str) -> dict[Path, tuple[int, int]]:
     found = []
     for path in paths:
         with suppress(FileNotFoundError):
-            if path.name[0] not in "._" and path.is_file():
+            if path.name[0] not in "._" and (path.is_file() or path.is_dir()):
                 stat = path.stat()
                 found.append((stat.st_mtime_ns, path, stat.st_size))
-    return {path: (size, at) for at, path, size in sorted(found)}
+    return {path: None if path.is_dir() else (size, at) for at, path, size in sorted(found)}
 
 
 def _link(path: Path, to: Path) -> None:

@@ -71,8 +71,8 @@ class Context:
 class Identity:
     """SQL of what tells the rows of a source apart."""
 
-    row: str = "topic, partition, offset"  #: columns: the same for the same row after any replay
-    number: str = "offset"  #: a whole number that grows with the rows; every n-th row is timed by it
+    row: str = "topic, partition, offset"  #: columns whose hash decides whether a row is kept
+    number: str = "offset"  #: a whole number; rows whose number is a multiple of n are timed
     time: str = "timestamp"  #: when the row came
 
 

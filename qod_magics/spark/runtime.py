@@ -304,7 +304,8 @@ class SparkRuntime:
         with self.cluster.lock:
             for i in self.cluster.all_instances:
                 if i.is_paced and i.task_manager is not None:
-                    waits_s = gap_s(plan.pace_s.get(i.task_manager.id, 0.0), i.batches)
+                    pace_s = plan.pace_s.get(i.task_manager.id, 0.0)
+                    waits_s = gap_s(pace_s, i.batches, i.job.batches_every_s)
                     values[self.board.pace(i.id)] = 1.0 - waits_s / MOST_S
             self.cluster.want(values)
 

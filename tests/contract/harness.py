@@ -38,7 +38,7 @@ class Harness(Protocol):
         ...
 
     def feed(self, rate: float) -> None:
-        """So many rows/s from now on."""
+        """Send this number of rows/s from now on."""
         ...
 
     @property

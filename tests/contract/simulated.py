@@ -77,7 +77,7 @@ class SimulatedHarness:
         meanwhile()
 
     def feed(self, rate: float) -> None:
-        """So many rows/s from now on."""
+        """Send this number of rows/s from now on."""
         self._tap.rate = rate
 
     @property

@@ -38,7 +38,7 @@ class Feed:
         self._thread.start()
 
     def turn(self, rate: float) -> None:
-        """So many rows/s from now on; at 0 all that was sent has arrived when this returns."""
+        """Send this number of rows/s from now on; at 0 all that was sent has arrived when this returns."""
         with self._turned:
             now = time.monotonic()
             self._due += self._rate * (now - self._since)
@@ -102,7 +102,7 @@ class LiveHarness:
             session.stream(query, sql, fuse=False, sink="memory", **limits)  # type: ignore[arg-type]
 
     def feed(self, rate: float) -> None:
-        """So many rows/s from now on."""
+        """Send this number of rows/s from now on."""
         self._feed.turn(rate)
 
     @property

@@ -141,7 +141,7 @@ def test_what_can_t_be_fused_is_refused_in_one_line(brief: Session, topic: str) 
     assert "alone was declared with --no-fuse" in refusal(session.fuse, "src", "alone")
     assert "sums does not read src" in refusal(session.fuse, "src", "sums")
     assert "Did you mean 'sums'?" in refusal(session.fuse, "alone", "sum")
-    assert "no stream within a task. No task can be parted." in refusal(session.unfuse, "src", "sums")
+    assert "no stream within a task. No task can be unfused." in refusal(session.unfuse, "src", "sums")
     ask(session, Fuse(("src", "alone")))
     told = [event.detail for event in observed(session).events if event.kind == "action-refused"]
     assert [(each["action"], each["stream"]) for each in told] in ([], [("Fuse", "src>alone")])  # a cycle may have it

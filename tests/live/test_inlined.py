@@ -27,7 +27,7 @@ def two_topics(session: Session) -> list[str]:
 
 
 def send(session: Session, topics: list[str], first: int, rows: int) -> None:
-    """So many rows to each topic, one in ten of which no source lets through; ids tell the topics apart."""
+    """Send this number of rows to each topic, even ids to one and odd ids to the other. Sources drop one in ten."""
     for number, topic in enumerate(topics):
         produce(session, topic, ({"id": 2 * i + number, "zone": i % 10} for i in range(first, first + rows)), 2)
 

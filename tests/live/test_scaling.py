@@ -188,7 +188,7 @@ def test_what_can_t_be_scaled_is_refused_in_one_line(brief: Session, topic: str)
         scaled = session.runtime.scaler.scale("q", 2)
         assert "q is being scaled to 2 instances" in refusal(lambda: session.scale("counts", 2))
         eventually(lambda: one.state is State.STOPPED, what="its partitions")
-        assert "is being deployed anew or scaled" in refusal(lambda: session.move("q.1", "tm1"))
+        assert "is being deployed again or scaled" in refusal(lambda: session.move("q.1", "tm1"))
         ask(session, 2)  # under way
         ask(session, 3)
     scaled.result(60.0)

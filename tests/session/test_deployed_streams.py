@@ -41,7 +41,7 @@ class Deployed:
         self.failing: tuple[str, ...] = ()  # the key with which recipes fail
         self.stateful: set[str] = set()  # tasks whose maximum latency decides on their modes
         self.edges: tuple[tuple[str, str], ...] = ()  #: streams between tasks
-        self.parted: tuple[tuple[str, str], ...] = ()  #: the same, from when the next deployment begins
+        self.unfused: tuple[tuple[str, str], ...] = ()  #: the same, from when the next deployment begins
         self.restricted = 0  #: how often, without a deployment
         self.labels: dict[str, Labels] = {}  #: of all that is checked and run
         self.told: Mapping[str, Labels] = {}  #: those of the last restriction
@@ -86,7 +86,7 @@ class Deployed:
     def deploy(self, specs: tuple[TaskSpec, ...], edges: tuple[tuple[str, str], ...]) -> bool:
         self.deploying.set()
         assert self.go_on.wait(WAIT_S)
-        self.edges, self.parted = self.parted or self.edges, ()
+        self.edges, self.unfused = self.unfused or self.edges, ()
         if edges != self.edges:
             return False
         if self.broken:
@@ -124,7 +124,7 @@ def test_what_is_parted_while_a_stream_is_declared_stays_apart(streams: Streams,
     streams.declare(stream("first", topic="rows"))
     streams.declare(stream("last", "first", priority=1))
     assert [spec.id for spec in runtime.specs] == ["query", "last"]
-    runtime.parted = (("first", "last"),)
+    runtime.unfused = (("first", "last"),)
     streams.declare(stream("other", topic="rows", priority=2))
     assert [spec.id for spec in runtime.specs] == ["query", "first", "last", "other"]
 

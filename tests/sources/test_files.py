@@ -185,3 +185,11 @@ def test_nothing_is_left_in_a_directory_of_checkpoints_that_stays(tmp_path: Path
     sources.close()
     assert list((tmp_path / "checkpoints").iterdir()) == []
     assert (data / "a.json").exists()
+
+
+def test_directories_within_are_told(tmp_path: Path, data: Path) -> None:
+    (data / "day=1").mkdir()
+    (data / "_spark_metadata").mkdir()
+    found, missing = source(JsonFiles, tmp_path).ends([str(data)])
+    assert found == {str(data): {0: 0}}
+    assert missing[str(data)].startswith("day=1 is not read")

@@ -132,7 +132,7 @@ class KafkaTopic(Sink):
         return cls(place)
 
     def with_options(self, given: Mapping[str, str]) -> Sink:
-        """Return the topic with so many partitions."""
+        """Return the topic with the number of partitions that these options give it."""
         unknown = sorted(given.keys() - {"partitions"})
         if unknown:
             raise ApplicationError(f"a Kafka sink must have options among partitions, got {unknown[0]!r}")

@@ -178,14 +178,14 @@ class Stack:
         else:
             chosen = self._chosen(view, known, busy)
             plan = replace(plan, actions=chosen.actions)
-        recommended = snapshot.paused  # the plan is not applied
-        if chosen.actions and not recommended:
+        applied = not snapshot.paused
+        if chosen.actions and applied:
             under_way = UnderWay(chosen.stage, chosen.actions, now_s, in_use(snapshot), for_minimums)
             known = replace(known, under_way=under_way)
         self._note(chosen)
         if chosen.notes:
             plan = replace(plan, stages=chosen.notes)
-        return plan, known if recommended else replace(known, trial=chosen.trial)
+        return plan, replace(known, trial=chosen.trial) if applied else known
 
     def _viewed(self, snapshot: Snapshot, plan: Plan, now_s: float, known: StackState) -> tuple[View, StackState]:
         """Return what the stages see, and the memory of how long each of it has been so."""

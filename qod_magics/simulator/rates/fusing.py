@@ -168,7 +168,7 @@ class Fusing:
             if action.edge in self._engine.wiring.edges and self._active(self._number[target]):
                 return None
             known = listed([wiring.edge_names[e] for e in self.fused])
-            there = f" It can be parted at {known}." if known else " No task can be parted."
+            there = f" It can be unfused at {known}." if known else " No task can be unfused."
             raise TaskManagerError(f"{source}>{target} is no stream within a task.{there}")
         last = self._last(int(wiring.edge_target[edge]))
         _raise(why_busy(self._facts(last).instances, "unfuse it"))
@@ -296,7 +296,7 @@ class Fusing:
         self._report(change, StepEnded(step))
 
     def _switch(self, change: _Change) -> None:
-        """Fuse both tasks, or part them: the instances of the second one say where all of them start."""
+        """Fuse both tasks, or unfuse them: the instances of the second one say where all of them start."""
         instances, engine = self._instances, self._engine
         change.homes = {i: int(engine.where[i]) for i in self._there(change.second)}
         accept = engine.accept.copy()
@@ -338,4 +338,4 @@ class Fusing:
 
 def _raise(objection: Objection | None) -> None:
     if objection is not None:
-        raise TaskManagerError(f"{objection.why}.", name=objection.name, rule=objection.rule)
+        raise objection.error()

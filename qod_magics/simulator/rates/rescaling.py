@@ -75,14 +75,14 @@ class Rescaling:
         bound = f"it has {partitions} partition{'s' if partitions > 1 else ''}"
         refusal = why_not_scaled(TaskFacts(action.task, ()), after, partitions, bound)
         if refusal is not None:
-            raise TaskManagerError(f"{refusal.why}.", name=refusal.name, rule=refusal.rule)
+            raise refusal.error()
         to = tuple(self._nodes.up(name) for name in action.to)
         asked = Asked(Kind.SCALE, action.task, after, frozenset({action.task}))
         if self._admission.ask(asked) is Answer.NOTHING:
             return
         hindered = self._admission.why_not(asked)
         if hindered is not None:
-            raise TaskManagerError(f"{hindered.why}.", name=hindered.name, rule=hindered.rule)
+            raise hindered.error()
         before = int(self._instances.parallelism[task])
         if after == before:
             return

@@ -14,7 +14,7 @@ from qod_magics.core.plan import Action, Refusal
 from qod_magics.core.runtime import refused
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.kafka.reading import end_offsets
-from qod_magics.lifecycle.admission import ACCOUNTING_DIFFERS, InstanceFacts, Objection, TaskFacts
+from qod_magics.lifecycle.admission import ACCOUNTING_DIFFERS, InstanceFacts, TaskFacts
 from qod_magics.lifecycle.changes import ChangeBegins, Drain, RowsLeft, StepEnded, StepFailed, TaskChange
 from qod_magics.lifecycle.events import Instruction, State, StopAsked
 from qod_magics.spark.changes.lifecycle import Lifecycle
@@ -125,11 +125,6 @@ def ended(result: T) -> Future[T]:
     future: Future[T] = Future()
     future.set_result(result)
     return future
-
-
-def refusal_of(objection: Objection) -> TaskManagerError:
-    """Return the error that says why a change can't be made now."""
-    return TaskManagerError(f"{objection.why}.", name=objection.name, rule=objection.rule)
 
 
 def facts_of(cluster: Cluster, task: str) -> TaskFacts:

@@ -73,7 +73,7 @@ class Deployer:
 
     def restrict(self, specs: Sequence[TaskSpec], labels: Mapping[str, Labels] = MappingProxyType({})) -> None:
         """Adopt the restrictions of these tasks, whose streams otherwise equal the running ones. They may have been
-        fused or parted meanwhile.
+        fused or unfused meanwhile.
 
         Args:
             specs: the tasks.
@@ -110,7 +110,7 @@ class Deployer:
 
         Args:
             specs: the tasks.
-            edges: the streams between tasks for which they were made; where tasks have been fused or parted since,
+            edges: the streams between tasks for which they were made; where tasks have been fused or unfused since,
                 nothing changes, and the result is False.
 
         Raises:

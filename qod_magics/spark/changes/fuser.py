@@ -2,7 +2,7 @@
 
 The first task stops at the end of a batch, as in a rescaling: with that, the next offset of each of its partitions is
 in the books. The second reads its topic to the end and stops, too. Their query starts at the booked offsets, and writes
-no row to Kafka between them. To part them, the one query stops at the end of a batch, and both start again, the first
+no row to Kafka between them. To unfuse them, the one query stops at the end of a batch, and both start again, the first
 at the booked offsets, with a new topic between them. A checkpoint with state is copied for the query that keeps the
 state from then on. Until the new query runs, any failure puts back what ran before.
 """
@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
-from qod_magics.application.tasks import Edge, TaskSpec, fused, fused_edges, parted, why_not_fused, why_not_parted
+from qod_magics.application.tasks import Edge, TaskSpec, fused, fused_edges, unfused, why_not_fused, why_not_unfused
 from qod_magics.core.plan import Fuse, Unfuse
 from qod_magics.errors import QodError, TaskManagerError, listed, nearest
 from qod_magics.lifecycle.admission import Answer, Asked, why_busy, why_not_joined
@@ -41,7 +41,6 @@ from qod_magics.spark.changes.change import (
     ended,
     facts_of,
     in_one_line,
-    refusal_of,
     stop_all,
 )
 from qod_magics.spark.changes.deployer import Deployer
@@ -116,7 +115,7 @@ class Fuser:
 
         Raises:
             TaskManagerError: there are no such tasks, they can't be one query or do not run on one task manager, or
-                an application is being deployed, or another task fused, parted or rescaled.
+                an application is being deployed, or another task fused, unfused or rescaled.
 
         """
         with self.cluster.lock:
@@ -142,8 +141,8 @@ class Fuser:
             why: the reason, for the event.
 
         Raises:
-            TaskManagerError: there is no such stream within a task, the task can't be parted there, or an application
-                is being deployed, or another task fused, parted or rescaled.
+            TaskManagerError: there is no such stream within a task, the task can't be unfused there, or an application
+                is being deployed, or another task fused, unfused or rescaled.
 
         """
         with self.cluster.lock:
@@ -156,19 +155,19 @@ class Fuser:
             ]
             if not found:
                 known = [">".join(inner) for spec in specs.values() for inner in fused_edges(spec)]
-                there = f" It can be parted at {listed(known)}." if known else " No task can be parted."
+                there = f" It can be unfused at {listed(known)}." if known else " No task can be unfused."
                 raise TaskManagerError(f"{edge[0]}>{edge[1]} is no stream within a task.{there}", rule="within a task")
             if len(found) > 1:
                 within = listed([spec.id for spec, _ in found])
-                raise TaskManagerError(f"{edge[0]} runs within {within}, which each compute it: they can't be parted.")
+                raise TaskManagerError(f"{edge[0]} runs within {within}, which each compute it: they can't be unfused.")
             spec, inner = found[0]
             mine = self.cluster.instances_of(spec.id)
-            refusal = why_not_parted(spec, inner, specs.values(), len(mine), self._keeps_state(mine))
+            refusal = why_not_unfused(spec, inner, specs.values(), len(mine), self._keeps_state(mine))
             if refusal:
-                raise TaskManagerError(f"{spec.id} can't be parted at {'>'.join(inner)}: {refusal}.")
+                raise TaskManagerError(f"{spec.id} can't be unfused at {'>'.join(inner)}: {refusal}.")
             if (busy := why_busy(facts_of(self.cluster, spec.id).instances, "unfuse it")) is not None:
-                raise refusal_of(busy)
-            return self._begin(_Change(Kind.UNFUSE, inner, (spec,), parted(spec, inner)), edge, why)
+                raise busy.error()
+            return self._begin(_Change(Kind.UNFUSE, inner, (spec,), unfused(spec, inner)), edge, why)
 
     def _same(self, edge: Edge, inner: Edge, spec: TaskSpec) -> bool:
         return edge in (inner, (inner[0], spec.id))
@@ -176,7 +175,7 @@ class Fuser:
     def _begin(self, change: _Change, edge: Edge, why: str) -> Future[None]:
         asked = Asked(change.kind, ">".join(edge), tasks=frozenset(spec.id for spec in (*change.gone, *change.made)))
         if (hindered := self.admission.why_not(asked)) is not None:
-            raise refusal_of(hindered)
+            raise hindered.error()
         if not self.deployer.deploying.acquire(blocking=False):
             raise TaskManagerError(
                 f"Tasks are being deployed, fused or rescaled: {change.kind.value} {change.name} after.",
@@ -205,7 +204,7 @@ class Fuser:
         if refusal := why_not_joined(one, other):
             return refusal
         if (busy := why_busy((*one.instances, *other.instances), "fuse it")) is not None:
-            raise refusal_of(busy)
+            raise busy.error()
         return why_not_transplanted(self.deployer.checkpoints) if one.keeps_state or other.keeps_state else ""
 
     def _keeps_state(self, instances: Sequence[Instance]) -> bool:

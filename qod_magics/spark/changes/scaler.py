@@ -43,7 +43,6 @@ from qod_magics.spark.changes.change import (
     ended,
     facts_of,
     in_one_line,
-    refusal_of,
     stop_all,
 )
 from qod_magics.spark.changes.deployer import Deployer
@@ -135,7 +134,7 @@ class Scaler:
         """The task and its instances. Raises TaskManagerError, one line, where it can't be rescaled now."""
         deployment = self.cluster.deployment
         if (hindered := self.admission.why_not(_asked(task, None))) is not None:
-            raise refusal_of(hindered)
+            raise hindered.error()
         spec = deployment.specs.get(task)
         if spec is None:
             within = ", ".join(other.id for other in deployment.specs_with(task))
@@ -144,7 +143,7 @@ class Scaler:
         most = deployment.max_parallelism(spec)
         refusal = why_not_scaled(facts_of(self.cluster, task), parallelism, most, _bound(spec, most))
         if refusal is not None:
-            raise refusal_of(refusal)
+            raise refusal.error()
         return spec, self.cluster.instances_of(task)
 
     def _scale(self, spec: TaskSpec, asked: Asked, to: tuple[str, ...], why: str) -> None:

@@ -160,7 +160,7 @@ class Deployment:
     def refitted(
         self, gone: Sequence[TaskSpec], made: Sequence[TaskSpec], specs: Sequence[TaskSpec], checked: Checked
     ) -> Deployment:
-        """A copy in which neighbouring tasks have been fused, or one has been parted: to be adopted by `restore`, once
+        """A copy in which neighbouring tasks have been fused, or one has been unfused: to be adopted by `restore`, once
         none of them runs. Creates the topic of a stream that was within a task.
 
         Args:

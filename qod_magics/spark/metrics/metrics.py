@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from qod_magics.application.tasks import TaskSpec, fused_edges, why_not_fused, why_not_parted
+from qod_magics.application.tasks import TaskSpec, fused_edges, why_not_fused, why_not_unfused
 from qod_magics.core.runtime import Count, Observation
 from qod_magics.kafka.history import OffsetHistory
 from qod_magics.sources.source import Part, is_topic
@@ -194,11 +194,11 @@ class Metrics:
         return most | self._fusion(spec, keeps_state) | ({"stateful": int(keeps_state)} if told else {})
 
     def _fusion(self, spec: TaskSpec, keeps_state: bool) -> dict[str, Any]:
-        """The streams within a task, those of them at which it can't be parted, and whether it and the task that it
+        """The streams within a task, those of them at which it can't be unfused, and whether it and the task that it
         reads can be one."""
         specs, instances = self.cluster.deployment.specs, self.cluster.deployment.instances(spec)
         within = fused_edges(spec)
-        whole = [e for e in within if why_not_parted(spec, e, specs.values(), instances, keeps_state)]
+        whole = [e for e in within if why_not_unfused(spec, e, specs.values(), instances, keeps_state)]
         found: dict[str, Any] = {
             key: tuple(f"{source}>{target}" for source, target in edges)
             for key, edges in (("fused", within), ("inseparable", whole))

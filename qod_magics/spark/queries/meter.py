@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, pairwise
 from statistics import median
 
 from qod_magics.spark.plans.dial import MOST_S
@@ -25,6 +25,8 @@ RUNS_KEPT = 16
 HALF = 0.5
 #: Latest batches whose median duration says how long the next ones take.
 BATCHES_TIMED = 5
+#: Batches further apart than this multiple of their pace wait for something else: a delay is a part of the pace.
+FAR_APART = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +191,21 @@ def _eviction(batch: Batch, charged: TaskTime) -> float:
     return charged.cpu_s * min(batch.eviction_s / max(charged.run_s, SHORTEST_S), 1.0)
 
 
-def gap_s(pace_s: float, batches: Sequence[Batch]) -> float:
-    """Seconds by which to delay the next batches, so that they begin at least `pace_s` seconds apart.
+def gap_s(pace_s: float, batches: Sequence[Batch], every_s: float = 0.0) -> float:
+    """Return the seconds by which to delay the next batches, so that they begin at least `pace_s` seconds apart.
+
+    Batches that are as far apart without a delay, as rows are rare or a trigger says so, are not delayed: it would only
+    make their rows wait.
 
     Args:
         pace_s: minimum seconds from the start of one batch to the start of the next.
         batches: of the present run, the newest last; the delay is part of their planning, or comes before their start.
+        every_s: their trigger interval, seconds; 0: none.
 
     """
-    took = [max(b.end - b.start - b.planning_s, 0.0) for b in islice(reversed(batches), BATCHES_TIMED)]
-    return min(max(pace_s - median(took), 0.0), MOST_S) if took else 0.0
+    latest = list(islice(reversed(batches), BATCHES_TIMED))
+    starts = [after.start - before.start for after, before in pairwise(latest)]
+    if not latest or every_s >= pace_s or (starts and median(starts) > FAR_APART * pace_s):
+        return 0.0
+    took = median(max(b.end - b.start - b.planning_s, 0.0) for b in latest)
+    return min(max(pace_s - took, 0.0), MOST_S)

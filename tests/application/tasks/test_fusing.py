@@ -1,4 +1,4 @@
-"""Which neighbours can be one query, and where tasks can be parted."""
+"""Which neighbours can be one query, and where tasks can be unfused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.application.tasks import TaskSpec, fused, fused_edges, parted, tasks, why_not_fused, why_not_parted
+from qod_magics.application.tasks import TaskSpec, fused, fused_edges, tasks, unfused, why_not_fused, why_not_unfused
 from tests.application.frames import application, stream
 
 ALL = (("a", "b"), ("b", "c"), ("c", "d"))
@@ -32,7 +32,7 @@ def test_what_is_parted_is_what_was_fused(apart: set[tuple[str, str]], edge: tup
         assert why_not_fused(first, second, specs.values()) == ""
         one = fused(first, second)
         assert one == chain(apart - {edge})[one.id]  # as if it were declared anew
-        assert parted(one, edge) == (first, second)
+        assert unfused(one, edge) == (first, second)
 
 
 def test_a_stream_that_joins_others_parts_only_behind_the_join() -> None:
@@ -44,7 +44,7 @@ def test_a_stream_that_joins_others_parts_only_behind_the_join() -> None:
     )
     assert spec.members == ("a", "b", "c", "d")
     assert fused_edges(spec) == (("c", "d"),)
-    first, second = parted(spec, ("c", "d"))
+    first, second = unfused(spec, ("c", "d"))
     assert (first.members, first.is_query, second.members, second.is_query) == (("a", "b", "c"), False, ("d",), True)
 
 
@@ -84,7 +84,7 @@ def test_a_stream_with_several_readers_and_a_reader_with_several_inputs_stay_apa
 def test_a_source_of_its_own_is_not_parted_from_its_readers() -> None:
     (spec,) = tasks(application(stream("a"), stream("b", "a", priority=1)))
     assert fused_edges(spec) == (("a", "b"),)
-    assert why_not_parted(spec, ("a", "b"), [spec]) == (
+    assert why_not_unfused(spec, ("a", "b"), [spec]) == (
         "b reads a source of its own, which has no offsets to go on from"
     )
 
@@ -93,23 +93,23 @@ def test_a_stream_that_several_tasks_compute_becomes_a_task_once() -> None:
     read = [stream("a", topic="t"), stream("m", "a"), stream("u", "m", priority=1), stream("v", "m", priority=1)]
     one, other = tasks(application(*read), inlinable={"m": 1})
     assert (one.members, other.members) == (("a", "m", "u"), ("a", "m", "v"))
-    assert why_not_parted(one, ("a", "m"), (one, other)) == "a runs within v, too, which compute it by themselves"
-    assert why_not_parted(one, ("m", "u"), (one, other)) == ""
-    now = (*parted(one, ("m", "u")), other)
-    assert why_not_parted(other, ("m", "v"), now) == "m runs as a task of its own, too, which v would have to read"
+    assert why_not_unfused(one, ("a", "m"), (one, other)) == "a runs within v, too, which compute it by themselves"
+    assert why_not_unfused(one, ("m", "u"), (one, other)) == ""
+    now = (*unfused(one, ("m", "u")), other)
+    assert why_not_unfused(other, ("m", "v"), now) == "m runs as a task of its own, too, which v would have to read"
 
 
-def test_instances_that_a_topic_between_them_would_mix_are_not_parted() -> None:
+def test_instances_that_a_topic_between_them_would_mix_are_not_unfused() -> None:
     (spec,) = chain((), **{name: {"parallelism": 2} for name in "abcd"}).values()
     at = ("b", "c")
-    assert why_not_parted(spec, at, [spec], 2) == ""
-    assert why_not_parted(spec, at, [spec], 3) == "it has 3 instances, b was declared with 2"
-    assert "it keeps state, and a topic of 2 partitions does not" in why_not_parted(spec, at, [spec], 2, True)
+    assert why_not_unfused(spec, at, [spec], 2) == ""
+    assert why_not_unfused(spec, at, [spec], 3) == "it has 3 instances, b was declared with 2"
+    assert "it keeps state, and a topic of 2 partitions does not" in why_not_unfused(spec, at, [spec], 2, True)
     for key, refused in ((None, True), ("k", False)):
         (one,) = chain((), c={"max_parallelism": 3, "key": key}).values()
-        assert ("a topic of 3 partitions" in why_not_parted(one, at, [one], 1, True)) is refused
+        assert ("a topic of 3 partitions" in why_not_unfused(one, at, [one], 1, True)) is refused
     (alone,) = chain(()).values()
-    assert why_not_parted(alone, at, [alone], 1, keeps_state=True) == ""
+    assert why_not_unfused(alone, at, [alone], 1, keeps_state=True) == ""
     read = [stream("a", topic="t"), stream("u", "a", priority=1, parallelism=2), stream("v", "a", priority=1)]
     wide, other = tasks(application(*read), inlinable={"a": 2})
-    assert why_not_parted(wide, ("a", "u"), [wide, other], 2) == "it has 2 instances, a was declared with 1"
+    assert why_not_unfused(wide, ("a", "u"), [wide, other], 2) == "it has 2 instances, a was declared with 1"

@@ -53,7 +53,7 @@ def test_one_pair_at_a_time_of_those_that_fit_a_core() -> None:
     assert to_fuse(apart.snapshot, CPU, ()) == (BC,)
 
 
-def test_what_is_larger_than_a_core_or_fits_nowhere_is_parted() -> None:
+def test_what_is_larger_than_a_core_or_fits_nowhere_is_unfused() -> None:
     snapshot = fused(TOGETHER.snapshot)
     assert to_separate(snapshot, CPU, (), ()) == ()
     assert to_separate(snapshot, CPU, ["a.1"], ()) == ()  # nothing is within it

@@ -66,7 +66,7 @@ def test_demand_is_that_of_full_accuracy():
 
 @pytest.mark.parametrize(("need", "available"), [(90.0, 120.0), (110.0, 200.0)])
 def test_a_backlog_of_an_instance_beyond_a_core_says_nothing_of_the_other_cores(need, available):
-    """Else a task manager with cores to spare seems short of CPU, and the task is neither widened nor parted."""
+    """Else a task manager with cores to spare seems short of CPU, and the task is neither widened nor unfused."""
     given = snapshot([1, 1], [0.0, need], managers=1, max_parallelism=4)
     host = replace(given.task_managers[0], cores=2.0, trust=0.6)
     found = Demand.of(replace(given, task_managers=(host,)))

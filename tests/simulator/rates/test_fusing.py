@@ -85,7 +85,7 @@ def test_a_chain_is_fused_and_parted_and_no_row_is_lost() -> None:
 
 
 def test_the_results_are_those_of_separate_tasks() -> None:
-    """Each row of the source is one of the results, at whatever second its tasks are fused and parted."""
+    """Each row of the source is one of the results, at whatever second its tasks are fused and unfused."""
     lab = chain()
     engine, wiring = lab.cluster.engine, lab.cluster.wiring
     end = wiring.instances.index("end.1")
@@ -122,7 +122,7 @@ def test_rows_that_are_shed_before_a_fused_task_are_booked_there() -> None:
     assert source.dropped == pytest.approx(20_000, rel=0.05)
 
 
-def test_a_fused_task_is_rescaled_and_parted() -> None:
+def test_a_fused_task_is_rescaled_and_unfused() -> None:
     wide = {"max_parallelism": 4}
     lab = chain(tasks=[{**SOURCE, **wide}, {**MID, **wide}, {**END, **wide}])
     lab.wait(10)

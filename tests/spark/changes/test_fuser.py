@@ -490,7 +490,7 @@ def test_what_can_t_be_parted_is_not_offered_to_policies(made: Made) -> None:
     told = metrics._fusion(spec, False)
     assert (told["fused"], told["inseparable"]) == (("mid>q",), ("mid>q",))
     made.cluster.instances["q.2"] = replace(made["q.1"], job=replace(made["q.1"].job, instance="q.2", index=1))
-    with pytest.raises(TaskManagerError, match=r"q can't be parted at mid>q: it has 2 instances, mid was decl"):
+    with pytest.raises(TaskManagerError, match=r"q can't be unfused at mid>q: it has 2 instances, mid was decl"):
         made.fuser.unfuse(("mid", "q"))
 
 

@@ -210,16 +210,16 @@ def test_rows_of_a_query_begin_where_its_topic_ends_when_it_is_declared() -> Non
     assert made.sinks == {}
 
 
-def test_rows_of_a_query_go_on_where_it_is_fused_or_parted() -> None:
+def test_rows_of_a_query_go_on_where_it_is_fused_or_unfused() -> None:
     broker = Broker()
     made = Deployment(broker, "s")
     query = stream("counts", "trips", priority=1, sink=KafkaTopic("out"), key="id")
-    fused, parted = (tasks(application(stream("trips", topic="t", fuse=fuse), query)) for fuse in (True, False))
-    assert [len(fused), len(parted)] == [1, 2]
-    begun = declared(made, parted)
+    fused, unfused = (tasks(application(stream("trips", topic="t", fuse=fuse), query)) for fuse in (True, False))
+    assert [len(fused), len(unfused)] == [1, 2]
+    begun = declared(made, unfused)
     broker.end += 1
     assert declared(made, fused) == begun
-    assert declared(made, parted) == begun
+    assert declared(made, unfused) == begun
 
 
 @pytest.mark.parametrize(("parallelism", "apart"), [(1, False), (3, True)])

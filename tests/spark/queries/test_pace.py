@@ -12,7 +12,7 @@ from qod_magics.spark.queries.progress import Batch
 
 
 def batch(number: int, works_s: float, waits_s: float = 0.0) -> Batch:
-    begin = 100.0 * number
+    begin = 2.0 * number
     return Batch("run", number, begin, begin + waits_s + works_s, waits_s, (), 0, {})
 
 
@@ -38,3 +38,10 @@ def test_the_last_batches_count() -> None:
 @given(st.floats(0, 100), st.lists(st.tuples(st.floats(0, 50), st.floats(0, 20)), max_size=8))
 def test_no_wait_is_longer_than_the_longest(pace_s: float, batches: list[tuple[float, float]]) -> None:
     assert 0.0 <= gap_s(pace_s, [batch(n, *times) for n, times in enumerate(batches)]) <= MOST_S
+
+
+def test_batches_that_a_trigger_or_rare_rows_keep_apart_are_not_delayed() -> None:
+    apart = [Batch("run", n, 10.0 * n, 10.0 * n + 0.5, 0.0, (), 0, {}) for n in range(9)]
+    assert gap_s(2.0, apart) == 0.0
+    assert gap_s(2.0, [batch(n, 0.5) for n in range(9)], every_s=3.0) == 0.0
+    assert gap_s(2.0, [batch(n, 0.5) for n in range(9)], every_s=1.0) == pytest.approx(1.5)

@@ -10,7 +10,9 @@ import pytest
 
 from qod_magics.errors import SetupError
 from qod_magics.machine.java import Java
-from qod_magics.sources.kafka import KEEP, READER
+from qod_magics.sources.kafka import KEEP, PACE, READER
+from qod_magics.spark.changes.change import HOLD_S
+from qod_magics.spark.plans.dial import MOST_S
 from qod_magics.spark.servers import server
 from qod_magics.spark.servers.own_jars import SOURCE, shedding_jar
 
@@ -85,10 +87,13 @@ def test_nor_is_it_used_where_the_cache_can_not_be_written(tmp_path: Path, cache
     assert why
 
 
-def test_plans_and_source_name_the_same_class_option_and_columns() -> None:
+def test_plans_and_source_name_the_same_class_options_columns_and_delays() -> None:
     text = SOURCE.read_text("utf-8")
     package, _, name = READER.rpartition(".")
     assert f"package {package}\n" in text
     assert f"class {name} extends TableProvider" in text
     assert f'val Keep = "{KEEP}"' in text
+    assert f'val Pace = "{PACE}"' in text
+    assert f"val MostS = {MOST_S}\n" in text
+    assert f"val HoldMs = {1000 * HOLD_S:.0f}L\n" in text
     assert all(f'.add("{column}"' in text for column in ("_p", "_records"))

@@ -16,7 +16,7 @@ WAITING_S, WAITING_COLD_S, WAITING_COLD_SHARED_S, WAITING_FIRST_S = 5.0, 10.0, 2
 REST_S = 2.5
 #: Where plans assume longer batch intervals: the ordinary backlog, and the limit, at least, as multiples of these.
 REST_BATCHES, WAITING_BATCHES = 1.25, 2.0
-#: The same while batches are paced: the offsets of a batch are settled before it waits for its turn.
+#: The same while batches are paced: where the Kafka reader is Spark's own, a batch waits after its offsets are settled.
 REST_PACED, WAITING_PACED = 2.25, 3.5
 #: The limit while nothing is shed, as a multiple of the latest batch interval: a batch that takes as long as the one
 #: before reads what came during that one, and as much comes meanwhile. The first batch of a new query reads next to
