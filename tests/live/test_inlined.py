@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
+from qod_magics.application.recipes.recipe import active
 from qod_magics.errors import ApplicationError
 from qod_magics.kafka.topics import topic_partitions
 from qod_magics.session.session import Session
@@ -118,7 +119,8 @@ def test_what_is_inlinable(recommending: Session, body: str, inlinable: bool) ->
     schema = "id BIGINT, zone INT, at TIMESTAMP"
     records = workshop.spark.readStream.format("rate").load()
     source = records.select(F.from_json(F.col("value").cast("string"), schema).alias("row")).select("row.*")
-    found: Any = eval(body, {"source": source, "F": F, "spark": workshop.spark})
+    with active({"source": source}):
+        found: Any = eval(body, {"source": source, "F": F, "spark": workshop.spark})
     assert is_inlinable(plan_of(found)) is inlinable
 
 
