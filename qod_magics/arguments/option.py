@@ -46,6 +46,7 @@ class Option:
     names: tuple[str, ...] = ()  #: kinds of names to complete, see `completion.Names`
     several: bool = False  #: takes all words up to the next option
     repeats: bool = False  #: may be given again: values add up
+    secret: bool = False  #: whether its values NAME=VALUE may hold passwords: messages show the names alone
     needs: tuple[str, ...] = ()  #: options, by name, without which it means nothing
     changes: str = ""  #: what it changes: its section in help and reference; "": as of the row above
     running: str = ""  #: what changes it while it is in effect; "": nothing does

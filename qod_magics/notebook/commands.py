@@ -13,6 +13,8 @@ from qod_magics.arguments.option import Option, pairs
 from qod_magics.core.policy import StagedPolicy
 from qod_magics.errors import TaskManagerError, UsageProblem, counted
 from qod_magics.notebook.options import COMMANDS, CONFIGURED, RESTRICTIONS
+from qod_magics.spark.servers.connection import hidden
+from qod_magics.spark.servers.remote import asked_for
 
 if TYPE_CHECKING:
     from qod_magics.session.session import Session
@@ -168,8 +170,10 @@ def _shown(row: Option, begun: Begun) -> str:
     value = begun.of(row)
     if row.switch:
         return "off" if value == row.default else "on"
+    if row.secret:
+        value = [each.partition("=")[0] for each in value]
     if isinstance(value, list | set):
-        return " ".join(map(str, value)) or "none"
+        return " ".join(hidden(str(each)) for each in value) or "none"
     return "none" if value is None else str(value)
 
 
@@ -180,6 +184,7 @@ class ClusterCommands(Commands):
     _begun: Begun | None = None  #: how the session was begun
 
     def _up(self, given: Namespace) -> None:
+        self._connect_as_asked(given)
         local = int(not given.connect)
         given.task_managers = local if given.task_managers is None else given.task_managers
         begun = self._begins("up", given, task_managers=local)
@@ -187,8 +192,16 @@ class ClusterCommands(Commands):
             return
         from qod_magics.session.session import Session
 
-        options = {**vars(given), "kafka_options": pairs(given.kafka_options)}
-        self._keep(begun, Session.up(say=self._say, **options))
+        options = {name: pairs(vars(given)[name]) for name in ("kafka_options", "ui_headers")}
+        self._keep(begun, Session.up(say=self._say, **{**vars(given), **options}))
+
+    def _connect_as_asked(self, given: Namespace) -> None:
+        """Use the server that the environment names, where the line says nothing of task managers."""
+        url = asked_for() if given.task_managers is None and not given.connect else None
+        if url is not None:
+            given.connect = [url]
+            if self.session is None or not self.session.alive:
+                self._say(f"SPARK_REMOTE names {hidden(url)}: it is the task manager (-n 1 starts a local one instead)")
 
     def _attach(self, given: Namespace) -> None:
         begun = self._begins("attach", given)
@@ -220,6 +233,7 @@ class ClusterCommands(Commands):
 
     def _add_tm(self, given: Namespace) -> None:
         options = {**vars(given), "cpus": sorted(given.cpus) if given.cpus else None}
+        options["ui_headers"] = pairs(given.ui_headers) or None
         id = self._session().add_task_manager(**options)
         self._say(f"{id} is up")
 

@@ -22,8 +22,8 @@ from qod_magics.session.settings import Settings
 
 _SETTINGS: Mapping[str, Any] = {each.name: each.default for each in fields(Settings)}
 
-#: Of options that take several URLs.
-_URLS: Mapping[str, Any] = {"default": [], "several": True, "repeats": True}
+#: Of options that take several values.
+_SEVERAL: Mapping[str, Any] = {"default": [], "several": True, "repeats": True}
 
 # -- rows of several commands ------------------------------------------------------------------------------------------
 
@@ -77,6 +77,7 @@ KAFKA_OPTION = Option(
     name="kafka_options",
     default=[],
     repeats=True,
+    secret=True,
 )
 MEMORY = Option("--memory SIZE", "Java heap of each local task manager", default=_SETTINGS["memory"])
 SLOTS = Option("--slots N", "task slots of each local task manager", int, default=_SETTINGS["slots"])
@@ -84,6 +85,13 @@ SLOTS = Option("--slots N", "task slots of each local task manager", int, defaul
 CONFIGURED = (PERIOD, HEADROOM, POLICY, JIT, CHECKPOINTS)
 #: The commands to which they apply: others take the session's values.
 CONFIGURABLE = frozenset({"up", "attach"})
+
+
+#: What a server of the user's does not tell itself.
+UI = Option("--ui URL", "address of its Spark UI, http or https, for CPU times", unless="looked for")
+UI_HEADER = Option(
+    "--ui-header NAME=VALUE", "a header that its UI asks for", name="ui_headers", default=[], repeats=True, secret=True
+)
 
 
 def _as_up(row: Option) -> Option:
@@ -118,8 +126,17 @@ _COMMANDS = (
             changes="task managers",
             running="%qod add-tm or %qod remove-tm",
         ),
-        Option("--cores N", "cores of each local one", int, unless="an equal share"),
-        Option("--connect URL", "servers to use, sc://host:port", **_URLS, running="%qod add-tm URL"),
+        Option(
+            "--cores N",
+            "cores of each local one or, with --connect alone, of each server; or a number for the local ones and each "
+            "server, in their order",
+            int,
+            unless="an equal share; of a server, as its UI tells",
+            **_SEVERAL,
+        ),
+        Option("--connect URL", "servers to use, sc://host:port", **_SEVERAL, running="%qod add-tm URL"),
+        replace(UI, help="addresses of their Spark UIs, for CPU times: one for each, or none for none", **_SEVERAL),
+        replace(UI_HEADER, help="a header that these UIs ask for"),
         MEMORY,
         SLOTS,
         JIT,
@@ -130,7 +147,7 @@ _COMMANDS = (
             unless="they don't",
             changes="budget",
         ),
-        Option("--spare-connect URL", "servers that plans may add", **_URLS),
+        Option("--spare-connect URL", "servers that plans may add", **_SEVERAL),
         Option("--no-standby", "start none ahead within the budget", name="standby", default=True),
         KAFKA,
         KAFKA_OPTION,
@@ -196,7 +213,8 @@ _COMMANDS = (
         Option("[url] URL", ""),
         Option("--cores N", "its cores", int),
         Option("--cpus N,N", "core numbers of a local one", cores),
-        Option("--ui URL", "address of its Spark UI, for CPU times"),
+        UI,
+        UI_HEADER,
         *map(_as_up, (SLOTS, JIT, MEMORY)),
     ),
     _command(

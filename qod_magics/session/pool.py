@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from qod_magics.core.snapshot import NodeState, Spare
 from qod_magics.errors import TaskManagerError, UsageProblem, nearest
 from qod_magics.machine.cores import core_sets, usable_cores
-from qod_magics.spark.servers.connection import hidden
+from qod_magics.spark.servers.remote import check_url
 
 # --- The budget -------------------------------------------------------------------------------------------------------
 
@@ -46,8 +46,7 @@ class Budget:
             )
         if self.local == 0 and self.cores is not None:
             raise UsageProblem(
-                f"--cores {self.cores} is of local task managers, and none is started: leave it out; those of a server "
-                "that does not tell them are given by %qod add-tm URL --cores N",
+                f"--cores {self.cores} is of local task managers, and none is started: leave it out",
                 value=self.cores,
                 rule="a local one",
             )
@@ -102,14 +101,6 @@ class Budget:
         return (
             f"up to {self.most_local} local task managers of {_cores(each)} each on this machine's {_cores(there)}: "
             f"from the {_ordinal(there // each + 1)} on they share cores"
-        )
-
-
-def check_url(url: str) -> None:
-    """Raise UsageProblem for what can't be the URL of a server."""
-    if not url.startswith("sc://"):
-        raise UsageProblem(
-            f"{hidden(url)!r} is no server: write sc://HOST:PORT", value=hidden(url), rule="sc://HOST:PORT"
         )
 
 

@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from collections import ChainMap
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed, wait
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -23,13 +23,14 @@ from qod_magics.machine.cache import cache_dir, locked
 from qod_magics.machine.child import Directory
 from qod_magics.machine.cores import CoreClaim, check_cores, choosing, free_cores, is_limited, planned_cpus
 from qod_magics.session.nodes import SessionNodes
-from qod_magics.session.pool import CONNECT, LOCAL, Budget, Pool, check_url
+from qod_magics.session.pool import CONNECT, LOCAL, Budget, Pool
 from qod_magics.session.settings import Settings, check_kind
 from qod_magics.spark.plans.dial import DialBoard
 from qod_magics.spark.queries.checkpoints import check_shared, checkpoint_root
 from qod_magics.spark.queries.warm_up import warm_up
 from qod_magics.spark.runtime import SparkRuntime
 from qod_magics.spark.servers.connection import begin, leave_connect_mode, load_client, refuse_beside_classic
+from qod_magics.spark.servers.remote import Remote
 from qod_magics.spark.servers.server import LocalServer, ServerOptions, server_archive
 from qod_magics.spark.servers.task_manager import TaskManager, attach_session, attach_url, start_local
 
@@ -177,15 +178,15 @@ class Provisioner:
         return f"tm{next(self._names)}"
 
     def assemble(
-        self, launched: Sequence[Future[LocalServer]], urls: Sequence[str], warm: bool = False
+        self, launched: Sequence[Future[LocalServer]], servers: Sequence[Remote], warm: bool = False
     ) -> Iterator[TaskManager]:
-        """Take over the launched servers and connect to the URLs, concurrently; yields each one once it has joined,
+        """Take over the launched servers and connect to the user's, concurrently; yields each one once it has joined,
         which with `warm` is when it is warm.
 
         Raises the first failure (SetupError, TaskManagerError); `end` stops the others.
         """
         coming = [self.track(begin(partial(self._take, self.name(), server, warm), "up")) for server in launched]
-        coming += [self.track(begin(partial(self._connect, self.name(), url), "connect")) for url in urls]
+        coming += [self.track(begin(partial(self._connect, self.name(), each), "connect")) for each in servers]
         for future in as_completed(coming):
             yield future.result()
 
@@ -228,15 +229,15 @@ class Provisioner:
             if is_unused():
                 self._keep_time(manager)
 
-    def connected(self, id: str, url: str, ui: str | None = None, cores: float | None = None) -> TaskManager:
-        """The server at `sc://host:port`, warm; it has not joined. Raises TaskManagerError."""
+    def connected(self, id: str, server: Remote) -> TaskManager:
+        """A server of the user's, warm; it has not joined. Raises TaskManagerError."""
         begun = time.monotonic()
-        made = self._warmed(attach_url(id, url, self._runtime.board, self._headroom, ui, cores), begun)
-        self._urls[id] = url
+        made = self._warmed(attach_url(id, server, self._runtime.board, self._headroom), begun)
+        self._urls[id] = server.url
         return made
 
-    def _connect(self, id: str, url: str) -> TaskManager:
-        return self.join(self.connected(id, url))
+    def _connect(self, id: str, server: Remote) -> TaskManager:
+        return self.join(self.connected(id, server))
 
     def url_of(self, id: str) -> str | None:
         """The URL of one that was connected to; told once."""
@@ -331,7 +332,7 @@ class BudgetMaker:
 
     def remote(self, id: str, url: str) -> TaskManager:
         """The same of the server at `url`."""
-        return self._provisioner.connected(id, url)
+        return self._provisioner.connected(id, Remote(url))
 
 
 # --- Task managers added and removed by hand --------------------------------------------------------------------------
@@ -377,15 +378,15 @@ class TaskManagers:
         cores: int | None,
         cpus: Sequence[int] | None,
         ui: str | None,
+        ui_headers: Mapping[str, str] | None,
         jit: str | None,
         memory: str | None,
         slots: int | None,
     ) -> str:
         """`Session.add_task_manager`."""
         of_local = {"cpus": cpus, "jit": jit, "memory": memory, "slots": slots}
-        check_kind(url, {"ui": ui}, of_local)
-        if url is not None:
-            check_url(url)
+        check_kind(url, {"ui": ui, "ui-header": ui_headers or None}, of_local)
+        server = None if url is None else Remote(url, cores, ui, ui_headers or {})
         if cores is not None and cpus is not None:
             raise UsageProblem(
                 "--cores and --cpus both say which cores it has: leave one of them out", rule="cores or cpus"
@@ -399,7 +400,7 @@ class TaskManagers:
             return self._settings.server(made.cores(cores, cpus), pinned, slots=slots, jit=jit, memory=memory)
 
         def make(id: str) -> TaskManager:
-            return made.started(id, options) if url is None else made.connected(id, url, ui, cores)
+            return made.started(id, options) if server is None else made.connected(id, server)
 
         if url is None:
             options()  # wrong ones are refused before a standby gives way

@@ -45,6 +45,7 @@ from qod_magics.session.results import Views, report_so_far
 from qod_magics.session.settings import SettingKeywords, Settings
 from qod_magics.session.show import ShownResults, in_kernel, mime_bundle
 from qod_magics.session.status import session_text, status_text, why_text
+from qod_magics.spark.servers.remote import remotes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,8 +110,10 @@ class Session(Decisions, OwnData):
         cls,
         *,
         task_managers: int = 1,
-        cores: int | None = None,
+        cores: int | Sequence[int] | None = None,
         connect: Sequence[str] = (),
+        ui: Sequence[str] = (),
+        ui_headers: Mapping[str, str] | None = None,
         max_task_managers: int | None = None,
         spare_connect: Sequence[str] = (),
         standby: bool = True,
@@ -126,8 +129,12 @@ class Session(Decisions, OwnData):
 
         Args:
             task_managers: number of local ones to start; may be 0 if `connect` names others.
-            cores: cores of each local task manager; default: the machine's, divided among all that may be up.
+            cores: cores of each local task manager, by default the machine's, divided among all that may be up; or, if
+                none is started, of each server in `connect`, by default as its Spark UI tells. Several numbers are of
+                the local ones, if any, and then of one server after the other.
             connect: URLs `sc://host:port` of Connect servers.
+            ui: addresses of their Spark UIs, one for each server ("none": it has none); by default they are looked for.
+            ui_headers: headers that are sent to these UIs.
             max_task_managers: budget within which plans add and release task managers; None: they don't.
             spare_connect: URLs of servers that plans may add.
             standby: whether one local task manager is started ahead while the budget allows it.
@@ -140,7 +147,8 @@ class Session(Decisions, OwnData):
             options: `policy_name`, `period_s` and the rest of `Settings`.
 
         """
-        budget = Budget(max_task_managers, task_managers, connect, spare_connect, standby, cores)
+        of_local, servers = remotes(connect, task_managers, cores, ui, ui_headers or {})
+        budget = Budget(max_task_managers, task_managers, connect, spare_connect, standby, of_local)
         check_cores(kafka_cpus)
         settings, broker = Settings(**options), configure(kafka, kafka_options, kafka_cpus)
         begun = time.monotonic()
@@ -155,7 +163,7 @@ class Session(Decisions, OwnData):
             say(f"Kafka at {resources.kafka.bootstrap}{where} ({time.monotonic() - begun:.1f} s)")
             for note in filter(None, (*resources.notes, budget.sharing)):
                 say(note)
-            for manager in resources.provisioner.assemble(launched, connect, warm):
+            for manager in resources.provisioner.assemble(launched, servers, warm):
                 say(f"{manager.describe} ({time.monotonic() - begun:.1f} s)")
             resources.managers.use(budget)
             return cls(resources, settings)
@@ -221,6 +229,7 @@ class Session(Decisions, OwnData):
         cores: int | None = None,
         cpus: Sequence[int] | None = None,
         ui: str | None = None,
+        ui_headers: Mapping[str, str] | None = None,
         jit: str | None = None,
         memory: str | None = None,
         slots: int | None = None,
@@ -228,7 +237,7 @@ class Session(Decisions, OwnData):
         """Start another local task manager, or connect to the server at `url`; returns its id once it is warmed up.
         Options that are None are the session's. With a budget, the standby is taken if no option is given. Raises
         SetupError, TaskManagerError (also where the budget is used up), UsageProblem."""
-        return self._managers.add(url, cores, cpus, ui, jit, memory, slots)
+        return self._managers.add(url, cores, cpus, ui, ui_headers, jit, memory, slots)
 
     def remove_task_manager(self, id: str, *, kill: bool = False) -> bool:
         """Move its instances to the others, then stop it or, with a budget, keep it as the standby; with `kill`, kill

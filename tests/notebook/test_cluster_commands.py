@@ -41,6 +41,22 @@ def test_other_options_are_refused_with_what_changes_them(asked: dict[str, Any],
     assert says in str(caught.value)
 
 
+def test_no_password_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = {
+        "ui_headers": ["A=s3cret"],
+        "kafka_options": ["sasl.password=s3cret"],
+        "connect": ["sc://a/;token=s3cret"],
+    }
+    nothing: dict[str, Any] = {name: [] for name in secrets}
+    monkeypatch.setitem(DEFAULTS, "ui_headers", [])
+    monkeypatch.setitem(DEFAULTS, "kafka_options", [])
+    for before, now in ((nothing, secrets), ({**secrets, "connect": []}, {**secrets, "ui_headers": ["A=other"]})):
+        with pytest.raises(UsageProblem) as caught:
+            already_up(up(**before), up(**now))
+        assert "s3cret" not in str(caught.value)
+    assert "s3cret" not in already_up(up(**secrets), up(**nothing))
+
+
 def test_a_session_begun_otherwise_has_to_end_first() -> None:
     for before in (None, Begun("attach", {"name": "spark"}, {"name": "spark"})):
         with pytest.raises(UsageProblem, check=breaks("one session")):

@@ -541,6 +541,29 @@ def test_with_servers_to_connect_to_none_is_started(notebook: Notebook, asked: d
     assert (asked["kafka"], asked["kafka_options"]) == ("h:1", {"a": "b", "c": "d=e"})
 
 
+def test_what_servers_do_not_tell_is_passed_on(notebook: Notebook, asked: dict[str, Any]) -> None:
+    notebook.problem(
+        "%qod up --connect sc://a:1 sc://b:2 --cores 4 2 --ui http://a:4040 none --ui-header 'A=Bearer b=c' --kafka h:1"
+    )
+    assert (asked["task_managers"], asked["connect"], asked["cores"]) == (0, ["sc://a:1", "sc://b:2"], [4, 2])
+    assert (asked["ui"], asked["ui_headers"]) == (["http://a:4040", "none"], {"A": "Bearer b=c"})
+
+
+def test_the_server_of_the_environment_is_the_task_manager_unless_another_is_asked_for(
+    notebook: Notebook, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://a:1/;token=s3cret")
+    for line, local, servers in (
+        ("%qod up --cores 2", 0, ["sc://a:1/;token=s3cret"]),
+        ("%qod up -n 1", 1, []),
+        ("%qod up --connect sc://b:2", 0, ["sc://b:2"]),
+    ):
+        _, printed = notebook.run(line)
+        assert (asked["task_managers"], asked["connect"]) == (local, servers)
+        assert ("SPARK_REMOTE" in printed) == (servers == ["sc://a:1/;token=s3cret"])
+        assert "s3cret" not in printed
+
+
 def test_a_budget_is_passed_on(notebook: Notebook, asked: dict[str, Any]) -> None:
     notebook.problem("%qod up")
     assert (asked["max_task_managers"], asked["spare_connect"], asked["standby"]) == (None, [], True)

@@ -67,7 +67,8 @@ def test_what_is_configured_is_a_default_of_up() -> None:
 def test_defaults_of_up_are_those_of_the_session() -> None:
     defaults = {each.name: each.default for each in fields(Settings)}
     defaults |= {each.name: each.default for each in inspect.signature(Session.up).parameters.values()}
-    same = {"connect": [], "spare_connect": [], "kafka_options": [], "task_managers": None}  # read otherwise
+    several = ("connect", "cores", "ui", "ui_headers", "spare_connect", "kafka_options")
+    same = {"task_managers": None, **{name: [] for name in several}}  # read otherwise
     for row in COMMANDS["up"].options:
         assert row.default == same.get(row.name, defaults[row.name]), row.name
 

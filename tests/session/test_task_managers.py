@@ -19,7 +19,7 @@ from tests.kafka.fakes import FakeKafka
 from tests.raising import breaks
 from tests.session.test_nodes import WAIT_S, Manager
 
-NOTHING: dict[str, Any] = dict.fromkeys(("url", "cores", "cpus", "ui", "jit", "memory", "slots"))
+NOTHING: dict[str, Any] = dict.fromkeys(("url", "cores", "cpus", "ui", "ui_headers", "jit", "memory", "slots"))
 
 
 class FakeProvisioner(Provisioner):
@@ -70,6 +70,9 @@ def desk() -> Iterator[Desk]:
         ({"cores": 1, "cpus": [0]}, UsageProblem, "cores or cpus"),
         ({"url": "sc://a:1", "cores": 0}, UsageProblem, "positive"),
         ({"url": "a:15002"}, UsageProblem, "sc://HOST:PORT"),
+        ({"url": "sc://a:1", "ui": "a:4040"}, UsageProblem, "http://HOST:PORT"),
+        ({"url": "sc://a:1", "ui_headers": {"a": "b"}}, UsageProblem, "a UI"),
+        ({"ui_headers": {"a": "b"}}, UsageProblem, "other kind"),
         ({"cores": -1}, UsageProblem, "positive"),
         ({"cores": 4711}, UsageProblem, "at most"),
         ({"cpus": [4711]}, UsageProblem, "cores of this machine"),

@@ -299,6 +299,11 @@ def offer(spark: SparkSession) -> None:
         os.environ[REMOTE] = _remote_is_ours = f"sc{address.removeprefix('http')}"
 
 
+def is_ours(url: str) -> bool:
+    """Tell whether it is the address that `offer` has written into the environment."""
+    return bool(_remote_is_ours) and url == _remote_is_ours
+
+
 def load_client() -> None:
     """Import the Connect client, which takes a second: best done while a server starts.
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
-from urllib.request import ProxyHandler, build_opener
+from urllib.request import ProxyHandler, Request, build_opener
 
 import psutil
 
@@ -235,6 +236,7 @@ def _cpu_seconds(
 # Spark describes every job of a streaming query by the query's run id and the batch's id, so the completed stages give
 # the executors' CPU and run time of each batch. Python workers are separate processes and not included.
 
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 #: What answers on this machine is asked without the proxies of the environment.
 _DIRECT, _BY_ENVIRONMENT = build_opener(ProxyHandler({})), build_opener()
 _BATCH = re.compile(r"runId = ([0-9a-f-]{36})\s+batch = (\d+)")
@@ -247,34 +249,38 @@ class TaskTime(NamedTuple):
     run_s: float  #: from begin to end of each task, with what it waited for its core
 
 
-def answer(url: str, timeout_s: float) -> Any:
+def answer(url: str, timeout_s: float, headers: Mapping[str, str] = NO_HEADERS) -> Any:
     """What the REST API answers at this address. Raises OSError, also where an answer ends before its end, and
     ValueError where it is no JSON."""
     opener = _DIRECT if is_loopback(urlsplit(url).hostname or "") else _BY_ENVIRONMENT
     try:
-        with opener.open(url, timeout=timeout_s) as reply:
+        with opener.open(Request(url, headers=dict(headers)), timeout=timeout_s) as reply:
             return json.load(reply)
     except HTTPException as error:  # to callers the same as a connection that breaks
         raise OSError(f"{url} was not answered whole: {error!r}") from error
 
 
-def completed_stages(api: str, application: str, timeout_s: float = 5.0) -> list[dict[str, Any]]:
+def completed_stages(
+    api: str, application: str, timeout_s: float = 5.0, headers: Mapping[str, str] = NO_HEADERS
+) -> list[dict[str, Any]]:
     """The completed stages that the task manager still keeps. `api` is the UI's address. Raises OSError."""
     url = f"{api.rstrip('/')}/api/v1/applications/{application}/stages?status=complete"
-    stages: list[dict[str, Any]] = answer(url, timeout_s)
+    stages: list[dict[str, Any]] = answer(url, timeout_s, headers)
     return stages
 
 
-def active_runs(api: str, application: str, timeout_s: float = 5.0) -> set[str]:
+def active_runs(
+    api: str, application: str, timeout_s: float = 5.0, headers: Mapping[str, str] = NO_HEADERS
+) -> set[str]:
     """Run ids of the streaming queries with active stages. Raises OSError."""
     url = f"{api.rstrip('/')}/api/v1/applications/{application}/stages?status=active"
-    found = (_BATCH.search(stage.get("description") or "") for stage in answer(url, timeout_s))
+    found = (_BATCH.search(stage.get("description") or "") for stage in answer(url, timeout_s, headers))
     return {match[1] for match in found if match}
 
 
-def applications(api: str, timeout_s: float = 5.0) -> list[str]:
+def applications(api: str, timeout_s: float = 5.0, headers: Mapping[str, str] = NO_HEADERS) -> list[str]:
     """Ids of the applications behind this UI. Raises OSError."""
-    return [entry["id"] for entry in answer(f"{api.rstrip('/')}/api/v1/applications", timeout_s)]
+    return [entry["id"] for entry in answer(f"{api.rstrip('/')}/api/v1/applications", timeout_s, headers)]
 
 
 def times_by_batch(stages: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], TaskTime]:
@@ -362,14 +368,16 @@ def refuses(endpoint: str, timeout_s: float = 1.0) -> bool:
         return False
 
 
-def executor_cores(ui: str | None, application: str | None, patience_s: float) -> float | None:
+def executor_cores(
+    ui: str | None, application: str | None, patience_s: float, headers: Mapping[str, str] = NO_HEADERS
+) -> float | None:
     """Cores of the executors, if known; waits up to `patience_s` seconds for those of a new server."""
     if ui is None or application is None:
         return None
     deadline = time.monotonic() + patience_s
     while True:
         try:
-            executors = answer(f"{ui}/api/v1/applications/{application}/executors", timeout_s=5.0)
+            executors = answer(f"{ui}/api/v1/applications/{application}/executors", 5.0, headers)
         except (OSError, ValueError):
             return None
         cores = sum(entry["totalCores"] for entry in executors if entry["isActive"])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.recipes.modules import with_our_path
@@ -47,6 +48,7 @@ from qod_magics.spark.servers.cpu import (
     setting,
     ui_address,
 )
+from qod_magics.spark.servers.remote import Remote
 from qod_magics.spark.servers.server import OWN_SESSION_CONF, SESSION_CONF, LocalServer, PortTakenError, ServerOptions
 
 if TYPE_CHECKING:
@@ -85,6 +87,7 @@ class TaskManager:
         server: LocalServer | None = None,
         notebooks: SparkSession | None = None,
         slots: float | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.id = id
         self.spark = spark
@@ -92,7 +95,7 @@ class TaskManager:
         self.cores = cores
         self.slots = slots
         self.share = 1.0  #: of its cores for tasks, that the user allows
-        self.ui = ui
+        self.ui, self.headers = ui, headers  #: of its Spark UI
         self.server = server
         self.no_realtime = "" if server is None else server.no_realtime
         #: whether rows that are shed can be dropped by the reader of a topic
@@ -113,7 +116,7 @@ class TaskManager:
         self.application: str | None = setting(spark, "spark.app.id")
         if self.application is None and ui is not None:
             with suppress(OSError):
-                self.application = next(iter(cpu.applications(ui)), None)
+                self.application = next(iter(cpu.applications(ui, headers=headers)), None)
         #: CPU of its cores, or of its processes where it is not pinned to cores; None: unknown.
         self.cpu_meter: CpuMeter | None = None if server is None else _local_meter(server)
         #: CPU of its processes, where `cpu_meter` counts all that runs on its cores.
@@ -261,7 +264,7 @@ class TaskManager:
         if ui is None or application is None:
             return None
         if self._stages is None:
-            fetch = partial(cpu.completed_stages, ui, application)
+            fetch = partial(cpu.completed_stages, ui, application, headers=self.headers)
             self._stages = begin(lambda: cpu.times_by_batch(fetch()), f"stages-{self.id}")
         wait((self._stages,), timeout_s)
         if not self._stages.done():
@@ -276,7 +279,7 @@ class TaskManager:
         if self.ui is None or self.application is None:
             return None
         try:
-            return run_id in cpu.active_runs(self.ui, self.application)
+            return run_id in cpu.active_runs(self.ui, self.application, headers=self.headers)
         except (OSError, ValueError):
             return None
 
@@ -358,41 +361,42 @@ def _local_meter(server: LocalServer) -> CpuMeter:
 
 def attach_url(
     id: str,
-    url: str,
+    server: Remote,
     board: dial.DialBoard,
     headroom: float,
-    ui: str | None = None,
-    cores: float | None = None,
     *,
     inquiry_s: float = INQUIRY_S,
     connect: Callable[[str, float], SparkSession] = connect,
 ) -> TaskManager:
     """Connect to a Connect server of the user's, and give the session there the settings of our own servers.
 
-    The address of its UI (for CPU times) and its cores are queried from the server if not given.
+    The address of its UI (for CPU times) and its cores are queried from the server if the user has not given them.
 
     Raises:
         TaskManagerError: it can't be reached, does not answer in time, or does not report its cores.
 
     """
-    spark = connect(url, PATIENCE_S)
+    spark = connect(server.url, PATIENCE_S)
 
     def attached() -> TaskManager:
         adopt(spark, OWN_SESSION_CONF)
-        address = ui or ui_address(spark)
-        usable, slots = cores, None
-        if usable is None:
-            usable = slots = executor_cores(address, setting(spark, "spark.app.id"), patience_s=15.0)
+        address = server.ui or ui_address(spark)
+        application = setting(spark, "spark.app.id")
+        slots = executor_cores(address, application, 0.0 if server.cores else 15.0, server.headers)
+        usable = server.cores or slots
         if usable is None:
             raise TaskManagerError(
-                f"{hidden(url)} does not report how many cores it has: give them (%qod add-tm URL --cores N), or the "
-                "address of its Spark UI (--ui URL)."
+                f"the cores of {hidden(server.url)} must be known, got none from a Spark UI; give them (--cores N), or "
+                "the address of its UI (--ui URL)",
+                name=hidden(server.url),
+                rule="known cores",
             )
         planned = usable * (1 - headroom)
-        return TaskManager(id, spark, kind="connect", cores=planned, board=board, ui=address, slots=slots)
+        made = partial(TaskManager, id, spark, kind="connect", cores=planned, board=board, ui=address, slots=slots)
+        return made(headers=server.headers)
 
     try:
-        return call_within(attached, inquiry_s, hidden(url))
+        return call_within(attached, inquiry_s, hidden(server.url))
     except BaseException:
         let_go(spark, 2.0)
         raise

@@ -17,6 +17,7 @@ from qod_magics.errors import TaskManagerError
 from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.servers import task_manager
 from qod_magics.spark.servers.cpu import executor_cores, refuses
+from qod_magics.spark.servers.remote import Remote
 from qod_magics.spark.servers.server import LocalServer, _quoted
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.machine.fakes import FakeMachine, on
@@ -122,6 +123,36 @@ def test_whatever_an_answer_is_the_next_one_counts() -> None:
             thread.join()
 
 
+def test_a_ui_behind_a_gateway_gets_the_headers_that_the_user_gave() -> None:
+    stage = {"description": f"runId = {RUN}\nbatch = 3", "executorCpuTime": 2_000_000_000, "executorRunTime": 3_000}
+    executor = {"id": "app", "totalCores": 4, "isActive": True}
+
+    class Gateway(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            allowed = self.headers["X-Token"] == "it"
+            body = json.dumps([stage if "stages" in self.path else executor]).encode()
+            self.send_response(200 if allowed else 401)
+            self.end_headers()
+            self.wfile.write(body if allowed else b"")
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on the console."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Gateway) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            for headers, times, cores in (({}, None, None), ({"X-Token": "it"}, {(RUN, 3): (2.0, 3.0)}, 4.0)):
+                ui = f"http://127.0.0.1:{server.server_port}"
+                made = TaskManager("tm1", Spark(), kind="connect", cores=1.0, board=BOARD, ui=ui, headers=headers)  # type: ignore[arg-type]
+                made.application = "app"
+                assert made.task_times(30.0) == times
+                assert executor_cores(ui, "app", 0.0, headers) == cores
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def test_a_server_is_gone_when_its_port_refuses_connections() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:  # answers nothing, like a process that is stopped
         endpoint = f"127.0.0.1:{listening.getsockname()[1]}"
@@ -160,7 +191,7 @@ def test_a_server_that_falls_silent_after_its_first_answer_is_given_up() -> None
     spark.gate.clear()
     url = "sc://there:1/;token=secret"
     with pytest.raises(TaskManagerError) as caught:
-        task_manager.attach_url("tm1", url, BOARD, 0.1, cores=1.0, inquiry_s=0.2, connect=lambda *_: spark)
+        task_manager.attach_url("tm1", Remote(url, cores=1.0), BOARD, 0.1, inquiry_s=0.2, connect=lambda *_: spark)
     assert (caught.value.rule, caught.value.value, caught.value.name) == ("answers", 0.2, "sc://there:1/;token=...")
     assert "secret" not in str(caught.value)
     assert released == [spark]
