@@ -302,7 +302,7 @@ ROOMS = {
     "estimate": set(),
     "results": set(),
     "arguments": set(),
-    "application": {"arguments", "estimate", "sources"},
+    "application": {"arguments", "estimate", "lifecycle", "sources"},
     "kafka": {"data", "machine"},
     "sources": {"kafka"},
     "spark": {"application", "core", "kafka", "lifecycle", "machine", "sources"},

@@ -180,7 +180,7 @@ class Streams:
         """What became of the state of tasks that the last deployment replaced."""
         deployer, anew = self._runtime.deployer, self._runtime.incomplete.anew
         notes = []
-        for task in sorted(deployer.resumed | deployer.anew):
+        for task in sorted(deployer.resumed | deployer.lost_state):
             of = "" if task == name else f"{task}: "
             if task in deployer.resumed:
                 notes.append(f"{of}its state is kept: windows and groups go on with the rows so far")

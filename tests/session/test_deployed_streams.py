@@ -46,7 +46,7 @@ class Deployed:
         self.labels: dict[str, Labels] = {}  #: of all that is checked and run
         self.told: Mapping[str, Labels] = {}  #: those of the last restriction
         self.recovery = self
-        self.resumed = self.anew = frozenset[str]()  #: tasks replaced with their state, and without it
+        self.resumed = self.lost_state = frozenset[str]()  #: tasks replaced with their state, and without it
         self.incomplete = Incomplete()
         self.given_up: set[str] = set()  #: tasks
         self.deploying, self.go_on = threading.Event(), threading.Event()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from qod_magics.core.plan import Action, AddNode, Edge, Fuse, Move, Plan, Refusa
 from qod_magics.core.runtime import Dials, Observation, Placer, fewest_first, refused
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.lifecycle.admission import Admission
+from qod_magics.lifecycle.changes import ChangeBegins, StepEnded
+from qod_magics.lifecycle.deployment import Declared, Deploying, Queries, StartTasks, StopTasks, decide
 from qod_magics.simulator.rates.agenda import Agenda, Events
 from qod_magics.simulator.rates.engine import Engine
 from qod_magics.simulator.rates.fusing import Fusing
@@ -49,6 +51,7 @@ class SimulatedCluster:
         self._observer = Observer(simulation, self.engine, self.reports, self.clock.wall().timestamp())
         self._task = {task.id: t for t, task in enumerate(simulation.tasks)}
         self._edges, self._keep = self.wiring.edges, Column[Edge](self.wiring.edges)
+        self._deployed: frozenset[str] = frozenset()  #: the tasks that are started, also where they are fused
         self._accept, self._desired = Column(self._task), Column(self._task)
         self._seen = deque([(0.0, self.engine.came[: self.wiring.sources].copy())], maxlen=SEEN)  #: (second, rows)
         self._pauses = 0  #: broker pauses under way
@@ -123,15 +126,11 @@ class SimulatedCluster:
 
     def start_tasks(self, names: Iterable[str]) -> None:
         """Start these tasks, placed by the policy. They read from the latest offsets on."""
-        self._instances.start_tasks(self._task[name] for name in names)
+        self._deploy(self._deployed | set(names))
 
     def stop_tasks(self, names: Iterable[str]) -> None:
         """Stop these tasks. Their backlog stays; rows that arrive from now on are not kept for them."""
-        tasks = [self._task[name] for name in names]
-        self._fusing.separate(tasks)
-        self._instances.stop_tasks(tasks)
-        for task in tasks:
-            self._rescaling.forget(task)
+        self._deploy(self._deployed - set(names))
 
     def add_task_manager(self, id: str) -> None:
         """Add a task manager; instances without one start there. Raises TaskManagerError when it is up already, or
@@ -172,6 +171,26 @@ class SimulatedCluster:
             self._agenda.at(event.at_s, lambda event=event: self._happen(event.action, event.target))  # type: ignore[misc]
         for fault in self.simulation.faults:
             self._agenda.at(fault.at_s, lambda fault=fault: self._break(fault))  # type: ignore[misc]
+
+    def _deploy(self, names: frozenset[str]) -> None:
+        """Run exactly these tasks. Their topics are always there, and none is declared with another recipe."""
+        known = dict.fromkeys(self._task, Queries())
+        running, wanted = ([Declared(id) for id in self._task if id in those] for those in (self._deployed, names))
+        life = Deploying(decide(running, wanted, known, known))
+        self._deployed = names
+        steps = life.handle(ChangeBegins())
+        while steps:
+            if isinstance(steps[0], StopTasks):
+                self._stop([self._task[id] for id in self._task if id in steps[0].tasks])
+            elif isinstance(steps[0], StartTasks):
+                self._instances.start_tasks(self._task[id] for id in life.decision.starting)
+            steps = life.handle(StepEnded(steps[0]))
+
+    def _stop(self, tasks: Sequence[int]) -> None:
+        self._fusing.separate(tasks)
+        self._instances.stop_tasks(tasks)
+        for task in tasks:
+            self._rescaling.forget(task)
 
     def _act(self, action: Action) -> None:
         """Begin an action of a plan. Raises TaskManagerError."""

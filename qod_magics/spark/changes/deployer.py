@@ -1,23 +1,35 @@
-"""Deployment: stops, starts and restarts tasks so that the declared ones run, and rolls back if that fails."""
+"""Deploys tasks: stops, starts and restarts queries, as `lifecycle.deployment` decides."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 from qod_magics.application.application import Application
 from qod_magics.application.shed_keys import Ask
-from qod_magics.application.tasks import Difference, Edges, TaskSpec, difference
+from qod_magics.application.tasks import Edges, TaskSpec, declared
 from qod_magics.errors import KafkaError, QodError, TaskManagerError
 from qod_magics.kafka.topics import delete_topics
 from qod_magics.lifecycle.admission import Admission
-from qod_magics.lifecycle.events import State, StopAsked
+from qod_magics.lifecycle.changes import ChangeBegins, RollBack, StepEnded, StepFailed, SwitchOver
+from qod_magics.lifecycle.deployment import (
+    CreateTopics,
+    Decision,
+    DeleteTopics,
+    DeleteTopicsLater,
+    Deploying,
+    Queries,
+    StartTasks,
+    StopTasks,
+    TellStateLost,
+    decide,
+)
+from qod_magics.lifecycle.events import Instruction, State, StopAsked
 from qod_magics.lifecycle.query import QueryLife
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Before, Cluster
@@ -26,7 +38,7 @@ from qod_magics.spark.cluster.jobs import instance_jobs
 from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.labels import Labels
-from qod_magics.spark.plans.pipeline import Job, feed_of, same_columns
+from qod_magics.spark.plans.pipeline import Job, feed_of, names_and_types
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.connection import gather, reason
 
@@ -51,21 +63,22 @@ class Deployer:
         self._generation: dict[str, int] = {}  #: by task, how often it has started on new checkpoints
         self.deploying = threading.Lock()  #: held while instances are replaced
         self.admission = Admission()  #: changed while the cluster's lock is held
-        #: of the tasks that the last deployment replaced: those that went on with their state, and those that lost it
-        self.resumed: frozenset[str] = frozenset()
-        self.anew: frozenset[str] = frozenset()
+        self.resumed: frozenset[str] = (
+            frozenset()
+        )  #: tasks that kept their state in the last deployment with a new recipe
+        self.lost_state: frozenset[str] = frozenset()  #: tasks that lost their state in the last deployment
 
     def __repr__(self) -> str:
         return f"deployer of tasks {', '.join(self.cluster.deployment.specs) or 'none'}"
 
     def inlinable(self, application: Application) -> dict[str, int]:
-        """The streams that each reader may compute itself: see `tasks`. Empty while no task manager is up."""
+        """Return the streams that each reader may compute itself (see `tasks`); none while no task manager is up."""
         if not self._alive():
             return {}
         return self.cluster.deployment.inlinable(application, self.cluster.workshop())
 
     def asks(self, application: Application) -> dict[str, tuple[Ask, ...] | None]:
-        """By what its queries ask that streams be shed: see `shed_keys`. Empty while no task manager is up."""
+        """Return the keys by which queries need streams shed (see `shed_keys`); none while no task manager is up."""
         return self.cluster.deployment.asks(application, self.cluster.workshop()) if self._alive() else {}
 
     def _alive(self) -> bool:
@@ -85,10 +98,11 @@ class Deployer:
             self.cluster.deployment.restrict(streams, labels)
 
     def held_modes(self, tasks: Collection[str]) -> str:
-        """What these tasks, whose maximum latencies now ask for other modes, do instead; "" if nothing is to be said.
+        """Return which instances of these tasks keep their mode although their maximum latency asks for another; "" if
+        none does.
 
-        Only those that keep state would change their modes. A checkpoint of micro-batches with state can't go on in
-        real-time mode (Spark: CHECKPOINT_FORMAT_V1_NOT_SUPPORTED), so they keep their modes.
+        An instance that keeps state can't change its mode: Spark refuses to continue a checkpoint of micro-batches with
+        state in real-time mode (CHECKPOINT_FORMAT_V1_NOT_SUPPORTED).
         """
         notes = []
         for instance in self.cluster.all_instances:
@@ -99,7 +113,7 @@ class Deployer:
             if instance.mode not in (None, wanted) and not (instance.job.only_microbatch or instance.no_realtime):
                 notes.append(
                     f"{instance.id} stays in {instance.mode} mode, as its state can't change modes: stop it and "
-                    f"declare it anew for {wanted} mode"
+                    f"declare it again for {wanted} mode"
                 )
         return "; ".join(notes)
 
@@ -121,59 +135,74 @@ class Deployer:
             deployment = self.cluster.deployment
             if edges is not None and edges != deployment.edges:
                 return False
-            change = difference(deployment.specs.values(), specs)
             checked = deployment.check(specs, self.cluster.workshop()) if specs else Checked()
-            change = change.restarting(set(checked.chained) ^ set(deployment.checked.chained))
-            checked = replace(checked, resumed=frozenset(self._resumed(change, specs, checked)))
-            afresh = self._afresh(change, specs, checked.schemas) - checked.resumed
-            anew = [task for task in change.replace if task in afresh and self._keeps_state(task)]
-            before = self.before()
-            ends = {*change.stop, *change.restart, *change.rebuild, *change.replace}
-            stopping = [instance for instance in before.instances.values() if instance.job.task in ends]
-            try:
-                self._stop_for(specs, stopping)
-                gone, new = self._adopt(deployment.prepare(specs, checked), change, afresh)
-                self._start(new)
-            except BaseException:
-                self.roll_back(before, stopping)
-                raise
-            self.resumed, self.anew = checked.resumed, frozenset(anew)
-            self._note_anew(anew)
-            try:
-                self.delete(gone)
-            except KeyboardInterrupt:  # too late: these tasks run, and are the declared ones
-                self.cluster.leave_topics(gone)
+            decision = decide(
+                map(declared, deployment.specs.values()), map(declared, specs), self._running(), _wanted(specs, checked)
+            )
+            self._deploy(decision, specs, replace(checked, resumed=decision.resuming))
+            self.resumed, self.lost_state = decision.resuming, frozenset(decision.losing_state)
         return True
 
-    def _keeps_state(self, task: str) -> bool:
-        return any(i.begun and i.facts is not None and i.facts.keeps_state for i in self.cluster.instances_of(task))
-
-    def _note_anew(self, tasks: Sequence[str]) -> None:
-        """Tasks whose state was lost since they were replaced."""
-        for task in tasks:
-            with self.cluster.lock:
-                self.cluster.incomplete.begins_anew(task, time.time())
-            why = "its recipe changed in what its state means: groups and windows that were open lack the rows so far"
-            self.cluster.event("state-begins-anew", task=task, why=why)
-
-    def _resumed(self, change: Difference, specs: Sequence[TaskSpec], checked: Checked) -> set[str]:
-        """The replaced tasks that go on with their state: only their filters and projections have changed."""
-        deployment, found = self.cluster.deployment, set()
-        for spec in specs:
-            before, meaning = deployment.specs.get(spec.id), checked.signatures.get(spec.id)
-            if spec.id not in change.replace or before is None or meaning is None:
-                continue
-            settings, known = _settings(spec), self.cluster.instances_of(spec.id)
-            chained = (spec.id in checked.chained) == (spec.id in deployment.checked.chained)
-            same = meaning == deployment.checked.signatures.get(spec.id) and settings == _settings(before) and chained
-            if same and len(known) == deployment.instances(before) == spec.parallelism:
-                found.add(spec.id)
+    def _running(self) -> dict[str, Queries]:
+        """Return what is known of the queries that run, by task."""
+        deployment, found = self.cluster.deployment, {}
+        for spec in deployment.specs.values():
+            mine = self.cluster.instances_of(spec.id)
+            complete = len(mine) == deployment.instances(spec)
+            keeps_state = any(i.begun and i.facts is not None and i.facts.keeps_state for i in mine)
+            found[spec.id] = _queries(spec, deployment.checked, len(mine) if complete else 0, keeps_state)
         return found
 
+    def _deploy(self, decision: Decision, specs: Sequence[TaskSpec], checked: Checked) -> None:
+        """Carry out a deployment. Raises what made it fail, once what ran before is put back."""
+        before, life = self.before(), Deploying(decision)
+        prepared: Prepared | None = None
+        gone: set[str] = set()
+        new: list[Instance] = []
+
+        def do(step: Instruction) -> None:
+            nonlocal prepared, gone, new
+            match step:
+                case StopTasks(tasks, at_batch_end):
+                    batch_s = self.cluster.patience.batch_s + 1.0 if at_batch_end else 0.0
+                    self._stop(_of(before, tasks), batch_s)
+                case CreateTopics():
+                    prepared = self.cluster.deployment.prepare(specs, checked)
+                case SwitchOver():
+                    assert prepared is not None
+                    gone, new = self._adopt(prepared, decision)
+                case StartTasks():
+                    self._start(new)
+                case TellStateLost(task, why):
+                    self._tell_state_lost(task, why)
+                case DeleteTopics():
+                    self.delete(gone)
+                case DeleteTopicsLater():
+                    self.cluster.leave_topics(gone)
+                case RollBack():
+                    self.roll_back(before, _of(before, decision.stopping))
+
+        try:
+            steps = life.handle(ChangeBegins())
+            while steps:
+                do(steps[0])
+                steps = life.handle(StepEnded(steps[0]))
+        except BaseException as error:
+            if life.step is not None:
+                for step in life.handle(StepFailed(life.step, reason(error))):
+                    do(step)
+            if not (life.runs and isinstance(error, KeyboardInterrupt)):  # else it is too late: the declared tasks run
+                raise
+
+    def _tell_state_lost(self, task: str, why: str) -> None:
+        with self.cluster.lock:
+            self.cluster.incomplete.begins_anew(task, time.time())
+        why = f"{why}: groups and windows that were open lack the rows so far"
+        self.cluster.event("state-begins-anew", task=task, why=why)
+
     def adopt_partitions(self) -> None:
-        """Have partitions added to a topic read, from their first row, by the tasks that read the topic. Their
-        instances get new jobs, with which `Mover.restart_outdated` restarts them. Does nothing while a deployment is
-        under way."""
+        """Assign partitions that were added to a topic to the instances that read it, from their first row. These get
+        new jobs, and `Mover.restart_outdated` restarts them. Does nothing while a deployment is under way."""
         with self.cluster.lock:  # first: who holds it may ask for `deploying`, and must not find it held for this
             if not self.deploying.acquire(blocking=False):
                 return
@@ -208,38 +237,21 @@ class Deployer:
                 instance.assign(replace(jobs[instance.id], run=instance.job.run))  # its checkpoint stays
 
     def new_jobs(self, spec: TaskSpec) -> dict[str, tuple[Job, str]]:
-        """By instance: a task's jobs, and new checkpoints for them."""
+        """Return a task's jobs and new checkpoints for them, by instance."""
         return self.jobs_of(self.cluster.deployment, spec, self.new_generation(spec))
 
     def new_generation(self, spec: TaskSpec) -> int:
-        """The number of a task's next checkpoints."""
+        """Return the number of a task's next checkpoints."""
         generation = self._generation[spec.id] = self._generation.get(spec.id, 0) + 1
         return generation
 
     def jobs_of(self, deployment: Deployment, spec: TaskSpec, generation: int) -> dict[str, tuple[Job, str]]:
-        """By instance: a task's jobs in a deployment, and their checkpoints."""
+        """Return a task's jobs in a deployment and their checkpoints, by instance."""
         jobs = instance_jobs(deployment, spec, generation)
         return {job.instance: (job, self._checkpoint(job, generation)) for job in jobs}
 
     def _checkpoint(self, job: Job, generation: int) -> str:
         return f"{self.checkpoints}/{job.task}/{generation}/{job.index + 1}"
-
-    def _afresh(self, change: Difference, specs: Sequence[TaskSpec], schemas: Mapping[str, Any]) -> set[str]:
-        """The tasks that start on new checkpoints: new and replaced ones, and those whose input columns changed."""
-        upstreams, present = {spec.id: spec.upstream for spec in specs}, self.cluster.deployment.checked.schemas
-        return {*change.start, *change.replace} | {
-            task
-            for task in change.rebuild
-            if not all(same_columns(schemas.get(name), present.get(name)) for name in upstreams[task])
-        }
-
-    def _stop_for(self, specs: Sequence[TaskSpec], instances: Sequence[Instance]) -> None:
-        """Stop instances at once, but at a batch's end if these tasks resume their input: no row is read twice."""
-        goes_on = {head.name for spec in specs for head in spec.heads}
-        present = self.cluster.deployment.specs
-        over = {id for id, spec in present.items() if goes_on.isdisjoint(head.name for head in spec.heads)}
-        self._stop([i for i in instances if i.job.task in over])
-        self._stop([i for i in instances if i.job.task not in over], self.cluster.patience.batch_s + 1.0)
 
     def _stop(self, instances: Sequence[Instance], at_batch_end_s: float = 0.0) -> None:
         for instance in instances:
@@ -252,7 +264,7 @@ class Deployer:
                 self._not_stopped(instance, error)
 
     def _not_stopped(self, instance: Instance, error: BaseException) -> None:
-        """Leave an instance whose run may go on to the watcher, and report it once for each run."""
+        """Report once that a run could not be stopped, and have the watcher try again."""
         with self.cluster.lock:
             if not isinstance(error, TaskManagerError):  # which says that it is still being stopped
                 known = any(each.unended is instance.unended for each in self.cluster.lingering)
@@ -265,14 +277,14 @@ class Deployer:
             "query-not-stopped", instance=instance.id, task_manager=home.id if home is not None else None, why=why
         )
 
-    def _adopt(self, prepared: Prepared, change: Difference, afresh: set[str]) -> tuple[set[str], list[Instance]]:
+    def _adopt(self, prepared: Prepared, decision: Decision) -> tuple[set[str], list[Instance]]:
         """Make these tasks the current ones; returns unneeded topics, and instances to start. A task and its instances
         appear together: a snapshot is valid at any instant."""
         deployment = self.cluster.deployment
         with self.cluster.lock:
-            for task in change.stop:
+            for task in decision.ending:
                 self._forget(task)
-            deployment.declared({*change.start, *change.replace})
+            deployment.declared({id for id, fate in decision.fates.items() if fate.other_recipe})
             known = set(deployment.pipes)
             gone = deployment.adopt(prepared)
             for name, pipe in deployment.pipes.items():
@@ -281,13 +293,13 @@ class Deployer:
             new = [
                 instance
                 for spec in prepared.specs
-                if spec.id not in change.unchanged
-                for instance in self._instances(spec, spec.id in afresh)
+                if spec.id in decision.starting
+                for instance in self._instances(spec, decision.fates[spec.id].new_checkpoints)
             ]
         return gone, new
 
     def _forget(self, task: str) -> None:
-        """Remove a task's instances, its row counts, and all dials of the task and of the streams from and to it."""
+        """Remove a task's instances, its row counts, and the dials of the task and of the edges from and to it."""
         board = self.cluster.board
         paced = [board.pace(instance.id) for instance in self.cluster.instances_of(task)]
         self.cluster.forget_task(task)
@@ -331,12 +343,12 @@ class Deployer:
         _all({i.id: partial(self.lifecycle.settle, i) for i in instances}, step_s)
 
     def before(self) -> Before:
-        """What runs now, before a change that may fail."""
+        """Return what runs now, before a change that may fail."""
         return self.cluster.before()
 
     def roll_back(self, before: Before, stopped: Sequence[Instance], why: str | None = None) -> None:
-        """After a failed deployment: run exactly the instances that ran before it, with the dials that they had. `why`
-        is what those that were stopped tell as their failure."""
+        """Undo a failed change: run exactly the instances that ran before it, with the dials that they had. Those that
+        were stopped for it report `why` as their failure."""
         with self.cluster.lock:
             begun = [i for i in self.cluster.all_instances if before.instances.get(i.id) is not i]
         try:
@@ -356,10 +368,28 @@ class Deployer:
             self.cluster.leave_topics(topics)
 
 
-def _settings(spec: TaskSpec) -> object:
-    """What a checkpoint depends on beside the recipes."""
+def _queries(spec: TaskSpec, checked: Checked, instances: int, keeps_state: bool = False) -> Queries:
+    """Return what is known of a task's queries. `checked` has facts about their plans."""
+    schema, state = checked.schemas.get(spec.id), checked.signatures.get(spec.id)
     topics = [(head, topic.topic, topic.schema, topic.shed_by, topic.time_unit) for head, topic in spec.topics.items()]
-    return topics, spec.upstream, spec.sink, spec.key, spec.mode, spec.is_hurried
+    settings = (topics, spec.upstream, spec.sink, spec.key, spec.mode, spec.is_hurried)
+    return Queries(
+        instances,
+        None if schema is None else names_and_types(schema),
+        None if state is None else (state, settings),
+        spec.id in checked.chained,
+        keeps_state,
+    )
+
+
+def _wanted(specs: Iterable[TaskSpec], checked: Checked) -> dict[str, Queries]:
+    """Return what is known of the queries of declared tasks, by task."""
+    return {spec.id: _queries(spec, checked, spec.parallelism) for spec in specs}
+
+
+def _of(before: Before, tasks: Collection[str]) -> list[Instance]:
+    """Return the instances of these tasks that ran before a change."""
+    return [instance for instance in before.instances.values() if instance.job.task in tasks]
 
 
 def _all(calls: Mapping[str, Callable[[], None]], timeout_s: float) -> None:

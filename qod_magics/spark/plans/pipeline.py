@@ -192,8 +192,13 @@ def same_columns(one: StructType | None, other: StructType | None, ordered: bool
     Nullability is ignored: it depends on the rows' path, as all columns read back from JSON are nullable."""
     if one is None or other is None:
         return False
-    columns = [[(field.name, field.dataType.simpleString()) for field in schema.fields] for schema in (one, other)]
+    columns = names_and_types(one), names_and_types(other)
     return columns[0] == columns[1] if ordered else sorted(columns[0]) == sorted(columns[1])
+
+
+def names_and_types(schema: StructType) -> tuple[tuple[str, str], ...]:
+    """Return the names and types of its columns, in their order, without nullability."""
+    return tuple((field.name, field.dataType.simpleString()) for field in schema.fields)
 
 
 @dataclass(frozen=True, slots=True)

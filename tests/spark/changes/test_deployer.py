@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, StructType
 
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.tasks import TaskSpec, tasks
@@ -21,6 +21,7 @@ from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Patience
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.labels import Column, Label, Labels
+from qod_magics.spark.plans.pipeline import PlanFacts
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.application.frames import application, stream
@@ -52,7 +53,7 @@ class Deployed:
         self.cluster = cluster(*managers, instances=instances)
         self.parts = Parts(self.cluster)
         self.there = {0: 0}  # end offsets of every topic
-        history = SimpleNamespace(at=lambda topic, now: self.there)
+        history = SimpleNamespace(at=lambda topic, now: self.there, forget=lambda topic: None)
         metrics: Any = SimpleNamespace(sample=lambda: None, history=history)
         self.deployer = Deployer(self.cluster, self.parts.lifecycle, metrics, "/nowhere")
         self.cluster.patience = Patience(batch_s=-1.0)  # no report is waited for
@@ -190,14 +191,14 @@ def test_a_deployment_that_is_interrupted_twice_puts_back_what_ran(monkeypatch: 
 
     def interrupted(wanted: Any, timeout_s: float) -> Any:
         calls.append(len(wanted))
-        if len(calls) > 2:  # what ran has been stopped: now the new one starts, and then is stopped
+        if len(calls) > 1:  # what ran has been stopped: now the new one starts, and then is stopped
             raise KeyboardInterrupt
         return gather(wanted, timeout_s)
 
     monkeypatch.setattr(module, "gather", interrupted)
     with pytest.raises(KeyboardInterrupt):
         made.deployer.deploy(declared(trigger_s=5.0))
-    assert calls == [0, 1, 1, 1]
+    assert calls == [1, 1, 1]
     assert made.cluster.all_instances == [one]
     assert one.state is State.BACKING_OFF  # the watcher starts it
     assert made.cluster.deployment.specs == before
@@ -290,6 +291,25 @@ def test_a_query_with_a_new_checkpoint_writes_to_an_output_of_its_own(made: Depl
     (after,) = made.cluster.all_instances
     assert after.checkpoint != before.checkpoint
     assert after.job.run != before.job.run
+
+
+def test_a_query_that_keeps_state_and_gets_other_input_columns_says_that_it_loses_its_state(made: Deployed) -> None:
+    """Its own recipe is the same: only the columns of the stream that it reads are others."""
+    source = stream("S", fuse=False)
+    reader = stream("Q", "S", priority=1, fuse=False)
+    deployment = made.cluster.deployment
+    columns = {"S": StructType([]), "Q": StructType([])}
+    deployment.inspection = fake_inspection(lambda specs: Checked({spec.id: columns[spec.id] for spec in specs}))
+    made.deployer.deploy(tasks(application(source, reader)))
+    for one in made.cluster.all_instances:
+        one.begun, one.facts = True, PlanFacts(keeps_state=one.job.task == "Q")
+    columns["S"] = StructType().add("zone", IntegerType())
+    other = replace(source, recipe=PythonRecipe("source.select('zone')"))
+    made.deployer.deploy(tasks(application(other, reader)))
+    assert made.deployer.lost_state == {"Q"}
+    (event,) = [event for event in made.cluster.events if event.kind == "state-begins-anew"]
+    assert event.detail["task"] == "Q"
+    assert set(made.cluster.incomplete.anew) == {"Q"}
 
 
 def test_a_query_that_reads_new_partitions_keeps_its_output(made: Deployed) -> None:
