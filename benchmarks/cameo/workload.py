@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from qod_magics.core.engines import S
+from qod_magics.core.snapshot import replace
 from qod_magics.simulator.messages import Job, Source, Stage
 from qod_magics.simulator.messages.dataflow import Arrivals, Exchange, Sent
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from qod_magics.core.snapshot import replace
 from qod_magics.kafka.scenario import PiecewiseLinear
 from qod_magics.recordings.reading import load
 from qod_magics.simulator import Simulation

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 from benchmarks.simulator import application
+from qod_magics.core.snapshot import replace
 from qod_magics.kafka.scenario import PiecewiseLinear, Scenario, ScenarioEvent
 from qod_magics.simulator import Simulation
 from qod_magics.simulator.rates.simulation import Machine, Metrics, SimulatedTask

@@ -15,9 +15,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
-from qod_magics.data.fields import Fields
+from msgspec import UNSET, UnsetType
+
+from qod_magics.data.forms import Count, Form, Name, Names, Whole, read, refuse
 from qod_magics.errors import ScenarioError, nearest
 
 # --- Columns and schemas ----------------------------------------------------------------------------------------------
@@ -172,27 +174,57 @@ class JsonlData:
 Data = GeneratedData | ParquetData | JsonlData
 
 
+class _Generated(Form, frozen=True):
+    """`data` of a generator."""
+
+    generator: Literal["taxi-trips", "points"]
+    rows: Count = RING_ROWS
+    seed: Whole | None = None
+    columns: Names | None = None
+    clusters: Count | UnsetType = UNSET
+    event_time: Name | UnsetType | None = UNSET
+
+
+class _Parquet(Form, frozen=True):
+    """`data` of a Parquet file."""
+
+    parquet: Name
+    rows: Count = RING_ROWS
+    columns: Names | None = None
+    event_time: Name | UnsetType | None = UNSET
+
+
+class _Jsonl(Form, frozen=True):
+    """`data` of a file of JSON objects."""
+
+    jsonl: Name
+    rows: Count = RING_ROWS
+    event_time: Name | None = None
+
+
+#: The forms of `data`, by the field that only one of them has.
+FORMS: Mapping[str, type[_Generated | _Parquet | _Jsonl]] = {
+    "generator": _Generated,
+    "parquet": _Parquet,
+    "jsonl": _Jsonl,
+}
+
+
 def data_from_json(value: Any, where: str) -> Data:
     """Return the `data` of a topic. Raises ScenarioError, which begins with `where`."""
-    known = ("generator", "parquet", "jsonl", "rows", "seed", "columns", "clusters", "event_time")
-    fields = Fields(value, where, known)
-    kinds = [kind for kind in ("generator", "parquet", "jsonl") if kind in fields]
+    kinds = [kind for kind in FORMS if isinstance(value, Mapping) and kind in value]
     if len(kinds) != 1:
         have = " and ".join(kinds) or "none"
-        raise ScenarioError(f"{where} must have one of generator, parquet and jsonl, it has {have}: keep one")
-    allowed = {
-        "generator": ("rows", "seed", "columns", "clusters", "event_time"),
-        "parquet": ("rows", "columns", "event_time"),
-        "jsonl": ("rows", "event_time"),
-    }[kinds[0]]
-    Fields(value, where, (kinds[0], *allowed))
-    rows = fields.whole("rows", at_least=1, default=RING_ROWS)
-    if kinds[0] == "generator":
-        return _generated(fields, rows)
-    if kinds[0] == "parquet":
-        columns = fields.names("columns") or TRIP_STREAM_COLUMNS
-        return ParquetData(fields.text("parquet"), columns, _event_time(fields, columns, TRIP_EVENT_TIME), rows)
-    return JsonlData(fields.text("jsonl"), fields.optional_text("event_time"), rows)
+        raise ScenarioError(
+            f"{where} must have one of {', '.join(FORMS)}, it has {have}: keep one", name=where, rule="one kind"
+        )
+    form = read(FORMS[kinds[0]], value, where)
+    if isinstance(form, _Generated):
+        return _generated(form, where)
+    if isinstance(form, _Parquet):
+        columns = _different(form, where) or TRIP_STREAM_COLUMNS
+        return ParquetData(form.parquet, columns, _event_time(form, where, columns, TRIP_EVENT_TIME), form.rows)
+    return JsonlData(form.jsonl, form.event_time, form.rows)
 
 
 def data_columns(data: Data) -> tuple[str, ...] | None:
@@ -205,26 +237,32 @@ def at_folder(data: Data, folder: Path) -> Data:
     return data if isinstance(data, GeneratedData) else replace(data, path=str(folder / data.path))
 
 
-def _generated(fields: Fields, rows: int) -> GeneratedData:
-    name = fields.text("generator")
-    if name not in GENERATORS:
-        raise ScenarioError(f"{fields.where}.generator is {name!r}: no such generator.{nearest(name, GENERATORS)}")
-    if name != "points" and "clusters" in fields:
-        fields.refuse("clusters", "go with the generator 'points' only: leave it out")
-    columns = fields.names("columns") or _SENT[name]
+def _generated(form: _Generated, where: str) -> GeneratedData:
+    name = form.generator
+    if name != "points" and form.clusters is not UNSET:
+        raise refuse(form, where, "clusters", "go with the generator 'points' only: leave it out")
+    columns = _different(form, where) or _SENT[name]
     for column in columns:
         if column not in GENERATORS[name]:
             hint = nearest(column, GENERATORS[name])
-            raise ScenarioError(f"{fields.where}.columns has {column!r}, which {name} does not have.{hint}")
-    seed = fields.whole("seed", at_least=0, default=0) if "seed" in fields else None
-    clusters = fields.whole("clusters", at_least=1, default=8)
-    return GeneratedData(name, columns, _event_time(fields, columns, _EVENT_TIMES[name]), rows, seed, clusters)
+            raise ScenarioError(
+                f"{where}.columns has {column!r}, which {name} does not have.{hint}", name=column, rule="exists"
+            )
+    clusters = 8 if form.clusters is UNSET else form.clusters
+    event_time = _event_time(form, where, columns, _EVENT_TIMES[name])
+    return GeneratedData(name, columns, event_time, form.rows, form.seed, clusters)
 
 
-def _event_time(fields: Fields, columns: tuple[str, ...], default: str) -> str | None:
-    if "event_time" not in fields:
+def _different(form: _Generated | _Parquet, where: str) -> tuple[str, ...] | None:
+    if form.columns is not None and len(set(form.columns)) < len(form.columns):
+        raise refuse(form, where, "columns", "be a list of different names")
+    return form.columns
+
+
+def _event_time(form: _Generated | _Parquet, where: str, columns: tuple[str, ...], default: str) -> str | None:
+    if form.event_time is UNSET:
         return default if default in columns else None
-    name = fields.optional_text("event_time")
-    if name is not None and name not in columns:
-        fields.refuse("event_time", f"be one of the columns sent, or null.{nearest(name, columns)}")
-    return name
+    if form.event_time is not None and form.event_time not in columns:
+        hint = nearest(form.event_time, columns)
+        raise refuse(form, where, "event_time", f"be one of the columns sent, or null.{hint}")
+    return form.event_time

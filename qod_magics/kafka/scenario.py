@@ -23,7 +23,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -31,9 +30,23 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from math import floor, isfinite
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from qod_magics.data.fields import Fields, is_number, read_json
+from msgspec import Meta
+
+from qod_magics.data.forms import (
+    Count,
+    Form,
+    Name,
+    NotNegative,
+    Positive,
+    Whole,
+    is_number,
+    plain,
+    read,
+    read_json,
+    refuse,
+)
 from qod_magics.data.spec import Data, at_folder, data_columns, data_from_json
 from qod_magics.errors import ScenarioError, nearest
 
@@ -43,7 +56,6 @@ from qod_magics.errors import ScenarioError, nearest
 ROUNDING = 1e-6
 
 
-@dataclass(frozen=True)
 class PiecewiseLinear:
     """A rate, rows/s, over time, seconds.
 
@@ -54,9 +66,8 @@ class PiecewiseLinear:
     Raises ValueError when there are no points, or they are out of order, negative, not finite, or three at one second.
     """
 
-    points: tuple[tuple[float, float], ...]
-
-    def __post_init__(self) -> None:
+    def __init__(self, points: tuple[tuple[float, float], ...]) -> None:
+        self.points = points
         if not self.points:
             raise ValueError("a rate needs at least one point [second, rows/s]")
         for second, rate in self.points:
@@ -70,6 +81,31 @@ class PiecewiseLinear:
         for (first, _), (third, _) in zip(self.points, self.points[2:], strict=False):
             if first == third:
                 raise ValueError(f"more than two points at second {first:g}: a jump has two")
+
+    def __repr__(self) -> str:
+        return f"PiecewiseLinear({self.points})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PiecewiseLinear) and self.points == other.points
+
+    def __hash__(self) -> int:
+        return hash(self.points)
+
+    @classmethod
+    def from_json(cls, value: Any) -> PiecewiseLinear:
+        """Return the rate of a number, or of a list of [second, rows/s]. Raises ValueError for other values."""
+        if is_number(value):
+            return cls.constant(value)
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{value!r} is neither a number nor a list of [second, number]; give one of them")
+        for point in value:
+            if not isinstance(point, list | tuple) or len(point) != 2 or not all(map(is_number, point)):
+                raise ValueError(f"{point!r} is not a pair [second, number]; give pairs")
+        return cls.through(value)
+
+    def to_json(self) -> list[list[float]]:
+        """Return the points as lists."""
+        return [list(point) for point in self.points]
 
     @classmethod
     def constant(cls, rate: float) -> PiecewiseLinear:
@@ -127,19 +163,13 @@ class PiecewiseLinear:
 
 
 ACTIONS = ("add_task_manager", "remove_task_manager", "start_application", "stop_application")
-_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
+class Phase(Form, frozen=True):
     """A named interval of a scenario, up to the next phase."""
 
-    name: str
-    from_s: float
-
-    def to_json(self) -> dict[str, Any]:
-        """As in a scenario file."""
-        return {"name": self.name, "from_s": self.from_s}
+    name: Name
+    from_s: NotNegative
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +183,36 @@ class ScenarioEvent:
     def to_json(self) -> dict[str, Any]:
         """As in a scenario file."""
         return {"at_s": self.at_s, self.action: self.target}
+
+
+class EventForm(Form, frozen=True):
+    """An event as a scenario file has it: with one of ACTIONS."""
+
+    at_s: NotNegative
+    add_task_manager: Name | None = None
+    remove_task_manager: Name | None = None
+    start_application: Name | None = None
+    stop_application: Name | None = None
+
+
+class FeedForm(Form, frozen=True):
+    """The rows of a topic as a scenario file has them."""
+
+    topic: Annotated[str, Meta(pattern=r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$")]
+    rate: PiecewiseLinear
+    data: Any
+    partitions: Count = 1
+    key: Name | None = None
+
+
+class ScenarioForm(Form, frozen=True, kw_only=True):
+    """A scenario file."""
+
+    duration_s: Positive
+    topics: Annotated[tuple[FeedForm, ...], Meta(min_length=1)]
+    seed: Whole = 0
+    phases: tuple[Phase, ...] = ()
+    events: tuple[EventForm, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +232,7 @@ class Feed:
             "partitions": self.partitions,
             "data": self.data.to_json(),
             "key": self.key,
-            "rate": [list(point) for point in self.rate.points],
+            "rate": self.rate.to_json(),
         }
 
 
@@ -195,17 +255,18 @@ class Scenario:
     @classmethod
     def from_json(cls, value: Any) -> Scenario:
         """The scenario of a JSON value. Raises ScenarioError, which names the field."""
-        fields = Fields(value, "scenario", ("seed", "duration_s", "phases", "topics", "events"))
-        duration_s = fields.number("duration_s", above=0)
-        topics = tuple(_feed(item, f"topics[{i}]") for i, item in enumerate(fields.items("topics", "topics")))
-        if not topics:
-            raise ScenarioError("scenario.topics is empty: name at least one topic")
+        return cls.of(read(ScenarioForm, value, "scenario"))
+
+    @classmethod
+    def of(cls, form: ScenarioForm) -> Scenario:
+        """Return the scenario of a file's form. Raises ScenarioError."""
+        topics = tuple(_feed(feed, f"topics[{i}]") for i, feed in enumerate(form.topics))
         _different([feed.topic for feed in topics], "scenario.topics", "topic")
-        events = [_event(item, f"events[{i}]", duration_s) for i, item in enumerate(fields.items("events", "events"))]
+        events = [_event(event, f"events[{i}]", form.duration_s) for i, event in enumerate(form.events)]
         return cls(
-            seed=fields.whole("seed", at_least=0, default=0),
-            duration_s=duration_s,
-            phases=_phases(fields, duration_s),
+            seed=form.seed,
+            duration_s=form.duration_s,
+            phases=_phases(form),
             topics=topics,
             events=tuple(sorted(events, key=lambda event: event.at_s)),
         )
@@ -220,7 +281,7 @@ class Scenario:
         return {
             "seed": self.seed,
             "duration_s": self.duration_s,
-            "phases": [phase.to_json() for phase in self.phases],
+            "phases": [plain(phase) for phase in self.phases],
             "topics": [feed.to_json() for feed in self.topics],
             "events": [event.to_json() for event in self.events],
         }
@@ -235,67 +296,49 @@ class Scenario:
         return {feed.topic: feed.rate.due(min(t, self.duration_s)) for feed in self.topics}
 
 
-def _feed(value: Any, where: str) -> Feed:
-    fields = Fields(value, where, ("topic", "partitions", "data", "key", "rate"))
-    topic = fields.text("topic")
-    if not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
-        fields.refuse("topic", "have 1 to 249 letters, digits, dots, dashes and underscores")
-    partitions = fields.whole("partitions", at_least=1, default=1)
-    data = data_from_json(fields.any("data"), f"{where}.data")
-    key = fields.optional_text("key")
+def _feed(form: FeedForm, where: str) -> Feed:
+    data = data_from_json(form.data, f"{where}.data")
     columns = data_columns(data)
-    if key is not None and columns is not None and key not in columns:
-        fields.refuse("key", f"be one of the columns sent, or null.{nearest(key, columns)}")
-    return Feed(topic, partitions, data, key, _rate(fields))
+    if form.key is not None and columns is not None and form.key not in columns:
+        raise refuse(form, where, "key", f"be one of the columns sent, or null.{nearest(form.key, columns)}")
+    return Feed(form.topic, form.partitions, data, form.key, form.rate)
 
 
-def _rate(fields: Fields) -> PiecewiseLinear:
-    value = fields.any("rate")
-    try:
-        if is_number(value):
-            return PiecewiseLinear.constant(value)
-        if not isinstance(value, list | tuple):
-            fields.refuse("rate", "be a list of [second, rows/s], or a number")
-        for point in value:
-            if not isinstance(point, list | tuple) or len(point) != 2 or not all(map(is_number, point)):
-                raise ValueError(f"{point!r} is not a pair [second, rows/s] of numbers")
-        return PiecewiseLinear.through(value)
-    except ValueError as problem:
-        if isinstance(problem, ScenarioError):
-            raise
-        raise ScenarioError(f"{fields.where}.rate: {problem}") from None
-
-
-def _phases(fields: Fields, duration_s: float) -> tuple[Phase, ...]:
-    phases = []
-    for index, item in enumerate(fields.items("phases", "phases")):
-        one = Fields(item, f"phases[{index}]", ("name", "from_s"))
-        phases.append(Phase(one.text("name"), one.number("from_s")))
-        if phases[-1].from_s >= duration_s:
-            one.refuse("from_s", f"lie before the end, second {duration_s:g}")
-    _different([phase.name for phase in phases], "scenario.phases", "name")
-    for before, after in pairwise(phases):
+def _phases(form: ScenarioForm) -> tuple[Phase, ...]:
+    for index, phase in enumerate(form.phases):
+        if phase.from_s >= form.duration_s:
+            raise refuse(phase, f"phases[{index}]", "from_s", f"lie before the end, second {form.duration_s:g}")
+    _different([phase.name for phase in form.phases], "scenario.phases", "name")
+    for before, after in pairwise(form.phases):
         if after.from_s <= before.from_s:
             raise ScenarioError(
                 f"scenario.phases: {after.name!r} from second {after.from_s:g} follows {before.name!r} from second "
-                f"{before.from_s:g}: put them in order of time"
+                f"{before.from_s:g}: put them in order of time",
+                name="scenario.phases",
+                rule="in order",
             )
-    return tuple(phases)
+    return form.phases
 
 
-def _event(value: Any, where: str, duration_s: float) -> ScenarioEvent:
-    fields = Fields(value, where, ("at_s", *ACTIONS))
-    actions = [action for action in ACTIONS if action in fields]
-    if len(actions) != 1:
-        have = " and ".join(actions) or "none"
-        raise ScenarioError(f"{where} must have one of {', '.join(ACTIONS)}, it has {have}: one event, one action")
-    at_s = fields.number("at_s")
-    if at_s > duration_s:
-        fields.refuse("at_s", f"not lie after the end, second {duration_s:g}")
-    return ScenarioEvent(at_s, actions[0], fields.text(actions[0]))
+def _event(form: EventForm, where: str, duration_s: float) -> ScenarioEvent:
+    targets = {action: target for action in ACTIONS if (target := getattr(form, action)) is not None}
+    if len(targets) != 1:
+        have = " and ".join(targets) or "none"
+        raise ScenarioError(
+            f"{where} must have one of {', '.join(ACTIONS)}, it has {have}: one event, one action",
+            name=where,
+            rule="one action",
+        )
+    if form.at_s > duration_s:
+        raise refuse(form, where, "at_s", f"not lie after the end, second {duration_s:g}")
+    return ScenarioEvent(form.at_s, *next(iter(targets.items())))
 
 
 def _different(names: list[str], where: str, what: str) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise ScenarioError(f"{where} has the {what} {name!r} {names.count(name)} times: give each its own")
+            raise ScenarioError(
+                f"{where} has the {what} {name!r} {names.count(name)} times: give each its own",
+                name=name,
+                rule="unique",
+            )

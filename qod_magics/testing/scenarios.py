@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
+from qod_magics.core.snapshot import replace
 from qod_magics.simulator import Simulation
-from qod_magics.simulator.rates.simulation import Fault
+from qod_magics.simulator.rates.simulation import Fault, FaultKind
 from qod_magics.testing.runs import Truth
 
 PERIOD_S = 5.0
@@ -170,7 +170,8 @@ def faulty(draw: Draw, sound: st.SearchStrategy[Simulation]) -> Simulation:
     for _ in range(draw(st.integers(1, 3))):
         lost = {fault.target for fault in faults if fault.kind == "task-manager-lost"}
         left = [name for name in machines if name not in lost]
-        kinds = ["query-failure", "slow-metrics", "broker-pause", *(["task-manager-lost"] if len(left) > 1 else [])]
+        kinds: list[FaultKind] = ["query-failure", "slow-metrics", "broker-pause"]
+        kinds += ["task-manager-lost"] if len(left) > 1 else []
         kind = draw(st.sampled_from(kinds))
         targets: dict[str, list[Any]] = {
             "query-failure": instances,

@@ -5,12 +5,12 @@ Every policy that sheds is tried. Those that can't are named with each test, and
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from qod_magics.core.snapshot import replace
 from qod_magics.policies import SHEDDING
 from qod_magics.simulator import Simulation
 from qod_magics.testing import invariants

@@ -28,15 +28,17 @@ The same `seed` gives the same items under every policy; a sender that is held b
 from __future__ import annotations
 
 import random
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple
+
+from msgspec import Meta
 
 from qod_magics.core.engines import MS, US, S
-from qod_magics.core.job_graph import JobConstraint, JobEdge, JobGraph, JobSequence, RuntimeGraph
-from qod_magics.data.fields import Fields, is_number, read_json, read_object
+from qod_magics.core.job_graph import JobConstraint, JobEdge, JobGraph, JobSequence, Pattern, RuntimeGraph
+from qod_magics.data.forms import Count, Form, Name, Names, NotNegative, Positive, Whole, read, read_json
 from qod_magics.errors import ScenarioError, show
 
 # --- Output buffers and links -----------------------------------------------------------------------------------------
@@ -216,25 +218,18 @@ class Way:
 Kind = Literal["source", "map", "merge", "sink"]
 ENGINE = "output-buffers"  #: what such a file names as its engine
 
-_TOP = (
-    *("engine", "name", "seed", "duration_s", "workers", "interval_s", "policy", "parameters", "vertices", "edges"),
-    *("constraints", "streams", "network", "given", "chosen"),
-)
-_NETWORK = ("bits_per_s", "buffer_cost_us", "transport_ms", "handover_ms", "item_overhead", "window_bytes")
 
-
-@dataclass(frozen=True, slots=True)
-class Vertex:
+class Vertex(Form, frozen=True):
     """What the tasks of a job vertex do."""
 
-    name: str
+    name: Name
     kind: Kind
-    parallelism: int
-    work_us: float = 0.0  #: CPU for each item that enters
-    bytes: int = 0  #: of each item that leaves; 0: by the ratio
-    bytes_ratio: float = 1.0  #: bytes of an item that leaves / mean bytes of the source's items in it
-    inputs: int = 1  #: streams that a merger makes one of
-    first_worker: int = 1  #: that of the first task
+    parallelism: Count
+    work_us: NotNegative = 0.0  #: CPU for each item that enters
+    bytes: Whole = 0  #: of each item that leaves; 0: by the ratio
+    bytes_ratio: NotNegative = 1.0  #: bytes of an item that leaves / mean bytes of the source's items in it
+    inputs: Count = 1  #: streams that a merger makes one of
+    first_worker: Count = 1  #: that of the first task
 
     @property
     def work(self) -> int:
@@ -242,21 +237,55 @@ class Vertex:
         return round(self.work_us * US)
 
 
-@dataclass(frozen=True, slots=True)
-class Streams:
+class Streams(Form, frozen=True):
     """What the sources emit."""
 
-    count: int
-    items_per_s: float
-    group: int = 1
-    kbit_per_s: float = 0.0
-    item_bytes: int = 0
-    spread: float = 0.0
-    item_spread: float = 0.0
-    slow_share: float = 0.0
-    slow_kbit_per_s: tuple[float, float] = (1.0, 17.0)
-    start_s: float = 0.0
-    items: int | None = None  #: of each stream; None: no end
+    count: Count
+    items_per_s: Positive
+    group: Count = 1
+    kbit_per_s: NotNegative = 0.0
+    item_bytes: Whole = 0
+    spread: NotNegative = 0.0
+    item_spread: NotNegative = 0.0
+    slow_share: NotNegative = 0.0
+    slow_kbit_per_s: tuple[Positive, Positive] = (1.0, 17.0)
+    start_s: NotNegative = 0.0
+    items: Whole | None = None  #: of each stream; None: no end
+
+
+class _Constraint(Form, frozen=True):
+    sequence: Names
+    limit_ms: Positive
+    span_s: Positive = 15.0
+
+
+class _Network(Form, frozen=True):
+    bits_per_s: Positive = 1e9
+    buffer_cost_us: NotNegative = 0.0
+    transport_ms: NotNegative = 0.0
+    handover_ms: NotNegative = 0.0
+    item_overhead: Whole = 0
+    window_bytes: Count = 1 << 20
+
+
+class _ScenarioForm(Form, frozen=True, kw_only=True):
+    """The JSON form in this module's docstring."""
+
+    engine: Literal["output-buffers"]
+    name: Any = None
+    vertices: Annotated[tuple[Vertex, ...], Meta(min_length=1)]
+    edges: Annotated[tuple[tuple[str, str, Pattern], ...], Meta(min_length=1)]
+    streams: Streams
+    constraints: tuple[_Constraint, ...] = ()
+    workers: Count = 1
+    network: _Network = _Network()
+    seed: Whole = 1
+    duration_s: Positive = 600.0
+    interval_s: Positive = 15.0
+    policy: Name = "nephele"
+    parameters: dict[str, Any] | None = None
+    given: Any = None
+    chosen: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,11 +318,12 @@ class BufferScenario:
             UsageProblem: the edges make no job graph, or it has no such sequence.
 
         """
-        top = Fields(value, "the scenario", _TOP)
-        if top.text("engine") != ENGINE:
-            top.refuse("engine", f"be {ENGINE!r}")
-        vertices = _vertices(top)
-        job = JobGraph(tuple(vertices), _edges(top))
+        form = read(_ScenarioForm, value, "scenario")
+        vertices = {vertex.name: vertex for vertex in form.vertices}
+        if len(vertices) < len(form.vertices):
+            name = next(name for name, times in Counter(each.name for each in form.vertices).items() if times > 1)
+            raise ScenarioError(f"two vertices are called {show(name)}: name them apart", name=name, rule="unique")
+        job = JobGraph(tuple(vertices), tuple(JobEdge(*edge) for edge in form.edges))
         for name in job.vertices:
             if sum(edge.sender == name for edge in job.edges) > 1:
                 raise ScenarioError(f"vertex {show(name)} has two edges out of it: an item leaves by one; remove one")
@@ -303,33 +333,31 @@ class BufferScenario:
                     f"vertex {show(name)} of kind {kind}: a source has no edge into it, a sink none out of it, and all "
                     "others have both; change its kind or its edges"
                 )
-        listed = enumerate(top.items("constraints", "constraints"))
-        constraints = tuple(_constraint(each, f"constraints[{i}]") for i, each in listed)
+        constraints = tuple(
+            JobConstraint(JobSequence.parse(each.sequence), each.limit_ms, each.span_s) for each in form.constraints
+        )
         for constraint in constraints:
             constraint.sequence.check(job)
-        workers = top.whole("workers", at_least=1, default=1)
-        network = Fields(value.get("network", {}), "network", _NETWORK)
-        parameters = value.get("parameters")
-        if parameters is not None and not isinstance(parameters, Mapping):
-            top.refuse("parameters", "be an object: those of the policy by name")
+        _check_streams(form.streams, form.vertices)
+        network = form.network
         return cls(
-            RuntimeGraph(job, {each.name: _spread(each, workers) for each in vertices.values()}),
+            RuntimeGraph(job, {each.name: _spread(each, form.workers) for each in form.vertices}),
             vertices,
             constraints,
-            _streams(top.any("streams"), vertices),
+            form.streams,
             Network(
-                network.number("bits_per_s", above=0, default=1e9),
-                round(network.number("buffer_cost_us", default=0.0) * US),
-                round(network.number("transport_ms", default=0.0) * MS),
-                round(network.number("handover_ms", default=0.0) * MS),
-                network.whole("window_bytes", at_least=1, default=1 << 20),
+                network.bits_per_s,
+                round(network.buffer_cost_us * US),
+                round(network.transport_ms * MS),
+                round(network.handover_ms * MS),
+                network.window_bytes,
             ),
-            network.whole("item_overhead", at_least=0, default=0),
-            top.whole("seed", at_least=0, default=1),
-            top.number("duration_s", above=0, default=600.0),
-            top.number("interval_s", above=0, default=15.0),
-            top.text("policy", default="nephele"),
-            parameters,
+            network.item_overhead,
+            form.seed,
+            form.duration_s,
+            form.interval_s,
+            form.policy,
+            form.parameters,
         )
 
     @property
@@ -349,69 +377,18 @@ def _spread(vertex: Vertex, workers: int) -> tuple[str, ...]:
     return tuple(f"w{(first + i * min(workers, count) // count) % workers + 1}" for i in range(count))
 
 
-def _vertices(top: Fields) -> dict[str, Vertex]:
-    found: dict[str, Vertex] = {}
-    for i, each in enumerate(top.items("vertices", "vertices")):
-        vertex = read_object(Vertex, each, f"vertices[{i}]")
-        if vertex.kind not in get_args(Kind):
-            raise ScenarioError(
-                f"vertex {show(vertex.name)}: kind {show(vertex.kind)} is unknown; give one of "
-                f"{', '.join(get_args(Kind))}"
-            )
-        if vertex.parallelism < 1 or vertex.inputs < 1 or vertex.first_worker < 1:
-            raise ScenarioError(f"vertex {show(vertex.name)}: parallelism, inputs and first_worker are 1 or more")
-        if vertex.name in found:
-            raise ScenarioError(f"two vertices are called {show(vertex.name)}: name them apart")
-        found[vertex.name] = vertex
-    if not found:
-        top.refuse("vertices", "be a list of vertices, at least one")
-    return found
-
-
-def _edges(top: Fields) -> tuple[JobEdge, ...]:
-    found = []
-    for each in top.items("edges", "edges"):
-        if not isinstance(each, list | tuple) or len(each) != 3 or not all(isinstance(end, str) for end in each):
-            raise ScenarioError(f'edges: {show(each)} is not an edge; give ["P", "D", "all-to-all"]')
-        found.append(JobEdge(*each))
-    if not found:
-        top.refuse("edges", "be a list of edges, at least one")
-    return tuple(found)
-
-
-def _constraint(value: Any, where: str) -> JobConstraint:
-    fields = Fields(value, where, ("sequence", "limit_ms", "span_s"))
-    sequence = fields.items("sequence", "vertices and edges")
-    if not sequence or not all(isinstance(each, str) for each in sequence):
-        fields.refuse("sequence", 'be a list of vertices and edges, such as ["e(P,D)", "D", "e(D,E)"]')
-    limit_ms, span_s = fields.number("limit_ms", above=0), fields.number("span_s", above=0, default=15.0)
-    return JobConstraint(JobSequence.parse(sequence), limit_ms, span_s)
-
-
-def _streams(value: Any, vertices: Mapping[str, Vertex]) -> Streams:
-    given: dict[str, Any] = {}
-    if isinstance(value, Mapping) and "slow_kbit_per_s" in value:
-        given["slow_kbit_per_s"] = _range(value["slow_kbit_per_s"])
-    streams = read_object(Streams, value, "streams", **given)
-    if streams.count < 1 or streams.items_per_s <= 0 or streams.group < 1:
-        raise ScenarioError("streams: count, items_per_s and group are above 0")
+def _check_streams(streams: Streams, vertices: Iterable[Vertex]) -> None:
+    """Raise ScenarioError where the size of items is unknown, or a merger does not take the streams of a group."""
     if not streams.item_bytes and not streams.kbit_per_s:
-        raise ScenarioError("streams: the size of items is unknown; give kbit_per_s or item_bytes")
-    for vertex in vertices.values():
+        raise ScenarioError("streams: the size of items is unknown; give kbit_per_s or item_bytes", name="streams")
+    for vertex in vertices:
         if vertex.kind == "merge" and vertex.inputs != streams.group:
             raise ScenarioError(
                 f"vertex {show(vertex.name)} merges {vertex.inputs} streams, and a group has {streams.group}: "
-                "give both the same number"
+                "give both the same number",
+                name=vertex.name,
+                rule="as many as a group",
             )
-    return streams
-
-
-def _range(limits: Any) -> tuple[float, float]:
-    if not isinstance(limits, list | tuple) or len(limits) != 2 or not all(map(is_number, limits)):
-        raise ScenarioError(f"streams.slow_kbit_per_s: {show(limits)} is not a range; give two numbers, as [1, 17]")
-    if min(limits) <= 0:
-        raise ScenarioError(f"streams.slow_kbit_per_s: {show(limits)} is not above 0; give rates, as [1, 17]")
-    return float(limits[0]), float(limits[1])
 
 
 class Arrival(NamedTuple):

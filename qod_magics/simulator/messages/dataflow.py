@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from qod_magics.core.engines import MS, US, Kind, Message, OperatorInfo, S, Topology, stream_channel
+from qod_magics.data.forms import Form, Name, Names, NotNegative, Positive, Whole
 from qod_magics.simulator.messages.operators import (
     Emitted,
     EmittedPart,
@@ -51,26 +52,27 @@ class ClientMessages(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Arrivals:
+class Arrivals(Form, frozen=True):
     """How one client sends, with the names of a scenario. The same seed gives the same messages.
 
     Raises ValueError for values out of range.
     """
 
-    per_s: float = 1.0  #: messages/s
-    rows: int = 1_000  #: per message, in the mean
-    delay_s: float = 0.0  #: from event time to arrival
-    delay_spread_s: float = 0.0  #: uniform, on top; progress never goes back
-    phase: float | None = None  #: of the first message, in periods; None: drawn
+    per_s: Positive = 1.0  #: messages/s
+    rows: Whole = 1_000  #: per message, in the mean
+    delay_s: NotNegative = 0.0  #: from event time to arrival
+    delay_spread_s: NotNegative = 0.0  #: uniform, on top; progress never goes back
+    phase: NotNegative | None = None  #: of the first message, in periods; None: drawn
     poisson: bool = False  #: exponential gaps in place of equal ones
     #: shape of a Pareto distribution of rows, or of messages if `bursts_s` is above 0; None: all alike
-    pareto: float | None = None
-    bursts_s: float = 0.0  #: length of the intervals that draw a rate each
-    keys: int = 0  #: number of keys, of which each message has one; 0: none
-    zipf: float = 0.0  #: exponent of their popularity, key 0 first; infinite: key 0 alone
-    begin_s: float = 0.0
-    end_s: float | None = None
+    pareto: NotNegative | None = None
+    bursts_s: NotNegative = 0.0  #: length of the intervals that draw a rate each
+    keys: Whole = 0  #: number of keys, of which each message has one; 0: none
+    zipf: NotNegative | Literal["inf", "infinite"] = (
+        0.0  #: exponent of their popularity, key 0 first; "inf": key 0 alone
+    )
+    begin_s: NotNegative = 0.0
+    end_s: NotNegative | None = None
 
     def __post_init__(self) -> None:
         if self.per_s <= 0 or self.rows < 0 or self.delay_s < 0 or self.delay_spread_s < 0 or self.bursts_s < 0:
@@ -94,7 +96,8 @@ class Arrivals:
         factor, next_burst = 1.0, int(begin)
         progress = 0
         keys = range(self.keys)
-        weights = list(accumulate((k + 1) ** -self.zipf for k in keys)) if self.keys and self.zipf < inf else []
+        zipf = float(self.zipf)
+        weights = list(accumulate((k + 1) ** -zipf for k in keys)) if self.keys and zipf < inf else []
         while True:
             if bursts and at >= next_burst:
                 factor = self._pareto(random)
@@ -155,25 +158,24 @@ class Source:
     bytes_per_row: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(Form, frozen=True):
     """One function, run by `width` parallel operators. Raises ValueError without any."""
 
-    name: str
-    inputs: tuple[str, ...]  #: sources or stages
-    width: int = 1
-    fixed_us: float = 0.0  #: CPU a message
-    row_us: float = 0.0  #: CPU a row
-    selectivity: float = 1.0  #: rows emitted a row read
-    slide_ms: float = 0.0  #: 0: a regular operator
-    length_ms: float = 0.0  #: of a window; 0: the slide
-    origin_ms: float = 0.0
+    name: Name
+    inputs: Names  #: sources or stages
+    width: Whole = 1
+    fixed_us: NotNegative = 0.0  #: CPU a message
+    row_us: NotNegative = 0.0  #: CPU a row
+    selectivity: NotNegative = 1.0  #: rows emitted a row read
+    slide_ms: NotNegative = 0.0  #: 0: a regular operator
+    length_ms: NotNegative = 0.0  #: of a window; 0: the slide
+    origin_ms: NotNegative = 0.0
     exchange: Exchange = "all"
-    bytes_per_row: int = 0  #: of its output
+    bytes_per_row: Whole = 0  #: of its output
     stateful: bool = False  #: executing a message reads the state object of its key, or of the operator without a key
     #: several workers may execute messages of a window: its reader, of width 1, merges their partial results
     partial: bool = False
-    hand_on_us: float = 0.0  #: CPU of handing on a partial result
+    hand_on_us: NotNegative = 0.0  #: CPU of handing on a partial result
 
     def __post_init__(self) -> None:
         if self.width < 1:

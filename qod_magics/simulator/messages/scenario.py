@@ -21,20 +21,19 @@ states, and by what the others were chosen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from qod_magics.core.engines import US, Dispatcher, S
-from qod_magics.data.fields import Fields, read_json, read_object
+from qod_magics.data.forms import Count, Form, Name, NotNegative, Positive, Whole, read, read_json
 from qod_magics.errors import ScenarioError
-from qod_magics.simulator.messages.dataflow import Arrivals, Dataflow, Exchange, Job, Source, Stage
+from qod_magics.simulator.messages.dataflow import Arrivals, Dataflow, Job, Source, Stage
 from qod_magics.simulator.messages.engine import Engine, Links, Overheads, Store
 
 ENGINE = "messages"  #: what such a file names as its engine
-
-_TOP = ("engine", "seed", "duration_s", "drain_s", "policy", "cluster", "store", "overheads", "jobs", "given", "chosen")
 
 
 def _check_bandwidth(bytes_per_s: float | None) -> None:
@@ -42,14 +41,13 @@ def _check_bandwidth(bytes_per_s: float | None) -> None:
         raise ValueError(f"bytes_per_s must be above 0, or null for no limit; it is {bytes_per_s:g}")
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(Form, frozen=True):
     """Machines and links. Raises ValueError without a machine, worker or bandwidth."""
 
-    machines: int = 1
-    workers: int = 1  #: of each machine
-    delay_us: float = 0.0  #: one way, between two machines and from clients
-    bytes_per_s: float | None = None  #: of each link; None: no limit
+    machines: Whole = 1
+    workers: Whole = 1  #: of each machine
+    delay_us: NotNegative = 0.0  #: one way, between two machines and from clients
+    bytes_per_s: NotNegative | None = None  #: of each link; None: no limit
 
     def __post_init__(self) -> None:
         if self.machines < 1 or self.workers < 1:
@@ -57,26 +55,58 @@ class Cluster:
         _check_bandwidth(self.bytes_per_s)
 
 
-@dataclass(frozen=True, slots=True)
-class StoreSettings:
+class StoreSettings(Form, frozen=True):
     """Of the remote store and its caches. Raises ValueError without bandwidth."""
 
-    read_us: float = 0.0
-    bytes_per_s: float | None = None
-    object_bytes: int = 0
-    capacity: int | None = None  #: objects a worker; None: no limit
+    read_us: NotNegative = 0.0
+    bytes_per_s: NotNegative | None = None
+    object_bytes: Whole = 0
+    capacity: Whole | None = None  #: objects a worker; None: no limit
 
     def __post_init__(self) -> None:
         _check_bandwidth(self.bytes_per_s)
 
 
-@dataclass(frozen=True, slots=True)
-class OverheadSettings:
+class OverheadSettings(Form, frozen=True):
     """CPU of a dispatcher."""
 
-    run_us: float = 0.0
-    send_us: float = 0.0
-    switch_us: float = 0.0
+    run_us: NotNegative = 0.0
+    send_us: NotNegative = 0.0
+    switch_us: NotNegative = 0.0
+
+
+class _SourceForm(Form, frozen=True):
+    name: Name
+    clients: Whole = 1
+    arrivals: Arrivals = Arrivals()
+    bytes_per_row: Whole = 0
+
+
+class _JobForm(Form, frozen=True):
+    name: Name
+    stages: Annotated[tuple[Stage, ...], Meta(min_length=1)]
+    sources: tuple[_SourceForm, ...] = ()
+    copies: Count = 1
+    max_latency_ms: NotNegative = 0.0
+
+
+CLUSTER, OVERHEADS = Cluster(), OverheadSettings()
+
+
+class _ScenarioForm(Form, frozen=True, kw_only=True):
+    """The JSON form in this module's docstring."""
+
+    engine: Literal["messages"] = "messages"
+    jobs: Annotated[tuple[_JobForm, ...], Meta(min_length=1)]
+    duration_s: Positive
+    seed: Whole = 0
+    drain_s: NotNegative = 0.0
+    policy: Name = "cameo"
+    cluster: Cluster = CLUSTER
+    store: StoreSettings | None = None
+    overheads: OverheadSettings = OVERHEADS
+    given: Any = None
+    chosen: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +118,9 @@ class MessageScenario:
     seed: int = 0
     drain_s: float = 0.0
     policy: str = "cameo"
-    cluster: Cluster = Cluster()
+    cluster: Cluster = CLUSTER
     store: StoreSettings | None = None
-    overheads: OverheadSettings = OverheadSettings()
+    overheads: OverheadSettings = OVERHEADS
 
     @classmethod
     def read(cls, path: str | Path) -> MessageScenario:
@@ -100,26 +130,20 @@ class MessageScenario:
     @classmethod
     def from_json(cls, value: Any) -> MessageScenario:
         """Return the scenario of a JSON value."""
-        top = Fields(value, "the scenario", _TOP)
-        if "engine" in top and top.text("engine") != ENGINE:
-            top.refuse("engine", f"be {ENGINE!r}")
-        jobs: list[Job] = []
-        for n, each in enumerate(top.items("jobs", "jobs")):
-            jobs += _jobs(each, f"jobs[{n}]")
-        if not jobs:
-            top.refuse("jobs", "be a list of jobs, at least one")
+        form = read(_ScenarioForm, value, "scenario")
+        jobs = [job for n, each in enumerate(form.jobs) for job in _jobs(each, f"jobs[{n}]")]
         names = [job.name for job in jobs]
         if len(set(names)) < len(names):
-            raise ScenarioError(f"two jobs have one name: {', '.join(names)}: name them apart")
+            raise ScenarioError(f"two jobs have one name: {', '.join(names)}: name them apart", rule="unique")
         return cls(
             tuple(jobs),
-            top.number("duration_s", above=0),
-            top.whole("seed", at_least=0, default=0),
-            top.number("drain_s", default=0.0),
-            top.text("policy", default="cameo"),
-            read_object(Cluster, value.get("cluster", {}), "cluster"),
-            None if value.get("store") is None else read_object(StoreSettings, value["store"], "store"),
-            read_object(OverheadSettings, value.get("overheads", {}), "overheads"),
+            form.duration_s,
+            form.seed,
+            form.drain_s,
+            form.policy,
+            form.cluster,
+            form.store,
+            form.overheads,
         )
 
     def engine(self, dispatcher: Dispatcher) -> Engine:
@@ -157,31 +181,12 @@ class MessageScenario:
         return engine
 
 
-def _jobs(value: Any, where: str) -> list[Job]:
+def _jobs(form: _JobForm, where: str) -> list[Job]:
     """Return a job, or its copies: "LS1", "LS2" ..."""
-    top = Fields(value, where, ("name", "copies", "max_latency_ms", "sources", "stages"))
-    name, copies = top.text("name"), top.whole("copies", at_least=1, default=1)
-    sources = []
-    for n, each in enumerate(top.items("sources", "sources")):
-        here = f"{where}.sources[{n}]"
-        sending = each.get("arrivals", {}) if isinstance(each, Mapping) else {}
-        sources.append(read_object(Source, each, here, arrivals=read_object(Arrivals, sending, f"{here}.arrivals")))
-    stages = []
-    for n, each in enumerate(top.items("stages", "stages")):
-        here = f"{where}.stages[{n}]"
-        inputs = Fields(each, here, [field.name for field in fields(Stage)]).names("inputs")
-        if inputs is None:
-            raise ScenarioError(f"{here} lacks the field 'inputs': name sources or earlier stages")
-        stage = read_object(Stage, each, here, inputs=inputs)
-        if stage.exchange not in get_args(Exchange):
-            known = ", ".join(get_args(Exchange))
-            raise ScenarioError(f"{here}.exchange is {stage.exchange!r}: it must be one of {known}")
-        stages.append(stage)
-    max_latency_ms = top.number("max_latency_ms", default=0.0)
+    sources = tuple(Source(each.name, each.clients, each.arrivals, each.bytes_per_row) for each in form.sources)
     try:
-        made = Job(name, tuple(stages), tuple(sources), max_latency_ms)
+        made = Job(form.name, form.stages, sources, form.max_latency_ms)
     except ValueError as error:
-        raise ScenarioError(f"{where}: {error}") from None
-    if not stages:
-        top.refuse("stages", "be a list of stages, at least one")
-    return [made] if copies == 1 else [replace(made, name=f"{name}{n}") for n in range(1, copies + 1)]
+        raise ScenarioError(f"{where}: {error}", name=where) from None
+    copies = form.copies
+    return [made] if copies == 1 else [replace(made, name=f"{form.name}{n}") for n in range(1, copies + 1)]

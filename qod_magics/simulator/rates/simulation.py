@@ -34,14 +34,15 @@ measured where `latency` is true; without it, where a task has `max_parallelism`
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from qod_magics.data.fields import Fields, read_json
+from msgspec import Meta, field
+
+from qod_magics.data.forms import Count, Form, Name, NotNegative, Positive, plain, read, read_json, refuse
 from qod_magics.errors import ScenarioError, nearest
-from qod_magics.kafka.scenario import Scenario
+from qod_magics.kafka.scenario import FeedForm, Scenario, ScenarioForm
 from qod_magics.policies import DEFAULT_POLICY, is_policy, policy_names
 from qod_magics.simulator.rates.components import (
     LOCAL,
@@ -50,9 +51,9 @@ from qod_magics.simulator.rates.components import (
     Machine,
     SimulatedTask,
     check_kinds,
+    check_machine,
+    check_task,
     ordered,
-    read_machine,
-    read_task,
 )
 
 __all__ = [
@@ -68,54 +69,76 @@ __all__ = [
     "Simulation",
 ]
 
-FAULTS = ("task-manager-lost", "broker-pause", "query-failure", "slow-metrics")
-
-_INJECTED = ("seed", "duration_s", "phases", "topics", "events")
-_OURS = (
-    *("period_s", "step_s", "policy", "controlled", "task_managers", "tasks", "metrics", "moves", "faults"),
-    *("max_task_managers", "latency"),
-)
+FaultKind: TypeAlias = Literal["task-manager-lost", "broker-pause", "query-failure", "slow-metrics"]
+FAULTS = get_args(FaultKind)
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics:
+class Metrics(Form, frozen=True):
     """What the controller sees, and when."""
 
-    report_s: float = 5.0  #: length of a real-time batch, at whose end it reports and commits
-    delay_s: float = 0.2  #: from a report to when it can be seen
-    cpu_noise: float = 0.0  #: standard deviation of a relative error
-    rate_noise: float = 0.0  #: the same, of rates
-    lost_cpu: float = 0.0  #: 1: the CPU of a moved instance reads 0 until it reports again; 0: its last one is held
-    dial_delay_s: float = 0.2  #: from `apply` to the change of the dials
-    others_periods: float = 4.0  #: periods over which the CPU of all but the tasks is averaged, as live; 1 or more
+    report_s: Positive = 5.0  #: length of a real-time batch, at whose end it reports and commits
+    delay_s: NotNegative = 0.2  #: from a report to when it can be seen
+    cpu_noise: NotNegative = 0.0  #: standard deviation of a relative error
+    rate_noise: NotNegative = 0.0  #: the same, of rates
+    lost_cpu: NotNegative = (
+        0.0  #: 1: the CPU of a moved instance reads 0 until it reports again; 0: its last one is held
+    )
+    dial_delay_s: NotNegative = 0.2  #: from `apply` to the change of the dials
+    others_periods: NotNegative = (
+        4.0  #: periods over which the CPU of all but the tasks is averaged, as live; 1 or more
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Moves:
+class Moves(Form, frozen=True):
     """The costs of moving or starting an instance."""
 
-    wait_s: float = 0.0  #: maximum wait for the end of its batch before a move stops it
-    down_s: float = 1.2  #: mean downtime of a move or restart
-    spread: float = 0.3  #: relative spread of that: uniform in mean * (1 - spread) ... mean * (1 + spread)
-    start_cpu_s: float = 0.8  #: CPU seconds of a start
-    slowdown: float = 2.0  #: factor on the cost of a row just after a start
-    warm_up_s: float = 6.0  #: time constant with which the slowdown fades
-    start_overhead_s: float = 0.0  #: CPU seconds of its task manager in addition, spent with time constant warm_up_s
-    detect_s: float = 2.0  #: until a lost task manager is noticed
+    wait_s: NotNegative = 0.0  #: maximum wait for the end of its batch before a move stops it
+    down_s: NotNegative = 1.2  #: mean downtime of a move or restart
+    spread: Annotated[float, Meta(ge=0, le=1)] = (
+        0.3  #: relative spread of that: uniform in mean * (1 - spread) ... mean * (1 + spread)
+    )
+    start_cpu_s: NotNegative = 0.8  #: CPU seconds of a start
+    slowdown: NotNegative = 2.0  #: factor on the cost of a row just after a start
+    warm_up_s: NotNegative = 6.0  #: time constant with which the slowdown fades
+    start_overhead_s: NotNegative = (
+        0.0  #: CPU seconds of its task manager in addition, spent with time constant warm_up_s
+    )
+    detect_s: NotNegative = 2.0  #: until a lost task manager is noticed
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+METRICS, MOVES = Metrics(), Moves()
+
+
+class Fault(Form, frozen=True):
     """A fault to inject."""
 
-    at_s: float
-    kind: str  #: one of FAULTS
-    target: str | None = None  #: task manager; instance, for a failing query; None for the broker
-    for_s: float = 0.0
+    at_s: NotNegative
+    kind: FaultKind
+    target: Name | None = None  #: task manager; instance, for a failing query; None for the broker
+    for_s: NotNegative = 0.0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form, as in a simulation file."""
-        return {"at_s": self.at_s, "kind": self.kind, "target": self.target, "for_s": self.for_s}
+
+class FedTopic(FeedForm, frozen=True):
+    """A topic of a simulation: simulated rows have no content, so that `data` may be left out."""
+
+    data: Any = field(default_factory=lambda: {"generator": "points"})
+
+
+class SimulationForm(ScenarioForm, frozen=True, kw_only=True):
+    """A simulation file."""
+
+    topics: Annotated[tuple[FedTopic, ...], Meta(min_length=1)]
+    task_managers: tuple[Machine, ...] = ()
+    tasks: tuple[SimulatedTask, ...] = ()
+    metrics: Metrics = Metrics()
+    moves: Moves = Moves()
+    faults: tuple[Fault, ...] = ()
+    period_s: Positive = 5.0
+    step_s: Positive = 0.25
+    policy: Name = DEFAULT_POLICY
+    controlled: bool = True
+    max_task_managers: Count | None = None
+    latency: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +148,8 @@ class Simulation:
     scenario: Scenario
     machines: tuple[Machine, ...]
     tasks: tuple[SimulatedTask, ...]  #: inputs before their readers
-    metrics: Metrics = Metrics()
-    moves: Moves = Moves()
+    metrics: Metrics = METRICS
+    moves: Moves = MOVES
     faults: tuple[Fault, ...] = ()
     period_s: float = 5.0
     step_s: float = 0.25
@@ -156,27 +179,32 @@ class Simulation:
     @classmethod
     def from_json(cls, value: Any) -> Simulation:
         """Return the simulation of a JSON value. Raises ScenarioError, which names the field."""
-        fields = Fields(value, "scenario", (*_INJECTED, *_OURS))
-        scenario = Scenario.from_json(_injected(value))
-        machines = tuple(read_machine(item, f"task_managers[{i}]") for i, item in _each(fields, "task_managers"))
-        tasks = tuple(read_task(item, f"tasks[{i}]") for i, item in _each(fields, "tasks"))
-        _once([task.id for task in tasks], "scenario.tasks")
-        most = value.get("max_task_managers")
+        form = read(SimulationForm, value, "scenario")
+        scenario = Scenario.of(form)
+        for i, machine in enumerate(form.task_managers):
+            check_machine(machine, f"task_managers[{i}]")
+        for i, task in enumerate(form.tasks):
+            check_task(task, f"tasks[{i}]")
+        for i, fault in enumerate(form.faults):
+            if (fault.target is None) != (fault.kind == "broker-pause"):
+                must = "be null for the broker, and the name of what is hit otherwise"
+                raise refuse(fault, f"faults[{i}]", "target", must)
+        _once([task.id for task in form.tasks], "scenario.tasks")
         simulation = cls(
             scenario=scenario,
-            machines=machines,
-            tasks=ordered(tasks, [feed.topic for feed in scenario.topics]),
-            metrics=_metrics(value.get("metrics", {})),
-            moves=_moves(value.get("moves", {})),
-            faults=tuple(_fault(item, f"faults[{i}]") for i, item in _each(fields, "faults")),
-            period_s=fields.number("period_s", above=0) if "period_s" in fields else 5.0,
-            step_s=fields.number("step_s", above=0) if "step_s" in fields else 0.25,
-            policy=fields.text("policy") if "policy" in fields else DEFAULT_POLICY,
-            controlled=fields.flag("controlled", True),
-            max_task_managers=None if most is None else fields.whole("max_task_managers", at_least=1, default=1),
-            latency=None if value.get("latency") is None else fields.flag("latency", True),
+            machines=form.task_managers,
+            tasks=ordered(form.tasks, [feed.topic for feed in scenario.topics]),
+            metrics=form.metrics,
+            moves=form.moves,
+            faults=form.faults,
+            period_s=form.period_s,
+            step_s=form.step_s,
+            policy=form.policy,
+            controlled=form.controlled,
+            max_task_managers=form.max_task_managers,
+            latency=form.latency,
         )
-        _check(simulation, fields)
+        _check(simulation, form)
         return simulation
 
     def to_json(self) -> dict[str, Any]:
@@ -189,52 +217,12 @@ class Simulation:
             "controlled": self.controlled,
             "task_managers": [machine.to_json() for machine in self.machines],
             "tasks": [task.to_json() for task in self.tasks],
-            "metrics": {name: getattr(self.metrics, name) for name in Metrics.__slots__},
-            "moves": {name: getattr(self.moves, name) for name in Moves.__slots__},
-            "faults": [fault.to_json() for fault in self.faults],
+            "metrics": plain(self.metrics),
+            "moves": plain(self.moves),
+            "faults": [plain(fault) for fault in self.faults],
             **({} if self.max_task_managers is None else {"max_task_managers": self.max_task_managers}),
             **({} if self.latency is None else {"latency": self.latency}),
         }
-
-
-def _injected(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the injector's part. Simulated rows have no content, so that topics need no `data`."""
-    mine = {name: value[name] for name in _INJECTED if name in value}
-    topics = mine.get("topics")
-    if isinstance(topics, list):
-        data = {"generator": "points"}
-        mine["topics"] = [{"data": data, **t} if isinstance(t, Mapping) else t for t in topics]
-    return mine
-
-
-def _each(fields: Fields, name: str) -> enumerate[Any]:
-    return enumerate(fields.items(name, name))
-
-
-def _metrics(value: Any) -> Metrics:
-    fields = Fields(value, "metrics", Metrics.__slots__)
-    if "report_s" in fields:
-        fields.number("report_s", above=0)
-    return replace(Metrics(), **{name: fields.number(name) for name in value})
-
-
-def _moves(value: Any) -> Moves:
-    fields = Fields(value, "moves", Moves.__slots__)
-    moves = replace(Moves(), **{name: fields.number(name) for name in value})
-    if moves.spread > 1:
-        fields.refuse("spread", "be 1 or less: a downtime can't be negative")
-    return moves
-
-
-def _fault(value: Any, where: str) -> Fault:
-    fields = Fields(value, where, ("at_s", "kind", "target", "for_s"))
-    kind = fields.text("kind")
-    if kind not in FAULTS:
-        fields.refuse("kind", f"be one of {', '.join(FAULTS)}")
-    target = fields.optional_text("target")
-    if (target is None) != (kind == "broker-pause"):
-        fields.refuse("target", "be null for the broker, and the name of what is hit otherwise")
-    return Fault(fields.number("at_s"), kind, target, fields.number("for_s") if "for_s" in fields else 0.0)
 
 
 def _once(names: list[str], where: str) -> None:
@@ -243,13 +231,13 @@ def _once(names: list[str], where: str) -> None:
             raise ScenarioError(f"{where} has the id {name!r} {times} times: give each its own")
 
 
-def _check(simulation: Simulation, fields: Fields) -> None:
+def _check(simulation: Simulation, form: SimulationForm) -> None:
     if not simulation.machines or not simulation.tasks:
         raise ScenarioError("a simulation needs at least one task manager and one task: add them")
     if not is_policy(simulation.policy):
-        fields.refuse("policy", f"be one of {', '.join(policy_names())}")
+        raise refuse(form, "scenario", "policy", f"be one of {', '.join(policy_names())}")
     if simulation.step_s > simulation.period_s:
-        fields.refuse("step_s", "not be longer than period_s")
+        raise refuse(form, "scenario", "step_s", "not be longer than period_s")
     names = [machine.id for machine in simulation.machines]
     _once(names, "scenario.task_managers")
     check_kinds(simulation.machines)

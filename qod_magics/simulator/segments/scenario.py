@@ -25,22 +25,75 @@ import random
 from bisect import bisect
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from sys import float_info
+from typing import Annotated, Any, Literal, NamedTuple
 
+from msgspec import Meta, field
 from simpy import Environment
 
 from qod_magics.core.engines import MS, S, Use
-from qod_magics.data.fields import Fields, is_number, read_json
+from qod_magics.data.forms import Count, Form, Name, NotNegative, Positive, Whole, read, read_json, refuse
 
 ENGINE = "segments"  #: of a scenario's field `engine`
 
-_TOP = (
-    *("engine", "segments", "nodes", "clients", "queries", "deep_storage", "round_s", "duration_s", "warm_up_s"),
-    *("seed", "policy", "policies", "given", "chosen"),
-)
+
+class _Segments(Form, frozen=True):
+    kept: Count
+    bytes: tuple[Annotated[float, Meta(ge=1, le=float_info.max)], Positive]  #: least, most
+    slice_s: Positive | None = None
+    handoff_s: NotNegative = 0.0
+
+
+class _Clients(Form, frozen=True):
+    queries_per_s: Positive
+    count: Count = 1
+    burst: Whole = 0
+
+
+class _Kind(Form, frozen=True):
+    name: Name
+    share: Positive
+    ms: Positive
+
+
+class _Queries(Form, frozen=True):
+    kinds: Annotated[tuple[_Kind, ...], Meta(min_length=1)]
+    zipf: NotNegative
+    behind: tuple[NotNegative, ...] = ()
+
+
+class _Storage(Form, frozen=True):
+    latency_ms: NotNegative
+    bytes_per_s: Positive
+
+
+class _Nodes(Form, frozen=True):
+    count: Count = 1
+    cores: Count = 1
+    memory_bytes: Positive | None = None
+
+
+class _ScenarioForm(Form, frozen=True, kw_only=True):
+    """The JSON form in this module's docstring."""
+
+    engine: Literal["segments"] = "segments"
+    segments: _Segments
+    clients: _Clients
+    queries: _Queries
+    deep_storage: _Storage
+    nodes: Annotated[tuple[_Nodes, ...], Meta(min_length=1)]
+    duration_s: Positive
+    warm_up_s: NotNegative = 0.0
+    round_s: Positive = 5.0
+    seed: Whole = 1
+    policy: Name = "getafix"
+    policies: dict[str, dict[str, Any]] = field(default_factory=dict)
+    given: Any = None
+    chosen: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +137,7 @@ class SegmentScenario:
     seed: int = 1
 
     policy: str = "getafix"
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  #: by policy
+    options: Mapping[str, Mapping[str, Any]] = dataclass_field(default_factory=dict)  #: by policy
 
     @classmethod
     def read(cls, path: str | Path) -> SegmentScenario:
@@ -95,92 +148,52 @@ class SegmentScenario:
     def from_json(cls, value: Any) -> SegmentScenario:
         """Return the scenario of the JSON form in this module's docstring. Raises ScenarioError, one line that names
         the field."""
-        top = Fields(value, "the scenario", _TOP)
-        if "engine" in top and top.text("engine") != ENGINE:
-            top.refuse("engine", f"be {ENGINE!r}")
-        segments = Fields(top.any("segments"), "segments", ("kept", "slice_s", "handoff_s", "bytes"))
-        clients = Fields(top.any("clients"), "clients", ("count", "queries_per_s", "burst"))
-        queries = Fields(top.any("queries"), "queries", ("kinds", "zipf", "behind"))
-        storage = Fields(top.any("deep_storage"), "deep_storage", ("latency_ms", "bytes_per_s"))
-        kept = segments.whole("kept", at_least=1, default=0)
-        slice_ = round(segments.number("slice_s", above=0.0) * S) if "slice_s" in segments else None
-        handoff = round(segments.number("handoff_s", default=0.0) * S)
+        form = read(_ScenarioForm, value, "scenario")
+        segments, clients, asked, storage = form.segments, form.clients, form.queries, form.deep_storage
+        slice_ = None if segments.slice_s is None else round(segments.slice_s * S)
+        handoff, duration, warm_up = (round(s * S) for s in (segments.handoff_s, form.duration_s, form.warm_up_s))
         if slice_ is not None and handoff >= slice_:
-            segments.refuse("handoff_s", "be below slice_s, so that a segment is there before the next one ends")
-        duration = round(top.number("duration_s", above=0.0) * S)
-        warm_up = round(top.number("warm_up_s", default=0.0) * S)
+            must = "be below slice_s, so that a segment is there before the next one ends"
+            raise refuse(segments, "segments", "handoff_s", must)
+        if segments.bytes[0] > segments.bytes[1]:
+            raise refuse(segments, "segments", "bytes", "be the least and the greatest size, such as [3e8, 7e8]")
         if warm_up >= duration:
-            top.refuse("warm_up_s", "be below duration_s, or nothing is measured")
+            raise refuse(form, "scenario", "warm_up_s", "be below duration_s, or nothing is measured")
+        behind = asked.behind or (1.0,)
+        if not sum(behind):
+            raise refuse(asked, "queries", "behind", "be weights of 0 or more, one above 0 at least")
+        if len(behind) > segments.kept:
+            must = f"reach back no further than the {segments.kept} segments that are kept"
+            raise refuse(asked, "queries", "behind", must)
         return cls(
-            nodes=_nodes(top),
-            kinds=_kinds(queries),
-            kept=kept,
-            bytes=_bytes(segments),
-            clients=clients.whole("count", at_least=1, default=1),
-            queries_per_s=clients.number("queries_per_s", above=0.0),
+            nodes=_nodes(form.nodes),
+            kinds=tuple(QueryKind(kind.name, kind.share, round(kind.ms * MS)) for kind in asked.kinds),
+            kept=segments.kept,
+            bytes=(round(segments.bytes[0]), round(segments.bytes[1])),
+            clients=clients.count,
+            queries_per_s=clients.queries_per_s,
             duration=duration,
             slice=slice_,
             handoff=handoff,
-            zipf=queries.number("zipf"),
-            behind=_behind(queries, kept),
-            load_latency=round(storage.number("latency_ms") * MS),
-            load_rate=round(storage.number("bytes_per_s", above=0.0)),
-            round=round(top.number("round_s", above=0.0, default=5.0) * S),
+            zipf=asked.zipf,
+            behind=behind,
+            load_latency=round(storage.latency_ms * MS),
+            load_rate=round(storage.bytes_per_s),
+            round=round(form.round_s * S),
             warm_up=warm_up,
-            burst=clients.whole("burst", at_least=0, default=0),
-            seed=top.whole("seed", at_least=0, default=1),
-            policy=top.text("policy", default="getafix"),
-            options=_options(top),
+            burst=clients.burst,
+            seed=form.seed,
+            policy=form.policy,
+            options=form.policies,
         )
 
 
-def _nodes(top: Fields) -> tuple[NodeInfo, ...]:
-    found: list[NodeInfo] = []
-    for i, each in enumerate(top.items("nodes", "nodes")):
-        fields = Fields(each, f"nodes[{i}]", ("count", "cores", "memory_bytes"))
-        memory = round(fields.number("memory_bytes", above=0.0)) if "memory_bytes" in fields else None
-        cores = fields.whole("cores", at_least=1, default=1)
-        for _ in range(fields.whole("count", at_least=1, default=1)):
-            found.append(NodeInfo(f"node{len(found) + 1}", cores, memory))
-    if not found:
-        top.refuse("nodes", 'be a list of one at least, such as {"count": 20, "cores": 1}')
-    return tuple(found)
-
-
-def _kinds(queries: Fields) -> tuple[QueryKind, ...]:
-    found = []
-    for i, each in enumerate(queries.items("kinds", "kinds of queries")):
-        fields = Fields(each, f"queries.kinds[{i}]", ("name", "share", "ms"))
-        mean = round(fields.number("ms", above=0.0) * MS)
-        found.append(QueryKind(fields.text("name"), fields.number("share", above=0.0), mean))
-    if not found:
-        queries.refuse("kinds", 'be a list of one at least, such as {"name": "top-n", "share": 1, "ms": 10}')
-    return tuple(found)
-
-
-def _bytes(segments: Fields) -> tuple[int, int]:
-    sizes = segments.items("bytes", "two numbers")
-    if len(sizes) != 2 or not all(is_number(size) for size in sizes) or not 1 <= sizes[0] <= sizes[1]:
-        segments.refuse("bytes", "be the least and the greatest size, such as [3e8, 7e8]")
-    return round(sizes[0]), round(sizes[1])
-
-
-def _behind(queries: Fields, kept: int) -> tuple[float, ...]:
-    weights = queries.items("behind", "weights") or [1.0]
-    if not all(is_number(weight) and weight >= 0 for weight in weights) or not sum(weights):
-        queries.refuse("behind", "be weights of 0 or more, one above 0 at least")
-    if len(weights) > kept:
-        queries.refuse("behind", f"reach back no further than the {kept} segments that are kept")
-    return tuple(float(weight) for weight in weights)
-
-
-def _options(top: Fields) -> Mapping[str, Mapping[str, Any]]:
-    if "policies" not in top:
-        return {}
-    value = top.any("policies")
-    if not isinstance(value, Mapping) or not all(isinstance(each, Mapping) for each in value.values()):
-        top.refuse("policies", 'be options by policy, such as {"getafix": {"balance": true}}')
-    return value
+def _nodes(forms: Sequence[_Nodes]) -> tuple[NodeInfo, ...]:
+    each = [form for form in forms for _ in range(form.count)]
+    return tuple(
+        NodeInfo(f"node{n + 1}", form.cores, None if form.memory_bytes is None else round(form.memory_bytes))
+        for n, form in enumerate(each)
+    )
 
 
 class Asked(NamedTuple):
@@ -270,11 +283,11 @@ class Books:
     on_demand: int = 0  #: loads because a pair found no copy, and none on its way
     late: int = 0  #: segments whose first copy was not there when queries began to ask for them
     rounds: int = 0
-    per_segment: Counter[str] = field(default_factory=Counter)  #: pairs asked, by segment
-    under_way: Counter[str] = field(default_factory=Counter)  #: pairs without an answer yet, by segment
-    _accesses: Counter[str] = field(default_factory=Counter)
-    _busy: Counter[str] = field(default_factory=Counter)
-    _most: Counter[str] = field(default_factory=Counter)
+    per_segment: Counter[str] = dataclass_field(default_factory=Counter)  #: pairs asked, by segment
+    under_way: Counter[str] = dataclass_field(default_factory=Counter)  #: pairs without an answer yet, by segment
+    _accesses: Counter[str] = dataclass_field(default_factory=Counter)
+    _busy: Counter[str] = dataclass_field(default_factory=Counter)
+    _most: Counter[str] = dataclass_field(default_factory=Counter)
 
     def ask(self, segment: str) -> None:
         """Count a pair that was asked."""

@@ -75,7 +75,7 @@ def test_the_state_of_keys_is_read_from_the_store() -> None:
     [
         (("jobs",), [], "at least one"),
         (("jobs", 0, "stages", 0, "inputs"), ["trips"], "reads ('trips',): inputs are sources or earlier stages"),
-        (("jobs", 0, "stages", 0, "exchange"), "some", "one of all, one, turns, key"),
+        (("jobs", 0, "stages", 0, "exchange"), "some", "one of all, key, one, turns"),
         (("jobs", 0, "stages", 0, "exchange"), "key", "gets rows by key, but clicks has none: give a source `keys`"),
         (("jobs", 0, "stages", 1), {"name": "t", "inputs": ["count"], "width": 2, "exchange": "key"}, "count has none"),
         (("jobs", 0, "stages", 0, "width"), -1, "stages[0].width is -1"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from qod_magics.data.forms import names
 from qod_magics.errors import ScenarioError
 from qod_magics.simulator import Simulation
 from qod_magics.simulator.rates.simulation import FAULTS, Metrics, Moves
@@ -87,7 +88,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("task_managers.0.planned_cores", 0, "task_managers[0].planned_cores"),
     ("task_managers.0.planned_cores", True, "task_managers[0].planned_cores"),
     *(
-        ("task_managers.0.background", value, "task_managers[0].background is")
+        ("task_managers.0.background", value, "task_managers[0].background")
         for value in (None, "busy", -1, [], [1, 2], [[0, 1, 2]], [[5, 1], [0, 1]], [[0, 10**400]], {"0": 1}, True)
     ),
     ("tasks", [], "one task"),
@@ -133,7 +134,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("max_task_managers", 1.5, "max_task_managers"),
     ("latency", 1, "latency is 1: it must be true or false"),
     ("task_managers.0.start_s", -1, "task_managers[0].start_s"),
-    ("tasks.0.mode", "batch", "tasks[0].mode is 'batch': it must be real-time or micro-batch"),
+    ("tasks.0.mode", "batch", "tasks[0].mode is 'batch': it must be one of micro-batch, real-time"),
     ("tasks.0.keeps_weight", "yes", "tasks[0].keeps_weight"),
     *(
         (f"tasks.0.{name}", value, f"tasks[0].{name}")
@@ -142,12 +143,12 @@ BAD: list[tuple[str, Any, str]] = [
     ),
     ("metrics", None, "metrics is None"),
     ("metrics.report_s", 0, "metrics.report_s is 0: it must be above 0"),
-    *((f"metrics.{name}", -0.1, f"metrics.{name} is -0.1") for name in Metrics.__slots__),
-    *((f"moves.{name}", "1", f"moves.{name} is '1'") for name in Moves.__slots__),
+    *((f"metrics.{name}", -0.1, f"metrics.{name} is -0.1") for name in names(Metrics)),
+    *((f"moves.{name}", "1", f"moves.{name} is '1'") for name in names(Moves)),
     ("metrics.noise", 1, "metrics has an unknown field 'noise'"),
     ("moves.down", 1, "Did you mean 'down_s'"),
     ("moves.spread", 1.5, "moves.spread is 1.5: it must be 1 or less"),
-    ("faults.0.kind", "flood", f"faults[0].kind is 'flood': it must be one of {', '.join(FAULTS)}"),
+    ("faults.0.kind", "flood", f"faults[0].kind is 'flood': it must be one of {', '.join(sorted(FAULTS))}"),
     ("faults.0.target", GONE, "faults[0].target"),
     ("faults.0.target", "tm9", "fault task-manager-lost 'tm9': no such thing. Did you mean"),
     ("faults.1.target", "broker", "faults[1].target"),

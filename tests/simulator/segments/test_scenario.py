@@ -33,7 +33,7 @@ def test_times_are_whole_nanoseconds(tmp_path) -> None:
         ({"queries": {"behind": [1, 1, 1, 1, 1]}}, "no further"),
         ({"queries": {"kinds": [{"name": "a", "share": 1, "ms": 0}]}}, "above 0"),
         ({"warm_up_s": 40}, "warm_up_s"),
-        ({"policies": {"getafix": True}}, "options by policy"),
+        ({"policies": {"getafix": True}}, "policies"),
         ({"clients": {"queries_per_s": "many"}}, "number"),
     ],
 )

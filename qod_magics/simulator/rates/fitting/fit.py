@@ -7,12 +7,12 @@ and whether rows keep their weight. Rates and background CPU vary over time; cos
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
 
 from qod_magics.controller.record import Record, Records
-from qod_magics.core.snapshot import Task
+from qod_magics.core.snapshot import Task, replace
 from qod_magics.data.spec import data_from_json
 from qod_magics.kafka.scenario import Feed, Phase, PiecewiseLinear, Scenario, ScenarioEvent
 from qod_magics.policies import PAPER_POLICY
@@ -40,7 +40,16 @@ from qod_magics.simulator.rates.fitting.readings import (
     times,
     unaveraged,
 )
-from qod_magics.simulator.rates.simulation import Fault, Machine, Metrics, Moves, SimulatedTask, Simulation
+from qod_magics.simulator.rates.simulation import (
+    MICRO_BATCH,
+    REALTIME,
+    Fault,
+    Machine,
+    Metrics,
+    Moves,
+    SimulatedTask,
+    Simulation,
+)
 
 #: Tolerance of the simplified background curve, cores.
 _BACKGROUND_TOLERANCE = 0.015
@@ -178,7 +187,7 @@ class _Fitting:
             read_us=round(costs.read_us, 3),
             work_us=round(costs.work_us, 3),
             selectivity=selectivity,
-            mode=modes[-1] if modes else "real-time",
+            mode=MICRO_BATCH if modes and modes[-1] == MICRO_BATCH else REALTIME,
             latency_s=round(latency_s, 3),
         )
 
