@@ -271,16 +271,22 @@ def declared(spec: TaskSpec) -> Declared:
         spec.id,
         spec.upstream,
         frozenset(head.name for head in spec.heads),
-        _work(spec),
+        work_of(spec),
         (spec.parallelism, spec.partitions, spec.key),
         (spec.trigger_s, spec.is_hurried and spec.mode == "auto", spec.partitions),
     )
 
 
-def _work(spec: TaskSpec) -> object:
-    """Everything that its rows depend on: equal for tasks that may share a checkpoint."""
+def work_of(spec: TaskSpec) -> object:
+    """Return everything that its rows depend on: equal for tasks that may share a checkpoint."""
     spread = spec.partitions if spec.key is not None and spec.parallelism > 1 else None  # which key goes where
     return spec.sink, spread, tuple(_unrestricted(stream) for stream in spec.streams)
+
+
+def settings_of(spec: TaskSpec) -> object:
+    """Return what a checkpoint depends on beside the recipes."""
+    topics = [(head, topic.topic, topic.schema, topic.shed_by, topic.time_unit) for head, topic in spec.topics.items()]
+    return topics, spec.upstream, spec.sink, spec.key, spec.mode, spec.is_hurried
 
 
 def _unrestricted(stream: StreamDeclaration) -> StreamDeclaration:

@@ -32,7 +32,7 @@ from qod_magics.controller.runtime_calls import Actuator, BoundedCall, Sensor, T
 from qod_magics.core.json_form import snapshot_to_json
 from qod_magics.core.load import current_accuracy
 from qod_magics.core.plan import Edge, Plan, edge_name
-from qod_magics.core.policy import LearningPolicy, Policy, placer_of, reasons_of
+from qod_magics.core.policy import LearningPolicy, Policy, RememberingPolicy, placer_of, reasons_of
 from qod_magics.core.runtime import Dials, Measured, Observation, PlacingRuntime, Runtime
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.errors import UsageProblem
@@ -153,6 +153,25 @@ class Controller:
         self._policy = policy
         if isinstance(self.runtime, PlacingRuntime):
             self.runtime.place_by(placer_of(policy))
+
+    @property
+    def learned(self) -> Any:
+        """What the policy has learned, as plain JSON values; None: nothing yet, or nothing that outlives the process.
+        Read it between cycles."""
+        policy, memory = self._policy, self._memory
+        return policy.kept(memory) if isinstance(policy, RememberingPolicy) and memory is not None else None
+
+    def recall(self, learned: Any) -> bool:
+        """Go on with what a policy has `learned` in an earlier process. Returns whether it did: another policy, or one
+        of another release, begins without. Call it before the first cycle."""
+        policy = self._policy
+        if learned is None or not isinstance(policy, RememberingPolicy):
+            return False
+        try:
+            self._memory = policy.recalled(learned)
+        except (ValueError, TypeError, LookupError):
+            return False
+        return True
 
     @property
     def recording(self) -> Recording | None:

@@ -45,6 +45,20 @@ class LearningPolicy(Policy, Protocol):
 
 
 @runtime_checkable
+class RememberingPolicy(LearningPolicy, Protocol):
+    """A policy whose memory outlives the kernel."""
+
+    def kept(self, memory: Any) -> Any:
+        """Return what the memory is to be made from again, as plain JSON values."""
+        ...
+
+    def recalled(self, kept: Any) -> Any:
+        """Return the memory from what `kept` returned in an earlier process. Raises ValueError: it is of another
+        form."""
+        ...
+
+
+@runtime_checkable
 class PlacingPolicy(Policy, Protocol):
     """A policy that places instances: at first, and after their task manager was lost."""
 

@@ -9,7 +9,7 @@ before.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from qod_magics.lifecycle.changes import ChangeBegins, ChangeEvent, RollBack, StepEnded, StepFailed, SwitchOver
@@ -95,6 +95,7 @@ class Fate(Enum):
 
     RUNS_ON = "runs on"
     STARTS = "starts"  #: it is new
+    RETURNS = "returns"  #: it is new to this kernel, and goes on from the checkpoints that an earlier one left
     RESTARTS = "restarts"  #: from its checkpoints, as its recipe and its input columns are the same
     RESUMES = "resumes"  #: another recipe, from its checkpoints, as its state means the same
     REPLACED = "is replaced"  #: another recipe, on new checkpoints
@@ -104,7 +105,7 @@ class Fate(Enum):
     @property
     def stops(self) -> bool:
         """Whether the queries that run are stopped."""
-        return self not in (Fate.RUNS_ON, Fate.STARTS)
+        return self not in (Fate.RUNS_ON, Fate.STARTS, Fate.RETURNS)
 
     @property
     def starts(self) -> bool:
@@ -163,6 +164,15 @@ class Decision:
     def starting(self) -> frozenset[str]:
         """The tasks of which queries are started."""
         return frozenset(id for id, fate in self.fates.items() if fate.starts)
+
+    @property
+    def new(self) -> tuple[str, ...]:
+        """The tasks that did not run before."""
+        return tuple(id for id, fate in self.fates.items() if fate is Fate.STARTS)
+
+    def returning(self, tasks: frozenset[str]) -> Decision:
+        """Return the decision in which these new tasks go on from the checkpoints of an earlier kernel."""
+        return replace(self, fates={**self.fates, **dict.fromkeys(tasks, Fate.RETURNS)})
 
     @property
     def resuming(self) -> frozenset[str]:

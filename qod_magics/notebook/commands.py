@@ -40,6 +40,12 @@ class Commands:
         return found
 
     def _session(self) -> Session:
+        if self.session is not None and self.session.taken_by:
+            raise UsageProblem(
+                f"the session must be held by this kernel, and {self.session.taken_by} has taken it over: %qod up with "
+                "--take-over takes it back",
+                rule="held",
+            )
         if self.session is None or not self.session.alive:
             raise UsageProblem("nothing is up: begin with %qod up (or %qod attach, for the notebook's own session)")
         return self.session
@@ -220,6 +226,9 @@ class ClusterCommands(Commands):
         session, self.session = self._session(), None
         left = session.down()
         self._unbind()
+        if session.keeper is not None and not left:
+            self._say(f"down: no query or server of ours is left; {session.keeper.stays}")
+            return
         self._say(f"down, but {'; '.join(left)}" if left else "down: no query, server or topic of ours is left")
 
     def _topic(self, given: Namespace) -> None:

@@ -157,6 +157,8 @@ _COMMANDS = (
         HEADROOM,
         RECORD,
         CHECKPOINTS,
+        Option("--name NAME", "go on with this session after the kernel has ended; needs --checkpoints"),
+        Option("--take-over", "go on with it though another kernel holds it, whose queries then end", default=False),
     ),
     _command(
         "attach",

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from qod_magics.application import graph
 from qod_magics.application.application import Application
 from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.application.shed_keys import Decision, Keys, chosen, decided, with_keys
@@ -16,6 +17,7 @@ from qod_magics.application.tasks import TaskSpec, difference, tasks
 from qod_magics.application.weights import EMPTY_SIDE, LEFT_OUT, WEIGHT, Weights
 from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, UsageProblem, counted
 from qod_magics.session.results import read_results
+from qod_magics.spark.changes.resuming import held
 from qod_magics.spark.cluster.books import anew_text
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.records import WHOLE_IN_KAFKA, record_form
@@ -101,12 +103,37 @@ class Streams:
     def remove(self, name: str) -> None:
         """Stop and remove a stream. Raises ApplicationError: there is no such stream, or others read it."""
         with self._changing:
-            self._run(self.application.remove(name))
+            resuming = self._runtime.resuming
+            only_kept = name in resuming.streams and name not in self.application
+            application = self.application if only_kept else self.application.remove(name)
+            unneeded = resuming.forget(name)
+            self._run(application)
+            self._runtime.deployer.delete(unneeded)
 
     def clear(self) -> None:
         """Stop and remove all streams."""
         with self._changing:
+            resuming = self._runtime.resuming
+            unneeded = {topic for name in resuming.streams for topic in resuming.forget(name)}
             self._run(Application())
+            self._runtime.deployer.delete(unneeded)
+
+    @property
+    def held(self) -> Mapping[str, tuple[str, ...]]:
+        """The declared streams that wait for others, with which they exchanged rows under an earlier kernel, by name:
+        those that are not declared. Rows would be lost between those that run and those that do not."""
+        return self._held(self.application)
+
+    def _held(self, application: Application) -> Mapping[str, tuple[str, ...]]:
+        first = held(self._runtime.resuming.left, application.names)
+        if not first:
+            return {}
+        found = dict(first)
+        for name in graph.ordered(application.upstreams):
+            for upstream in application.upstreams[name]:
+                if name not in found and upstream in found:
+                    found[name] = found[upstream]
+        return found
 
     def restrict(self, name: str, **restrictions: Any) -> str:
         """Change a query's restrictions while it runs, as `Application.restrict`; a stream that waited for a query
@@ -180,6 +207,8 @@ class Streams:
         """What became of the state of tasks that the last deployment replaced."""
         deployer, anew = self._runtime.deployer, self._runtime.incomplete.anew
         notes = []
+        for task in deployer.returned:
+            notes.append(("" if task == name else f"{task}: ") + deployer.resuming.notes[task])
         for task in sorted(deployer.resumed | deployer.lost_state):
             of = "" if task == name else f"{task}: "
             if task in deployer.resumed:
@@ -242,8 +271,11 @@ class Streams:
 
     def _tasks(self, application: Application, decision: Decision) -> tuple[TaskSpec, ...]:
         """The application's tasks; streams deployed as separate tasks stay separate, to keep their backlog."""
-        keyed = with_keys(application, decision.keys)
-        return tasks(keyed, self._runtime.deployment.edges, self._runtime.deployer.inlinable(keyed))
+        waiting = self._held(application)
+        ready = Application(tuple(stream for stream in application.streams if stream.name not in waiting))
+        keyed = with_keys(ready, decision.keys)
+        edges = self._runtime.deployment.edges | self._runtime.resuming.edges
+        return tasks(keyed, edges, self._runtime.deployer.inlinable(keyed))
 
 
 def _key_notes(name: str, decision: Decision, before: Keys, ran: Iterable[TaskSpec]) -> list[str]:

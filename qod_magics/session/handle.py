@@ -10,7 +10,9 @@ from qod_magics.session.results import times_out_of_range
 from qod_magics.session.show import in_kernel, mime_bundle
 from qod_magics.session.status import (
     DECLARED,
+    ended_text,
     fused_text,
+    hold_text,
     idle_text,
     instances_with,
     printed_text,
@@ -101,6 +103,8 @@ class StreamHandle:
             return f"{self.name} is well-formed (dry run: nothing was started)"
         if self.name in self.session.application.waiting:
             return f"{self.name} {DECLARED}"
+        if self.name in self.session.held:
+            return f"{self.name} is declared: {hold_text(self.session.held[self.name])}"
         instances = instances_with(self.session, self.name)
         reasons = {i.mode_why for i in instances if i.mode_why}
         why = f" ({next(iter(reasons))})" if reasons else ""
@@ -129,9 +133,11 @@ class StreamHandle:
     def __repr__(self) -> str:
         """Where it runs now, and how it kept up in the last cycle."""
         if not self.session.alive:
-            return f"{self.name}: its session has ended"
+            return f"{self.name}: its session {ended_text(self.session).removeprefix('it ')}"
         if self.name not in self.session.application:
             return f"{self.name}: stopped"
         if self.name in self.session.application.waiting:
             return f"{self.name} {DECLARED}"
+        if self.name in self.session.held:
+            return f"{self.name}: {hold_text(self.session.held[self.name])}"
         return stream_text(self.session, self.name)

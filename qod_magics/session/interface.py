@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
@@ -26,6 +27,7 @@ class SessionInterface(Protocol):
     controller: Controller
     began: datetime
     recording_path: Path
+    taken_by: str
 
     @property
     def alive(self) -> bool:
@@ -35,6 +37,11 @@ class SessionInterface(Protocol):
     @property
     def application(self) -> Application:
         """The declared streams."""
+        ...
+
+    @property
+    def held(self) -> Mapping[str, tuple[str, ...]]:
+        """The declared streams that wait for streams of an earlier kernel, with the names of these."""
         ...
 
     @property

@@ -22,6 +22,7 @@ from qod_magics.machine import class_data
 from qod_magics.machine.cache import cache_dir, locked
 from qod_magics.machine.child import Directory
 from qod_magics.machine.cores import CoreClaim, check_cores, choosing, free_cores, is_limited, planned_cpus
+from qod_magics.session.keeping import Keeper
 from qod_magics.session.nodes import SessionNodes
 from qod_magics.session.pool import CONNECT, LOCAL, Budget, Pool
 from qod_magics.session.settings import Settings, check_kind
@@ -442,6 +443,7 @@ class Resources:
         kafka: the broker.
         settings: headroom, checkpoints, and the period that rates are averaged over.
         own_kafka: whether the broker ends with the rest.
+        keeper: of a session with a name, whose lease ends with the rest; None: it has none.
 
     Attributes:
         id: names the session's topics, dials and checkpoints.
@@ -455,22 +457,32 @@ class Resources:
 
     """
 
-    def __init__(self, kafka: Kafka, settings: Settings, *, own_kafka: bool = False) -> None:
-        self.id = secrets.token_hex(3)
+    def __init__(
+        self, kafka: Kafka, settings: Settings, *, own_kafka: bool = False, keeper: Keeper | None = None
+    ) -> None:
+        self.id = secrets.token_hex(3) if keeper is None else keeper.id
+        self.keeper = keeper
         self.kafka = kafka
         self.own_kafka = own_kafka
         self._endings = ExitStack()  #: cleanup callbacks, last in first out
         try:
             if own_kafka and isinstance(kafka, EmbeddedBroker):
                 self._endings.callback(kafka.stop)
-            self.notes = () if own_kafka else self._appear()
-            if settings.checkpoints:
+            self.notes = () if own_kafka or keeper is not None else self._appear()
+            if keeper is not None:
+                self._endings.callback(keeper.close)
+                self.notes = (*keeper.notes, *keeper.uses(kafka, own_kafka))
+            elif settings.checkpoints:
                 self.notes = (*self.notes, f"checkpoints stay in {settings.checkpoints} when the session ends")
             self.directory = Directory("qod-session-")
             self._endings.callback(self.directory.remove)
             root = checkpoint_root(settings.checkpoints or self.directory.path / "checkpoints")
-            checkpoints = f"{root.rstrip('/')}/{self.id}"
-            self.runtime = SparkRuntime(kafka, self.id, checkpoints, settings.period_s)
+            checkpoints = f"{root.rstrip('/')}/{self.id}" if keeper is None else str(keeper.directory)
+            manifest = None if keeper is None else keeper.manifest
+            self.runtime = SparkRuntime(
+                kafka, self.id, checkpoints, settings.period_s, named=keeper is not None, manifest=manifest
+            )
+            self.runtime.resuming.same_kafka = keeper is None or (keeper.same_kafka and not own_kafka)
             self.provisioner = Provisioner(self.runtime, settings.headroom, own_kafka)
             self.managers = TaskManagers(self.runtime, self.provisioner, settings)
             provisioner, managers = self.provisioner, self.managers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,7 @@ from qod_magics.application.streams.options import (
 )
 from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.controller import Controller, ControllerThread, Recording
+from qod_magics.errors import QodError, UsageProblem
 from qod_magics.kafka.broker import access, configure
 from qod_magics.kafka.injector import Injector, ScenarioForm
 from qod_magics.kafka.rows import RowSender
@@ -38,6 +40,7 @@ from qod_magics.session.decisions import Decisions
 from qod_magics.session.deployed_streams import Streams
 from qod_magics.session.handle import StreamHandle
 from qod_magics.session.injectors import Injectors, ScenarioRunner, Start
+from qod_magics.session.keeping import Keeper
 from qod_magics.session.own_data import NotebookSpark, OwnData
 from qod_magics.session.pool import Budget
 from qod_magics.session.resources import Resources, abandon, launch
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
 
     from qod_magics.session.live_view import View
 
+LOG = logging.getLogger(__name__)
 Say = Callable[[str], None]
 Cores = set[int]  #: numbers of the machine's cores
 
@@ -88,6 +92,8 @@ class Session(Decisions, OwnData):
         self._managers, self._left = resources.managers, resources.left
         self._streams = Streams(self.runtime)
         self.views = Views(self)
+        self.taken_by = ""  #: the kernel that has taken this session over; "": none has
+        self.keeper = resources.keeper
         self._owner = os.getpid()
         self._ended = False
         self._endings = ExitStack()  #: cleanup callbacks, last in first out
@@ -101,6 +107,8 @@ class Session(Decisions, OwnData):
         ):  # last first: views get the last cycle
             self._endings.callback(end)
         self._no_exit = at_exit(self.down)
+        if self.keeper is not None:
+            self.keeper.begin(self.runtime, self.controller, lambda: self.application, self._taken_over)
         self.thread.start()
 
     # -- up and down -----------------------------------------------------------------------------------------------
@@ -121,6 +129,8 @@ class Session(Decisions, OwnData):
         kafka_options: Mapping[str, str] | None = None,
         kafka_cpus: Cores | None = None,
         warm: bool = False,
+        name: str | None = None,
+        take_over: bool = False,
         say: Say = lambda _: None,
         **options: Unpack[SettingKeywords],
     ) -> Session:
@@ -143,6 +153,8 @@ class Session(Decisions, OwnData):
             kafka_cpus: cores of the started broker; default all. `say` reports if it can't be pinned to them.
             warm: whether local task managers on a started broker are warm when this returns, as all others always are;
                 by default they warm up until a query starts there.
+            name: of a session that a later kernel goes on with; needs `checkpoints`, a local directory.
+            take_over: whether to go on with it though another kernel holds it, whose queries then end.
             say: receives progress messages, a line at a time.
             options: `policy_name`, `period_s` and the rest of `Settings`.
 
@@ -150,12 +162,18 @@ class Session(Decisions, OwnData):
         of_local, servers = remotes(connect, task_managers, cores, ui, ui_headers or {})
         budget = Budget(max_task_managers, task_managers, connect, spare_connect, standby, of_local)
         check_cores(kafka_cpus)
+        if take_over and name is None:
+            raise UsageProblem("--take-over must come with --name, got none; name the session", option="--name")
         settings, broker = Settings(**options), configure(kafka, kafka_options, kafka_cpus)
         begun = time.monotonic()
-        launched = launch(lambda: [settings.server(share, not is_limited()) for share in budget.core_sets()])
+        keeper = None if name is None else Keeper.open(name, settings.checkpoints, take_over)
+        launched: Sequence[Any] = ()
         try:
-            resources = Resources(access(broker), settings, own_kafka=kafka is None)
+            launched = launch(lambda: [settings.server(share, not is_limited()) for share in budget.core_sets()])
+            resources = Resources(access(broker), settings, own_kafka=kafka is None, keeper=keeper)
         except BaseException:
+            if keeper is not None:
+                keeper.close()
             abandon(launched)
             raise
         try:
@@ -205,6 +223,12 @@ class Session(Decisions, OwnData):
         with suppress(Exception):  # all callbacks run, even if one raises
             self._endings.close()
         return self._left()
+
+    def _taken_over(self, who: str) -> None:
+        """End: another kernel has taken this session over."""
+        self.taken_by = who
+        LOG.warning("session %s ends: %s has taken it over", self.id, who)
+        self.down()
 
     def __repr__(self) -> str:
         return session_text(self)
@@ -280,6 +304,11 @@ class Session(Decisions, OwnData):
         """The declared streams."""
         return self._streams.application
 
+    @property
+    def held(self) -> Mapping[str, tuple[str, ...]]:
+        """The declared streams that wait for streams of an earlier kernel, with the names of these."""
+        return self._streams.held
+
     @takes(IN_PYTHON)
     def stream(
         self,
@@ -312,6 +341,9 @@ class Session(Decisions, OwnData):
         declared = self._streams.declare(declaration, dry_run)
         unmet = latency_note(self.controller.policy.name, declaration.max_latency_s)
         notes = declared.notes if unmet is None else (*declared.notes, unmet)
+        if self.keeper is not None and not dry_run:
+            notes = (*notes, *self.keeper.compared(declaration))
+        self._keep()
         return StreamHandle(
             self, declaration.name, declared.replaced, declared.unchanged, dry_run, declared.restarted, notes
         )
@@ -319,12 +351,23 @@ class Session(Decisions, OwnData):
     def stop(self, name: str) -> None:
         """Stop and remove a stream. Raises ApplicationError: there is none of this name, or others read it."""
         self._streams.remove(name)
-        self.controller.release(self.application.names)
+        self._changed()
 
     def stop_all(self) -> None:
         """Stop and remove all streams."""
         self._streams.clear()
+        self._changed()
+
+    def _changed(self) -> None:
+        """Release what was set by hand for streams that are gone, and keep what is declared now."""
         self.controller.release(self.application.names)
+        self._keep()
+
+    def _keep(self) -> None:
+        """Write the manifest of a named session now. A failure is reported by the next cycle, which tries again."""
+        if self.keeper is not None:
+            with suppress(QodError):
+                self.keeper.save()
 
     @takes(RESTRICTIONS)
     def set(self, name: str, **restrictions: Unpack[RestrictionKeywords]) -> str:

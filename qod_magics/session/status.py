@@ -39,7 +39,7 @@ LATER = "once plans are applied again (%qod resume)"
 def session_text(session: SessionInterface) -> str:
     """A session's broker, task managers, streams and controller: one line."""
     if not session.alive:
-        return f"qod session {session.id}: it has ended"
+        return f"qod session {session.id}: {ended_text(session)}"
     controller, cycle = session.controller, session.controller.last
     return (
         f"qod session {session.id}: Kafka at {session.kafka.bootstrap}; "
@@ -50,11 +50,18 @@ def session_text(session: SessionInterface) -> str:
     )
 
 
+def ended_text(session: SessionInterface) -> str:
+    """That a session has ended, and who has taken it over."""
+    return f"it has ended, as {session.taken_by} has taken it over" if session.taken_by else "it has ended"
+
+
 def why_text(session: SessionInterface, name: str) -> str:
     """The last decision about a stream, an instance or a task manager; for a stream fused into tasks of other names,
     the decisions about those tasks. Raises UsageProblem: there is none of this name."""
     if name in session.application.waiting:
         return f"{name} {DECLARED}"
+    if name in session.held:
+        return f"{name}: {hold_text(session.held[name])}"
     deployment = session.runtime.deployment
     within = deployment.specs_with(name) if name not in deployment.specs else []
     parts = [f"{name} runs within {spec.path}: {_why(session, spec.id)}" for spec in within]
@@ -128,6 +135,7 @@ def status_text(session: SessionInterface) -> str:
     lines += _malformed(session)
     lines += _incomplete(session)
     lines += _inexact(session, cycle)
+    lines += _of_earlier_kernel(session)
     waiting = session.application.waiting
     if waiting:
         lines.append(f"waiting until a query reads them: {', '.join(waiting)}")
@@ -138,6 +146,28 @@ def status_text(session: SessionInterface) -> str:
     if entries:
         lines.append(f"last decision: {entries[-1]}")
     return "\n".join(lines)
+
+
+def _of_earlier_kernel(session: SessionInterface) -> list[str]:
+    """Lines about the streams of an earlier kernel: what became of them, and which are not declared."""
+    resuming = session.runtime.resuming
+    lines = [f"{task}: {note}" for task, note in resuming.notes.items() if task in session.runtime.deployment.specs]
+    lines += [f"{name}: {hold_text(missing)}" for name, missing in session.held.items()]
+    missing = [name for name in resuming.streams if name not in session.application]
+    if missing:
+        lines.append(
+            f"declared before this kernel, and not since: {', '.join(missing)}; their state is kept until their cells "
+            "run, or %qod stop NAME drops it"
+        )
+    return lines
+
+
+def hold_text(missing: Sequence[str]) -> str:
+    """Such as: it waits for b, c, with which it exchanged rows before this kernel."""
+    return (
+        f"it waits for {', '.join(missing)}, with which it exchanged rows before this kernel: run the cells of these, "
+        f"or %qod stop {missing[0]} goes on without"
+    )
 
 
 def _by_hand(session: SessionInterface) -> list[str]:

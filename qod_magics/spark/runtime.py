@@ -15,6 +15,7 @@ from qod_magics.errors import KafkaError, TaskManagerError, nearest
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import delete_topics
 from qod_magics.lifecycle.events import State, StopAsked
+from qod_magics.named.manifest import Manifest
 from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context
 from qod_magics.spark.changes.change import ended
@@ -24,6 +25,7 @@ from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.changes.mover import Mover
 from qod_magics.spark.changes.nodes import NodeActions, Nodes, with_nodes
 from qod_magics.spark.changes.recovery import Recovery
+from qod_magics.spark.changes.resuming import Resuming
 from qod_magics.spark.changes.scaler import Scaler
 from qod_magics.spark.cluster.books import Incomplete
 from qod_magics.spark.cluster.cluster import Cluster
@@ -53,12 +55,23 @@ class SparkRuntime:
         session: a name for topics, dials and checkpoints of this kernel.
         checkpoints: a location that every task manager reaches.
         period_s: averaging window of rates, seconds.
+        named: whether topics and checkpoints stay when it is closed, for a later kernel.
+        manifest: what an earlier kernel left; None: nothing.
 
     """
 
     supports: frozenset[type[Action]] = frozenset({Move, Scale, Fuse, Unfuse})
 
-    def __init__(self, kafka: Kafka, session: str, checkpoints: str, period_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        kafka: Kafka,
+        session: str,
+        checkpoints: str,
+        period_s: float = 5.0,
+        *,
+        named: bool = False,
+        manifest: Manifest | None = None,
+    ) -> None:
         self.kafka = kafka
         self.checkpoints = checkpoints.rstrip("/")
         place = local_path(self.checkpoints)
@@ -76,7 +89,10 @@ class SparkRuntime:
         self.recovery = Recovery(self.cluster, self.lifecycle)
         self.metrics = Metrics(self.cluster)
         self.peeks = Peeks(self.cluster, self.metrics.history)
-        self.deployer = Deployer(self.cluster, self.lifecycle, self.metrics, self.checkpoints)
+        self.resuming = Resuming(self.cluster, manifest, self.checkpoints)
+        self.deployer = Deployer(self.cluster, self.lifecycle, self.metrics, self.checkpoints, self.resuming)
+        self.named = named
+        self.at_close: Callable[[], object] = lambda: None  #: called once its queries have stopped
         self.scaler = Scaler(self.cluster, self.lifecycle, self.deployer)
         self.fuser = Fuser(self.cluster, self.lifecycle, self.deployer)
         self.nodes: Nodes | None = None  #: adds and releases task managers as plans ask; see `use_nodes`
@@ -403,7 +419,9 @@ class SparkRuntime:
         with ExitStack() as then:  # each of these is done, also if the user interrupts one before it
             then.callback(self.deployment.sources.close)
             then.callback(self.cluster.clear)
-            then.callback(self._delete_topics)
+            if not self.named:
+                then.callback(self._delete_topics)
+            then.callback(self.at_close)
             for manager in reversed(list(self.task_managers.values())):
                 then.callback(_close, manager)
             self._watcher.join(5.0)
@@ -414,7 +432,8 @@ class SparkRuntime:
         # runs that no deployment could stop, beside those that took their places
         ending |= {f"{i.id} (earlier run {at})": i for at, i in enumerate(self.cluster.lingering, 1)}
         homes = {id: i.task_manager for id, i in ending.items()}
-        stopped = gather({id: partial(self.lifecycle.stop, i) for id, i in ending.items()}, 15.0)
+        wait_s = self.cluster.patience.batch_s + 1.0 if self.named else 0.0  # so that no row is read twice later
+        stopped = gather({id: partial(self.lifecycle.stop, i, wait_s) for id, i in ending.items()}, 15.0)
         # a local one will have ended, and its queries with it
         left = {id: home for id, home in homes.items() if home is not None and home.kind != "local"}
         self.unstopped = [

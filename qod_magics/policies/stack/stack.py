@@ -153,6 +153,14 @@ class Stack:
         """See `core.policy.LearningPolicy`."""
         return self.shedding.learn(snapshot, measured, memory)
 
+    def kept(self, memory: Any) -> Any:
+        """See `core.policy.RememberingPolicy`."""
+        return self.shedding.kept(memory)
+
+    def recalled(self, kept: Any) -> Any:
+        """See `core.policy.RememberingPolicy`."""
+        return self.shedding.recalled(kept)
+
     def place(
         self, unplaced: Sequence[Unplaced], managers: Sequence[TaskManager], running: Sequence[Instance]
     ) -> Mapping[str, str]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from qod_magics.core.dag import Declared, Topology, declared
 from qod_magics.core.load import Hosting, load_of
 from qod_magics.core.plan import Action, Move, Plan, Stop
@@ -13,7 +15,7 @@ from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Measured, Unplaced
 from qod_magics.core.snapshot import Instance, Keys, Snapshot, TaskManager, column
 from qod_magics.policies.stream_economics.evidence.evidence import NO_EVIDENCE, BacklogEvidence, Evidence
-from qod_magics.policies.stream_economics.learning.learning import learn
+from qod_magics.policies.stream_economics.learning.learning import Lessons, learn
 from qod_magics.policies.stream_economics.placing import Moves, moves_of_all, no_moves, only_helpful, placed
 from qod_magics.policies.stream_economics.reach import Minimums, Reach, Situation
 from qod_magics.policies.stream_economics.reasons import StreamEconomicsReasons, needs, shortage
@@ -157,6 +159,16 @@ class LearningStreamEconomics(StreamEconomics):
         snapshot, lessons = learn(snapshot, measured, lessons)
         snapshot, more = self.evidence.learn(snapshot, measured, more)
         return snapshot, (lessons, more)
+
+    def kept(self, memory: Any) -> Any:
+        """Return costs and selectivities, and what evidence keeps: see `core.policy.RememberingPolicy`."""
+        lessons, more = memory
+        known = replace(lessons, windows={}, cold={})  # readings of runs that will have ended
+        return {"lessons": msgspec.to_builtins(known), "evidence": self.evidence.kept(more)}
+
+    def recalled(self, kept: Any) -> Any:
+        """See `core.policy.RememberingPolicy`."""
+        return msgspec.convert(kept["lessons"], Lessons), self.evidence.recalled(kept["evidence"])
 
 
 def _actions(ensured: Minimums, snapshot: Snapshot) -> tuple[Action, ...]:

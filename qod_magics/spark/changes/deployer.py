@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from qod_magics.application.application import Application
 from qod_magics.application.shed_keys import Ask
-from qod_magics.application.tasks import Edges, TaskSpec, declared
+from qod_magics.application.tasks import Edges, TaskSpec, declared, settings_of
 from qod_magics.errors import KafkaError, QodError, TaskManagerError
 from qod_magics.kafka.topics import delete_topics
 from qod_magics.lifecycle.admission import Admission
@@ -31,7 +31,9 @@ from qod_magics.lifecycle.deployment import (
 )
 from qod_magics.lifecycle.events import Instruction, State, StopAsked
 from qod_magics.lifecycle.query import QueryLife
+from qod_magics.named.manifest import KeptTask
 from qod_magics.spark.changes.lifecycle import Lifecycle
+from qod_magics.spark.changes.resuming import Resuming, Returning
 from qod_magics.spark.cluster.cluster import Before, Cluster
 from qod_magics.spark.cluster.deployment import Deployment, Prepared
 from qod_magics.spark.cluster.jobs import instance_jobs
@@ -52,21 +54,32 @@ class Deployer:
         lifecycle: starts and stops the instances.
         metrics: with the history of offsets.
         checkpoints: a location that every task manager reaches.
+        resuming: what an earlier kernel left; None: nothing.
 
     """
 
-    def __init__(self, cluster: Cluster, lifecycle: Lifecycle, metrics: Metrics, checkpoints: str) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        lifecycle: Lifecycle,
+        metrics: Metrics,
+        checkpoints: str,
+        resuming: Resuming | None = None,
+    ) -> None:
         self.cluster = cluster
         self.lifecycle = lifecycle
         self.metrics = metrics
         self.checkpoints = checkpoints
-        self._generation: dict[str, int] = {}  #: by task, how often it has started on new checkpoints
+        self.resuming = resuming or Resuming(cluster)
+        #: by task, how often it has started on new checkpoints
+        self._generation = self.resuming.generations
         self.deploying = threading.Lock()  #: held while instances are replaced
         self.admission = Admission()  #: changed while the cluster's lock is held
         self.resumed: frozenset[str] = (
             frozenset()
         )  #: tasks that kept their state in the last deployment with a new recipe
         self.lost_state: frozenset[str] = frozenset()  #: tasks that lost their state in the last deployment
+        self.returned: tuple[str, ...] = ()  #: tasks of an earlier kernel that the last deployment started
 
     def __repr__(self) -> str:
         return f"deployer of tasks {', '.join(self.cluster.deployment.specs) or 'none'}"
@@ -139,8 +152,12 @@ class Deployer:
             decision = decide(
                 map(declared, deployment.specs.values()), map(declared, specs), self._running(), _wanted(specs, checked)
             )
-            self._deploy(decision, specs, replace(checked, resumed=decision.resuming))
+            returning = self.resuming.returning(decision.new, specs, checked)
+            decision = decision.returning(returning.going_on)
+            checked = replace(checked, resumed=decision.resuming, kept=returning.going_on)
+            self._deploy(decision, specs, checked, returning)
             self.resumed, self.lost_state = decision.resuming, frozenset(decision.losing_state)
+            self.returned = tuple(returning.known)
         return True
 
     def _running(self) -> dict[str, Queries]:
@@ -153,7 +170,7 @@ class Deployer:
             found[spec.id] = _queries(spec, deployment.checked, len(mine) if complete else 0, keeps_state)
         return found
 
-    def _deploy(self, decision: Decision, specs: Sequence[TaskSpec], checked: Checked) -> None:
+    def _deploy(self, decision: Decision, specs: Sequence[TaskSpec], checked: Checked, returning: Returning) -> None:
         """Carry out a deployment. Raises what made it fail, once what ran before is put back."""
         before, life = self.before(), Deploying(decision)
         prepared: Prepared | None = None
@@ -167,12 +184,14 @@ class Deployer:
                     batch_s = self.cluster.patience.batch_s + 1.0 if at_batch_end else 0.0
                     self._stop(_of(before, tasks), batch_s)
                 case CreateTopics():
+                    self.resuming.seed(returning, self.cluster.deployment)
                     prepared = self.cluster.deployment.prepare(specs, checked)
                 case SwitchOver():
                     assert prepared is not None
                     gone, new = self._adopt(prepared, decision)
                 case StartTasks():
                     self._start(new)
+                    gone |= self.resuming.done(returning)
                 case TellStateLost(task, why):
                     self._tell_state_lost(task, why)
                 case DeleteTopics():
@@ -235,6 +254,12 @@ class Deployer:
         for instance in self.cluster.all_instances:
             if instance.id in jobs:
                 instance.assign(replace(jobs[instance.id], run=instance.job.run))  # its checkpoint stays
+
+    def kept(self) -> dict[str, KeptTask]:
+        """Return what a later kernel needs: of the tasks that run, and of those of an earlier one that have not
+        started."""
+        with self.cluster.lock:
+            return self.resuming.left | self.resuming.running(self._generation)
 
     def new_jobs(self, spec: TaskSpec) -> dict[str, tuple[Job, str]]:
         """Return a task's jobs and new checkpoints for them, by instance."""
@@ -320,6 +345,8 @@ class Deployer:
         for job in instance_jobs(self.cluster.deployment, spec, generation):
             checkpoint = self._checkpoint(job, generation)
             instance = self.cluster.make(job, checkpoint, spec.mode, QueryLife(State.STARTING))
+            if not afresh:
+                self.resuming.take_over(instance)
             before = had.get(instance.id)
             if before is not None:
                 home = before.task_manager if self.cluster.is_up(before.task_manager) else None
@@ -362,6 +389,7 @@ class Deployer:
 
     def delete(self, topics: Collection[str]) -> None:
         """Delete topics that nothing uses any more; if the broker fails now, when the session ends."""
+        topics = set(topics) - self.resuming.topics
         try:
             delete_topics(self.cluster.deployment.kafka, topics)
         except KafkaError:
@@ -371,12 +399,10 @@ class Deployer:
 def _queries(spec: TaskSpec, checked: Checked, instances: int, keeps_state: bool = False) -> Queries:
     """Return what is known of a task's queries. `checked` has facts about their plans."""
     schema, state = checked.schemas.get(spec.id), checked.signatures.get(spec.id)
-    topics = [(head, topic.topic, topic.schema, topic.shed_by, topic.time_unit) for head, topic in spec.topics.items()]
-    settings = (topics, spec.upstream, spec.sink, spec.key, spec.mode, spec.is_hurried)
     return Queries(
         instances,
         None if schema is None else names_and_types(schema),
-        None if state is None else (state, settings),
+        None if state is None else (state, settings_of(spec)),
         spec.id in checked.chained,
         keeps_state,
     )

@@ -92,6 +92,7 @@ class Lifecycle:
 
     def start(self, instance: Instance, manager: TaskManager) -> None:
         """Start an instance on a task manager. Raises QodError."""
+        self.cluster.before_start()
         instance.start(
             manager,
             self.cluster.board,

@@ -126,6 +126,7 @@ class Account:
     dropped: int = 0
     dropped_before: int = 0  #: by the sender's shedder: rows never written to the topic
     unreported: int = 0
+    again: int = 0  #: read a second time, by a run that followed a killed one
     malformed: int = 0  #: of those processed, not parsed
     sample: str | None = None  #: the beginning of such a value, the latest
     tombstones: int = 0  #: of those processed: without a value
@@ -168,6 +169,7 @@ class Account:
             start = began[partition] = known if feed.start is None else feed.start.get(partition, known)
             if start < known:  # re-read from an older checkpoint, or the topic was recreated: arrived again
                 self.first[partition] -= known - start
+                self.again += known - start
                 self.empty.pop(partition, None)
             elif feed.anew:
                 self.first[partition] += start - known
@@ -200,6 +202,15 @@ class Account:
                 Gap(starts, read - feed.read) if self.gap is None else self.gap.and_then(starts, read - feed.read)
             )
         return times
+
+    def go_on(self, ended: Mapping[int, int], again: int) -> int:
+        """Go on where a checkpoint is, which is ahead of these books: rows in between were read, but their reports were
+        lost. `again`: rows of a batch that was under way, which is read a second time. Returns the rows in between."""
+        between = sum(max(offset - self.next_offset(p), 0) for p, offset in ended.items())
+        self.position |= {p: max(offset, self.next_offset(p)) for p, offset in ended.items()}
+        self.unreported += between
+        self.again += again
+        return between
 
     def settle(self, gap: Gap) -> None:
         """Take the offsets of a gap for offsets without a row: such rows have not arrived."""

@@ -94,6 +94,8 @@ class Cluster:
     holding: dict[str, float] = field(default_factory=dict)  #: paces of instances that are stopped between batches
     leaving: set[str] = field(default_factory=set)  #: task managers being removed: no new instances
     patience: Patience = field(default_factory=Patience)
+    #: called before each start of a query; raises QodError where this kernel may not start one
+    before_start: Callable[[], object] = lambda: None
     make: Callable[..., Instance] = Instance  #: makes the instances of deployments and changes
     lock: threading.RLock = field(default_factory=threading.RLock)
 

@@ -390,7 +390,9 @@ class Deployment:
         for spec in specs:
             if not isinstance(spec.sink, KafkaTopic):
                 continue
-            if spec.id in self.sinks and _spread(self.specs[spec.id]) == _spread(spec) and self._goes_on(spec, checked):
+            known = self.specs.get(spec.id)
+            same = known is None or _spread(known) == _spread(spec)  # None: an earlier kernel's, if it goes on
+            if spec.id in self.sinks and same and self._goes_on(spec, checked):
                 found[spec.id] = self.sinks[spec.id]
             else:
                 anew[spec.id] = spec.sink.topic
@@ -400,7 +402,9 @@ class Deployment:
     def _goes_on(self, spec: TaskSpec, checked: Checked) -> bool:
         """Whether recipe and columns of a query are those that it has now, or columns and state are."""
         known = self.specs.get(spec.id)
-        same = known is not None and (known.tail.recipe == spec.tail.recipe or spec.id in checked.resumed)
+        if known is None:
+            return spec.id in checked.kept
+        same = known.tail.recipe == spec.tail.recipe or spec.id in checked.resumed
         return same and same_columns(self.checked.schemas.get(spec.id), checked.schemas[spec.id], ordered=False)
 
     def _new_topic(self, name: str) -> str:

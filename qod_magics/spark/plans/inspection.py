@@ -71,6 +71,7 @@ class Checked:
     #: by task, what its state means; tasks without state, and those whose plans do not tell, have None
     signatures: Mapping[str, str | None] = field(default_factory=dict)
     resumed: frozenset[str] = frozenset()  #: tasks that are replaced, but go on with their state
+    kept: frozenset[str] = frozenset()  #: tasks that start, and go on from the checkpoints of an earlier kernel
     whole: Mapping[str, str] = field(default_factory=dict)  #: the queries in complete mode, and what asks for it
 
 

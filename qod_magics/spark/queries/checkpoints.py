@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +17,8 @@ from qod_magics.spark.servers.connection import reason
 from qod_magics.spark.servers.cpu import setting
 from qod_magics.spark.servers.task_manager import TaskManager
 
+#: By topic and partition: the next offset to read.
+Offsets = Mapping[str, Mapping[int, int]]
 #: How long writing and reading the files of a probe may take, seconds.
 PROBE_S = 60.0
 
@@ -70,15 +73,62 @@ def check_shared(manager: TaskManager, checkpoints: str) -> None:
         )
 
 
+# --- How far a checkpoint is ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The offsets of a checkpoint."""
+
+    ended: Offsets  #: after its last ended batch; {} before the first
+    planned: Offsets  #: after the batch that was under way when its query was killed; {}: none was, as far as is known
+
+    def again(self, topic: str, first: Mapping[int, int]) -> int:
+        """Return how many offsets of a topic the next run reads again; `first`: where it began."""
+        before = self.ended.get(topic, first)
+        return sum(end - before.get(p, end) for p, end in self.planned.get(topic, {}).items())
+
+
+def reached(checkpoint: str) -> Reached | None:
+    """Return how far a checkpoint is; None: it is no local path, or has offsets of another source than topics."""
+    place = local_path(checkpoint)
+    if place is None:
+        return None
+    try:
+        commits, logs = _numbers(place / "commits"), _numbers(place / "offsets")
+        ended = max(commits, default=None)
+        planned = max((each for each in logs if ended is None or each > ended), default=None)
+        return Reached(
+            {} if ended is None else _logged(place / "offsets" / str(ended)),
+            {} if planned is None else _logged(place / "offsets" / str(planned)),
+        )
+    except (OSError, ValueError):
+        return None
+
+
+def _numbers(log: Path) -> list[int]:
+    """Return the batches in a log; none where there is no log yet."""
+    try:
+        return [int(each.name) for each in log.iterdir() if each.name.isdigit()]
+    except FileNotFoundError:
+        return []
+
+
+def _logged(path: Path) -> Offsets:
+    """Return the offsets after a batch. Raises OSError; ValueError: they are of another source."""
+    _, _, *sources = path.read_text("utf-8").splitlines()
+    read = [json.loads(line) for line in sources]
+    if not all(isinstance(each, dict) and all(isinstance(there, dict) for there in each.values()) for each in read):
+        raise ValueError("it reads a source that is no topic")
+    return {topic: {int(p): int(o) for p, o in there.items()} for each in read for topic, there in each.items()}
+
+
 # --- State that moves between checkpoints -----------------------------------------------------------------------------
 # The state of a query, carried to a checkpoint of another query with the same stateful operators.
 #
 # Spark keeps state by the number of its operator in the plan and the number of the batch, apart from the offsets of the
 # sources: a new checkpoint with the last batch's state goes on exactly there, from the offsets that are written into
 # it.
-
-#: By topic and partition: the next offset to read.
-Offsets = Mapping[str, Mapping[int, int]]
 
 
 def why_not_transplanted(checkpoints: str) -> str:

@@ -253,6 +253,11 @@ class Instance:
         if same_files:
             self.job = replace(self.job, run=before.job.run)
 
+    def take_over(self, checkpoint: str, run: str, begun: bool, no_realtime: str) -> None:
+        """Go on from the checkpoint of an instance of an earlier kernel, and in its output."""
+        self.checkpoint, self.begun, self.no_realtime = checkpoint, begun, no_realtime
+        self.job = replace(self.job, run=run)
+
     def replaces(self, before: Iterable[Instance], why: str) -> None:
         """Begin with the stories of the instances whose places it takes, in a change of tasks."""
         self.handle(Follows(why=why, steps=tuple(step for each in before for step in each.life.steps)))

@@ -6,7 +6,10 @@ With backlogs as evidence, nothing is shed without a backlog, and instances that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from math import isfinite
 from typing import Any
+
+import msgspec
 
 from qod_magics.core.dag import Topology
 from qod_magics.core.load import Load
@@ -14,7 +17,7 @@ from qod_magics.core.plan import Limits
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot, column, is_moving, is_running, replace
 from qod_magics.policies.stream_economics.evidence.limits import REST_S, WAITING_S, rest_s
-from qod_magics.policies.stream_economics.evidence.trust import trusted
+from qod_magics.policies.stream_economics.evidence.trust import Trusts, trusted
 from qod_magics.policies.stream_economics.placing import with_rests
 from qod_magics.policies.stream_economics.reach import Situation
 from qod_magics.policies.stream_economics.requirements import Requirements
@@ -35,6 +38,14 @@ class Evidence:
     def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
         """`snapshot` with learned values in its optional fields, and the memory for the next call; None at first."""
         return snapshot, memory
+
+    def kept(self, memory: Any) -> Any:
+        """What of the memory outlives the process, as plain JSON values."""
+        return None
+
+    def recalled(self, kept: Any) -> Any:
+        """The memory from what `kept` returned; ValueError: it is of another form."""
+        return None
 
     def settled(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot to decide on."""
@@ -82,6 +93,20 @@ class BacklogEvidence(Evidence):
         snapshot, trusts = trusted(snapshot, measured, trusts)
         snapshot, homes = with_rests(snapshot, homes)
         return snapshot, (trusts, homes)
+
+    def kept(self, memory: Any) -> Any:
+        """The trust in each task manager, and since when tasks have been measured."""
+        trusts, _ = memory
+        managers = {
+            name: {key: value for key, value in msgspec.to_builtins(trust).items() if isfinite(value)}
+            for name, trust in trusts.managers.items()
+        }
+        # the rest is about runs that will have ended
+        return {"managers": managers, "first": dict(trusts.first), "declared": dict(trusts.declared)}
+
+    def recalled(self, kept: Any) -> Any:
+        """See `Evidence.recalled`."""
+        return msgspec.convert(kept, Trusts), None
 
     def settled(self, snapshot: Snapshot) -> Snapshot:
         """Without the warm-ups of instances whose cool-down is over: where minimums don't fit, they are never reached,

@@ -1,0 +1,1 @@
+"""Sessions with a name: what they leave beside their checkpoints, and who may write there."""

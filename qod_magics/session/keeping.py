@@ -1,0 +1,252 @@
+"""A session with a name: its directory, its lease, and the manifest that is kept there while it runs."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from qod_magics.application import fingerprints
+from qod_magics.application.application import Application
+from qod_magics.application.streams.stream import StreamDeclaration
+from qod_magics.errors import QodError, SetupError, UsageProblem
+from qod_magics.kafka.cluster import Kafka
+from qod_magics.named import manifest as manifests
+from qod_magics.named.lease import Lease
+from qod_magics.named.manifest import KeptStream, Manifest
+from qod_magics.spark.queries.checkpoints import checkpoint_root, local_path
+
+if TYPE_CHECKING:
+    from qod_magics.controller import Controller
+    from qod_magics.spark.runtime import SparkRuntime
+
+#: Names of sessions: they begin names of topics and of directories.
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
+#: Seconds between two looks at the lease, and looks between two renewals.
+LOOK_S, LOOKS = 1.0, 5
+
+
+class Keeper:
+    """Holds a named session's lease from `open` to `close`, and writes its manifest.
+
+    Args:
+        name: of the session.
+        directory: where manifest, lease and checkpoints are.
+
+    Attributes:
+        manifest: what an earlier kernel left; None: nothing.
+        id: begins the names of the session's topics.
+        notes: what the user should know, one line each.
+
+    """
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name, self.directory = name, directory
+        self.lease = Lease(directory, name)
+        self.manifest: Manifest | None = None
+        self.id = f"{name}-{secrets.token_hex(3)}"
+        self.notes: tuple[str, ...] = ()
+        self._kafka = ""
+        self._compared: set[str] = set()
+        self._saving = threading.Lock()
+        self._ended = threading.Event()
+        self._tasks: Callable[[], Manifest] | None = None
+        self._watcher: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        return f"keeper of session {self.name} in {self.directory}"
+
+    @classmethod
+    def open(cls, name: str, checkpoints: str | None, take_over: bool = False) -> Keeper:
+        """Take the lease of a session, and read what it left. Raises UsageProblem: the name is none, there is no local
+        directory for it, another kernel holds it, or the manifest can't be read; SetupError."""
+        if not _NAME.fullmatch(name):
+            raise UsageProblem(
+                f"--name must be a letter and up to 39 letters, digits, hyphens or underscores, got {name!r}",
+                option="--name",
+                value=name,
+                rule="name",
+            )
+        if checkpoints is None:
+            raise UsageProblem(
+                "--name must come with a place that stays, got none: add --checkpoints DIRECTORY",
+                option="--checkpoints",
+                rule="checkpoints",
+            )
+        root = local_path(checkpoint_root(checkpoints))
+        if root is None:
+            raise UsageProblem(
+                f"--checkpoints of a named session must be a directory or a file: URL, got {checkpoints}: mount it, so "
+                "that the kernel can write its manifest there",
+                option="--checkpoints",
+                value=checkpoints,
+                rule="local",
+            )
+        made = cls(name, root / name)
+        try:
+            made.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SetupError(f"{made.directory} must be a directory that can be made, got: {error.strerror}") from error
+        manifests.read(made.directory)  # one that can't be read is left as it is
+        told = made.lease.take(take_over)
+        made.manifest = manifests.read(made.directory)  # as the holder before left it
+        if made.manifest is not None:
+            made.id = made.manifest.id
+        shutil.rmtree(made.directory / "sources", ignore_errors=True)  # of files, which nobody reads on
+        made.notes = tuple(note for note in (told, made._found()) if note)
+        return made
+
+    def _found(self) -> str:
+        if self.manifest is None:
+            return f"session {self.name} is new: manifest and checkpoints are kept in {self.directory}"
+        streams = ", ".join(self.manifest.streams) or "none"
+        return (
+            f"session {self.name} goes on (epoch {self.lease.epoch}): its manifest is of {self.manifest.saved_at}; run "
+            f"the cells of its streams: {streams}"
+        )
+
+    def uses(self, kafka: Kafka, own: bool) -> tuple[str, ...]:
+        """Note the Kafka cluster; returns what the user should know of it."""
+        with suppress(KafkaException):
+            self._kafka = str(kafka.admin().list_topics(timeout=10.0).cluster_id or "")
+        notes = []
+        if own:
+            notes.append(
+                "topics of the broker that is started here end with the kernel, so streams begin as declared after it: "
+                "%qod up --kafka HOST:PORT names one that stays"
+            )
+        elif not self.same_kafka:
+            notes.append("this Kafka is another one than before: streams begin as declared")
+        return tuple(notes)
+
+    @property
+    def same_kafka(self) -> bool:
+        """Whether the earlier kernel used the same Kafka cluster."""
+        before = "" if self.manifest is None else self.manifest.kafka
+        return not before or before == self._kafka
+
+    def compared(self, declaration: StreamDeclaration) -> tuple[str, ...]:
+        """Return, once for each stream of the manifest, which restrictions its cell states otherwise than it had: they
+        may have been set by hand."""
+        before = None if self.manifest is None else self.manifest.streams.get(declaration.name)
+        if before is None or declaration.name in self._compared:
+            return ()
+        self._compared.add(declaration.name)
+        now = kept_stream(declaration).restrictions
+        return tuple(
+            f"{name.replace('_', ' ')} was {_stated(before.restrictions.get(name))}, and is "
+            f"{_stated(now.get(name))} now, as the cell says"
+            for name in sorted(before.restrictions.keys() | now.keys())
+            if before.restrictions.get(name) != now.get(name)
+        )
+
+    @property
+    def stays(self) -> str:
+        """What stays when the session ends, as a clause."""
+        return f"manifest, checkpoints and topics of session {self.name} stay ({self.directory})"
+
+    def begin(
+        self,
+        runtime: SparkRuntime,
+        controller: Controller,
+        application: Callable[[], Application],
+        taken: Callable[[str], object],
+    ) -> None:
+        """Keep the manifest from now on: before each start of a query, and once a cycle. `taken`: called once another
+        kernel has taken the session over, with who it is."""
+        if self.manifest is not None:
+            controller.recall(self.manifest.learned)
+
+        def made() -> Manifest:
+            tasks, there = runtime.deployer.kept(), application()
+            streams = {} if self.manifest is None else self.manifest.streams
+            left = {name for task in runtime.resuming.left.values() for name in task.streams}
+            learned = controller.learned
+            return Manifest(
+                version=manifests.VERSION,
+                name=self.name,
+                id=self.id,
+                release=_release(),
+                epoch=self.lease.epoch,
+                saved_at=datetime.now(UTC).isoformat(timespec="seconds"),
+                kafka=self._kafka,
+                topics_made=runtime.deployment.topics_made,
+                streams={name: kept for name, kept in streams.items() if name in left} | kept_streams(there),
+                tasks=tasks,
+                keep_probabilities=dict(runtime.cluster.dials),
+                learned=learned if learned is not None or self.manifest is None else self.manifest.learned,
+            )
+
+        self._tasks = made
+        runtime.cluster.before_start = self.before_start
+        runtime.at_close = self.save
+        controller.subscribe(lambda _: self.save())
+        self._watcher = threading.Thread(target=self._watch, args=(taken,), name="qod-lease", daemon=True)
+        self._watcher.start()
+
+    def before_start(self) -> None:
+        """Check the lease, and write the manifest with the query that is about to start. Raises QodError."""
+        self.lease.check()
+        self.save()
+
+    def save(self) -> None:
+        """Write the manifest, unless another kernel has taken over. Raises SetupError."""
+        with self._saving:
+            if self._tasks is not None and self.lease.taker() is None:
+                manifests.write(self.directory, self._tasks())
+
+    def _watch(self, taken: Callable[[str], object]) -> None:
+        looks = 0
+        while not self._ended.wait(LOOK_S):
+            with suppress(QodError):
+                taker = self.lease.taker()
+                if taker is not None:
+                    taken(taker.words)
+                    return
+                looks += 1
+                if looks % LOOKS == 0:
+                    self.lease.renew()
+
+    def close(self) -> None:
+        """Let go of the lease: all queries have stopped."""
+        self._ended.set()
+        with suppress(QodError):
+            self.lease.release()
+
+
+def kept_streams(application: Application) -> dict[str, KeptStream]:
+    """Return what is kept of the declared streams."""
+    return {stream.name: kept_stream(stream) for stream in application.streams}
+
+
+def kept_stream(stream: StreamDeclaration) -> KeptStream:
+    """Return what is kept of a stream."""
+    return KeptStream(
+        recipe=fingerprints.of_recipe(stream),
+        schema=None if stream.topic is None else stream.topic.schema,
+        topic=None if stream.topic is None else stream.topic.topic,
+        upstream=list(stream.upstream),
+        priority=stream.priority,
+        min_accuracy=stream.min_accuracy,
+        max_latency_s=stream.max_latency_s,
+        utility=stream.utility,
+    )
+
+
+def _stated(value: float | None) -> str:
+    return "not stated" if value is None else f"{value:g}"
+
+
+def _release() -> str:
+    with suppress(PackageNotFoundError):
+        return version("qod_magics")
+    return ""

@@ -1,0 +1,72 @@
+"""A kernel with a named session, as a process of its own: it runs the cells and prints a line of JSON a second.
+
+Run as `python -m tests.live.named_kernel OPTIONS`, where OPTIONS is JSON: kafka, kafka_options, checkpoints, topic.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from qod_magics.session.session import Session
+
+SCHEMA = "n BIGINT, at TIMESTAMP"
+
+
+def by_window(src: DataFrame) -> DataFrame:
+    """Rows by window of ten seconds: state that must outlive a kernel."""
+    return src.withWatermark("at", "1 hour").groupBy(F.window("at", "10 seconds")).agg(F.count("*").alias("rows"))
+
+
+def facts(session: Session) -> dict[str, Any]:
+    """What the test looks at, of the query `counts`."""
+    account = session.runtime.deployment.accounts.get("counts")
+    cycle = session.last
+    plan = cycle.plan if cycle is not None else None
+    return {
+        "epoch": session.keeper.lease.epoch if session.keeper is not None else 0,
+        "processed": account.processed if account is not None else 0,
+        "dropped": account.dropped if account is not None else 0,
+        "unreported": account.unreported if account is not None else 0,
+        "again": account.again if account is not None else 0,
+        "position": sum(account.position.values()) if account is not None else 0,
+        "notes": dict(session.runtime.resuming.notes),
+        "states": [each.state.value for each in session.runtime.instances.values()],
+        "desired": None if plan is None else plan.desired.get("counts"),
+        "cycle": 0 if cycle is None else cycle.number,
+        "costs": None
+        if cycle is None or cycle.snapshot is None
+        else [task.work_us for task in cycle.snapshot.tasks if task.id == "counts"],
+    }
+
+
+def main(options: dict[str, Any]) -> None:
+    """Bring the session up, run the cells, and report until killed."""
+    say = lambda line: print(json.dumps({"said": line}), flush=True)  # noqa: E731
+    session = Session.up(
+        name="kills",
+        task_managers=1,
+        cores=1,
+        kafka=options["kafka"],
+        kafka_options=options["kafka_options"],
+        checkpoints=options["checkpoints"],
+        take_over=options.get("take_over", False),
+        jit="c1",
+        say=say,
+    )
+    session.stream("src", topic=options["topic"], schema=SCHEMA, starting="earliest")
+    handle = session.stream("counts", by_window, from_="src", min_accuracy=options.get("min_accuracy", 1.0))
+    say(handle.said)
+    while session.alive:
+        print(json.dumps(facts(session)), flush=True)
+        time.sleep(0.5)
+    say(repr(session))
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

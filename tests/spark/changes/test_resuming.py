@@ -1,0 +1,305 @@
+"""What a deployer makes of the tasks that an earlier kernel left: no server, no broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from qod_magics.application.recipes.python import PythonRecipe
+from qod_magics.application.tasks import TaskSpec, tasks
+from qod_magics.errors import TaskManagerError
+from qod_magics.named.manifest import VERSION, KeptTask, Manifest, decoded, encoded
+from qod_magics.spark.changes.deployer import Deployer
+from qod_magics.spark.changes.resuming import Resuming, held, parts
+from qod_magics.spark.cluster.cluster import Patience
+from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.queries.instance import Instance
+from qod_magics.spark.queries.progress import FeedCount
+from qod_magics.spark.servers.task_manager import TaskManager
+from tests.application.frames import application, stream
+from tests.kafka.fakes import FakeKafka
+from tests.raising import breaks
+from tests.spark.fakes import BOARD, Parts, Script, cluster, fake_inspection, kinds, manager
+
+
+class Kernel:
+    """A deployer of one kernel. `meanings`: what the state of tasks means; `columns`: names of their results' columns.
+
+    Recipes with "broken" in them can't be started.
+    """
+
+    def __init__(self, kafka: FakeKafka, root: Path, before: Kernel | None = None) -> None:
+        self.kafka, self.root = kafka, root
+        self.cluster = cluster(manager())
+        self.meanings: dict[str, str] = {}
+        self.columns: dict[str, list[str]] = {}
+        history = SimpleNamespace(at=lambda topic, now: kafka.ends(topic), forget=lambda topic: None)
+        metrics: Any = SimpleNamespace(sample=lambda: None, history=history)
+        manifest = None
+        if before is not None:
+            made = Manifest(
+                VERSION,
+                "trips",
+                "trips-00ff00",
+                topics_made=before.cluster.deployment.topics_made,
+                tasks=before.deployer.kept(),
+                keep_probabilities=dict(before.cluster.dials),
+            )
+            manifest = decoded(encoded(made))
+        self.cluster.patience = Patience(batch_s=-1.0)
+        self.cluster.deployment.kafka = kafka
+        self.cluster.deployment.sources.context = replace(self.cluster.deployment.sources.context, kafka=kafka)
+        self.resuming = Resuming(self.cluster, manifest, str(root))
+        self.deployer = Deployer(self.cluster, Parts(self.cluster).lifecycle, metrics, str(root), self.resuming)
+        self.cluster.deployment.inspection = fake_inspection(self._checked)
+        self.cluster.make = Script(self._start).make
+
+    def _checked(self, specs: Sequence[TaskSpec]) -> Checked:
+        schemas = {
+            spec.id: StructType([StructField(name, IntegerType()) for name in self.columns.get(spec.id, ["n"])])
+            for spec in specs
+        }
+        return Checked(schemas, signatures={spec.id: self.meanings.get(spec.id) for spec in specs})
+
+    def _start(self, one: Instance, home: TaskManager) -> None:
+        if "broken" in str(self.cluster.deployment.specs[one.job.task].tail.recipe):
+            raise TaskManagerError("it can't start", rule="starts")
+        one.facts = SimpleNamespace(keeps_state=one.job.task in self.meanings)  # type: ignore[assignment]
+
+    def deploy(self, *specs: TaskSpec) -> None:
+        self.deployer.deploy(specs)
+
+    def reads(self, feed: str, end: dict[int, int], kept: int, dropped: int = 0) -> None:
+        """Enter a batch that read up to these offsets."""
+        self.cluster.deployment.accounts[feed].take(FeedCount("rows", None, end, kept + dropped, kept))
+        for one in self.cluster.all_instances:
+            one.begun = True
+
+    def checkpoint(self, name: str = "T.1") -> str:
+        return self.cluster.instances[name].checkpoint
+
+
+def edited(spec: TaskSpec, recipe: str) -> TaskSpec:
+    return replace(spec, streams=(*spec.streams[:-1], replace(spec.tail, recipe=PythonRecipe(recipe))))
+
+
+def task(recipe: str = "source", **settings: Any) -> TaskSpec:
+    (made,) = tasks(application(stream("T", topic="rows", priority=1, min_accuracy=0.1, **settings)))
+    return edited(made, recipe)
+
+
+@pytest.fixture
+def kafka() -> FakeKafka:
+    return FakeKafka({"rows": 2})
+
+
+@pytest.fixture
+def first(kafka: FakeKafka, tmp_path: Path) -> Kernel:
+    """The kernel before: T has read 70 rows of `rows`, of which 20 were dropped, and keeps state."""
+    kernel = Kernel(kafka, tmp_path)
+    kernel.meanings["T"] = "count by window"
+    kernel.deploy(task())
+    kafka.set_ends("rows", {0: 60, 1: 60})
+    kernel.reads("T", {0: 40, 1: 30}, kept=50, dropped=20)
+    return kernel
+
+
+def then(first: Kernel, meaning: str | None = "count by window") -> Kernel:
+    kernel = Kernel(first.kafka, first.root, first)
+    if meaning is not None:
+        kernel.meanings["T"] = meaning
+    return kernel
+
+
+def log(kernel: Kernel, name: str, batch: int, offsets: dict[int, int]) -> None:
+    """Write a file of a checkpoint's log, as Spark does."""
+    path = Path(kernel.checkpoint()) / name / str(batch)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    source = json.dumps({"rows": {str(p): offset for p, offset in offsets.items()}})
+    path.write_text(f"v1\n{{}}\n{source}" if name == "offsets" else "v1\n{}")
+
+
+def test_the_same_cell_goes_on_from_its_checkpoint_with_its_counts_and_dials(first: Kernel) -> None:
+    first.cluster.want({BOARD.source("T"): 0.3})
+    second = then(first)
+    second.deploy(task())
+    assert second.checkpoint() == first.checkpoint()
+    assert second.cluster.instances["T.1"].job.run == first.cluster.instances["T.1"].job.run
+    assert second.cluster.instances["T.1"].begun
+    account = second.cluster.deployment.accounts["T"]
+    assert (account.processed, account.dropped, account.unreported, account.again) == (50, 20, 0, 0)
+    assert account.count({0: 60, 1: 60}) == first.cluster.deployment.accounts["T"].count({0: 60, 1: 60})
+    assert second.cluster.dials_of(second.cluster.instances["T.1"])[BOARD.source("T")] == 0.3
+    assert second.cluster.deployment.results == first.cluster.deployment.results
+    assert "resumed" in kinds(second.cluster)
+    assert second.resuming.left == {}
+
+
+def test_other_restrictions_are_no_other_cell(first: Kernel) -> None:
+    second = then(first)
+    second.deploy(replace(task(), streams=(replace(task().tail, priority=9, min_accuracy=0.9),)))
+    assert second.checkpoint() == first.checkpoint()
+
+
+def test_rows_that_the_checkpoint_is_ahead_and_rows_read_twice_are_counted(first: Kernel) -> None:
+    """The last batches of a killed kernel: one that ended but was not reported, one that had begun."""
+    log(first, "offsets", 0, {0: 40, 1: 30})
+    log(first, "commits", 0, {})
+    log(first, "offsets", 1, {0: 45, 1: 33})
+    log(first, "commits", 1, {})
+    log(first, "offsets", 2, {0: 50, 1: 40})
+    second = then(first)
+    second.deploy(task())
+    account = second.cluster.deployment.accounts["T"]
+    assert account.position == {0: 45, 1: 33}
+    assert (account.unreported, account.again) == (8, 12)
+    count = account.count({0: 60, 1: 60})
+    assert count.arrived == 120 == count.processed + count.dropped + count.waiting + count.unreported
+
+
+def test_rows_of_the_first_batch_are_read_twice_where_none_had_ended(first: Kernel) -> None:
+    first.cluster.deployment.accounts["T"].position = {0: 0, 1: 0}
+    log(first, "offsets", 0, {0: 7, 1: 5})
+    second = then(first)
+    second.deploy(task())
+    assert second.cluster.deployment.accounts["T"].again == 12
+
+
+def test_an_edited_cell_whose_state_means_the_same_keeps_it(first: Kernel) -> None:
+    second = then(first)
+    second.deploy(task("source.where('n > 0')"))
+    assert second.checkpoint() == first.checkpoint()
+    assert second.cluster.incomplete.anew == {}
+
+
+def test_another_meaning_of_the_state_begins_with_new_state_where_the_old_one_was(first: Kernel) -> None:
+    second = then(first, "sum by window")
+    second.deploy(task("source.where('n > 0')"))
+    assert second.checkpoint() == f"{first.root}/T/2/1"
+    account = second.cluster.deployment.accounts["T"]
+    assert (account.position, account.processed) == ({0: 40, 1: 30}, 50)
+    assert second.cluster.instances["T.1"].job.feeds[0].starting == {0: 40, 1: 30}
+    assert second.cluster.incomplete.anew.keys() == {"T"}, "nobody is told that windows lack rows"
+
+
+@pytest.mark.parametrize("change", [{"mode": "microbatch"}, {"parallelism": 2}])
+def test_other_settings_begin_with_new_state(first: Kernel, change: dict[str, Any]) -> None:
+    second = then(first)
+    second.deploy(task(**change))
+    assert second.checkpoint().startswith(f"{first.root}/T/2/")
+
+
+def test_a_query_without_state_that_changed_reads_on_and_lacks_nothing(kafka: FakeKafka, tmp_path: Path) -> None:
+    before = Kernel(kafka, tmp_path)
+    before.deploy(task())
+    kafka.set_ends("rows", {0: 60, 1: 60})
+    before.reads("T", {0: 40, 1: 30}, kept=70)
+    second = then(before, None)
+    second.deploy(task("source.where('n > 0')"))
+    assert second.cluster.deployment.accounts["T"].position == {0: 40, 1: 30}
+    assert second.cluster.incomplete.anew == {}
+
+
+def test_a_start_that_fails_loses_nothing_and_the_next_goes_on(first: Kernel) -> None:
+    topics = set(first.kafka.topics)
+    second = then(first)
+    with pytest.raises(TaskManagerError, check=breaks("starts")):
+        second.deploy(task("broken"))
+    assert set(second.resuming.left) == {"T"}
+    assert second.deployer.kept()["T"].feeds["T"].processed == 50
+    assert topics <= set(first.kafka.topics)
+    second.deploy(task())
+    assert second.checkpoint() == first.checkpoint()
+
+
+def test_on_another_kafka_streams_begin_as_declared(first: Kernel) -> None:
+    second = then(first)
+    second.resuming.same_kafka = False
+    second.deploy(task())
+    assert second.checkpoint() != first.checkpoint()
+    assert second.cluster.deployment.accounts["T"].processed == 0
+    assert second.cluster.incomplete.anew.keys() == {"T"}
+
+
+def test_a_stream_that_is_not_declared_again_is_kept_until_it_is_dropped(first: Kernel) -> None:
+    second, topics = then(first), first.deployer.kept()["T"].topics
+    third = then(second)
+    third.deploy(task())
+    assert third.checkpoint() == first.checkpoint()
+    assert then(first).resuming.forget("T") == topics != set()
+    dropped = then(first)
+    dropped.resuming.forget("T")
+    assert dropped.deployer.kept() == {}
+
+
+def test_a_new_topic_never_has_the_name_of_an_earlier_one(first: Kernel) -> None:
+    second = then(first, "sum by window")
+    second.deploy(task("source.where('n > 0')"))
+    assert second.cluster.deployment.results["T"] != first.cluster.deployment.results["T"]
+
+
+# -- tasks that exchange rows ------------------------------------------------------------------------------------------
+
+
+def chain() -> tuple[TaskSpec, ...]:
+    """A source and two queries, three tasks."""
+    return tasks(
+        application(
+            stream("src", topic="rows", fuse=False),
+            stream("a", "src", priority=1, fuse=False),
+            stream("b", "src", priority=1, fuse=False),
+        )
+    )
+
+
+def test_tasks_go_on_with_the_topics_between_them(kafka: FakeKafka, tmp_path: Path) -> None:
+    before = Kernel(kafka, tmp_path)
+    before.deploy(*chain())
+    kafka.set_ends("rows", {0: 9, 1: 9})
+    before.reads("src", {0: 9, 1: 9}, kept=18)
+    topic = before.cluster.deployment.pipes["src>a"].topic
+    kafka.set_ends(topic, {0: 18})
+    before.cluster.deployment.accounts["src>a"].take(FeedCount(topic, None, {0: 12}, 12, 12))
+    second = then(before, None)
+    second.deploy(*chain())
+    assert {name: pipe.topic for name, pipe in second.cluster.deployment.pipes.items()} == {
+        name: pipe.topic for name, pipe in before.cluster.deployment.pipes.items()
+    }
+    assert second.cluster.deployment.accounts["src>a"].position == {0: 12}
+    assert [one.checkpoint for one in second.cluster.all_instances] == [
+        one.checkpoint for one in before.cluster.all_instances
+    ]
+
+
+def test_a_reader_whose_input_has_other_columns_begins_with_a_new_checkpoint(kafka: FakeKafka, tmp_path: Path) -> None:
+    before = Kernel(kafka, tmp_path)
+    before.deploy(*chain())
+    second = then(before, None)
+    second.columns["src"] = ["n", "more"]
+    second.deploy(*chain())
+    assert second.checkpoint("src.1") == before.checkpoint("src.1")
+    assert second.checkpoint("a.1") != before.checkpoint("a.1")
+
+
+def kept(*streams: str, upstream: Sequence[str] = ()) -> KeptTask:
+    return KeptTask(list(streams), "", "", "", upstream=list(upstream))
+
+
+def test_streams_wait_for_those_with_which_they_exchanged_rows() -> None:
+    tasks = {
+        "src": kept("src"),
+        "a": kept("a", upstream=["src"]),
+        "b": kept("b", upstream=["src"]),
+        "alone": kept("c", "alone"),
+    }
+    assert sorted(map(sorted, parts(tasks))) == [["a", "b", "src"], ["alone"]]
+    assert held(tasks, ["src", "a", "c", "alone"]) == {"src": ("b",), "a": ("b",)}
+    assert held(tasks, ["src", "a", "b", "c"]) == {}
+    assert held({}, ["src"]) == {}
