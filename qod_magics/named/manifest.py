@@ -62,6 +62,7 @@ class KeptTask(msgspec.Struct, omit_defaults=True):
     chained: bool = False
     upstream: list[str] = []
     edges: list[tuple[str, str]] = []  #: tasks that feed it, each with the stream that reads it
+    chosen: list[str] = []  #: its streams whose shed key follows from all queries that read them
     generation: int = 1  #: of its checkpoints
     declared: int = 0
     feeds: dict[str, KeptFeed] = {}

@@ -245,6 +245,7 @@ class Streams:
             specs = self._tasks(application, decision)
             deployed = self._runtime.deployer.deploy(specs, edges)
         self.application, self._keys = application, decision.keys
+        self._runtime.resuming.chosen = frozenset(decision.keys)
         self._learn(specs, self._runtime.deployment.checked.weights)
         self._checked = self._runtime.deployment.checked
         self._labels = self._checked.labels

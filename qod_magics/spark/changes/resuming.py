@@ -86,11 +86,12 @@ def matched(
 
 
 def parts(kept: Mapping[str, KeptTask]) -> list[frozenset[str]]:
-    """Return the kept tasks in groups that exchange rows: those of a group start together, or rows that one sends
-    would never reach another. Pure."""
+    """Return the kept tasks in groups that exchange rows, or that are shed by a key which follows from all of them.
+    Those of a group start together: rows that one sends would never reach another, or the key would differ. Pure."""
     groups: list[set[str]] = []
     for name, task in kept.items():
         mine = {name, *(each for each in task.upstream if each in kept)}
+        mine |= {other for other, each in kept.items() if set(each.chosen) & set(task.chosen)}
         touching = [group for group in groups if group & mine]
         groups = [group for group in groups if not group & mine] + [mine.union(*touching)]
     return [frozenset(group) for group in groups]
@@ -122,6 +123,7 @@ class Resuming:
         self.left: dict[str, KeptTask] = {} if manifest is None else dict(manifest.tasks)
         self.root = root
         self.same_kafka = True  #: whether topics are those of the earlier kernel
+        self.chosen: frozenset[str] = frozenset()  #: streams whose shed key is chosen, set by who chooses
         self._hashes: dict[int, tuple[TaskSpec, str, str]] = {}
         self.notes: dict[str, str] = {}  #: by task that has started again: what became of it
         if manifest is not None:
@@ -273,6 +275,7 @@ class Resuming:
                 keeps_state=any(i.facts is not None and i.facts.keeps_state for i in instances),
                 chained=spec.id in deployment.checked.chained,
                 upstream=list(spec.upstream),
+                chosen=[stream for stream in spec.members if stream in self.chosen],
                 edges=[(source, head.name) for head in spec.heads for source in head.upstream],
                 generation=generations.get(spec.id, 1),
                 declared=deployment.declarations.get(spec.id, 0),

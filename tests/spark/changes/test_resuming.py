@@ -292,6 +292,14 @@ def kept(*streams: str, upstream: Sequence[str] = ()) -> KeptTask:
     return KeptTask(list(streams), "", "", "", upstream=list(upstream))
 
 
+def test_streams_wait_for_those_that_choose_their_shed_key_together() -> None:
+    tasks = {"a": kept("src", "a"), "b": kept("src", "b"), "c": kept("c")}
+    assert held(tasks, ["src", "a"]) == {}
+    for name in ("a", "b"):
+        tasks[name].chosen = ["src"]
+    assert held(tasks, ["src", "a"]) == {"src": ("b",), "a": ("b",)}
+
+
 def test_streams_wait_for_those_with_which_they_exchanged_rows() -> None:
     tasks = {
         "src": kept("src"),
