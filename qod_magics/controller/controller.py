@@ -163,12 +163,13 @@ class Controller:
 
     def recall(self, learned: Any) -> bool:
         """Go on with what a policy has `learned` in an earlier process. Returns whether it did: another policy, or one
-        of another release, begins without. Call it before the first cycle."""
+        of another release, begins without. Call it between cycles, once the tasks are there: what is learned of others
+        is forgotten in each cycle."""
         policy = self._policy
         if learned is None or not isinstance(policy, RememberingPolicy):
             return False
         try:
-            self._memory = policy.recalled(learned)
+            self._memory = policy.recalled(learned, self._memory)
         except (ValueError, TypeError, LookupError):
             return False
         return True

@@ -52,9 +52,9 @@ class RememberingPolicy(LearningPolicy, Protocol):
         """Return what the memory is to be made from again, as plain JSON values."""
         ...
 
-    def recalled(self, kept: Any) -> Any:
-        """Return the memory from what `kept` returned in an earlier process. Raises ValueError: it is of another
-        form."""
+    def recalled(self, kept: Any, memory: Any) -> Any:
+        """Return a memory (None: none yet) completed by what `kept` returned in an earlier process. Raises ValueError:
+        that is of another form."""
         ...
 
 

@@ -108,7 +108,8 @@ class Streams:
             application = self.application if only_kept else self.application.remove(name)
             unneeded = resuming.forget(name)
             self._run(application)
-            self._runtime.deployer.delete(unneeded)
+            if unneeded:
+                self._runtime.deployer.delete(unneeded)
 
     def clear(self) -> None:
         """Stop and remove all streams."""
@@ -116,7 +117,8 @@ class Streams:
             resuming = self._runtime.resuming
             unneeded = {topic for name in resuming.streams for topic in resuming.forget(name)}
             self._run(Application())
-            self._runtime.deployer.delete(unneeded)
+            if unneeded:
+                self._runtime.deployer.delete(unneeded)
 
     @property
     def held(self) -> Mapping[str, tuple[str, ...]]:
@@ -275,7 +277,7 @@ class Streams:
         waiting = self._held(application)
         ready = Application(tuple(stream for stream in application.streams if stream.name not in waiting))
         keyed = with_keys(ready, decision.keys)
-        edges = self._runtime.deployment.edges | self._runtime.resuming.edges
+        edges = {*self._runtime.deployment.edges, *self._runtime.resuming.edges}
         return tasks(keyed, edges, self._runtime.deployer.inlinable(keyed))
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
@@ -154,6 +154,11 @@ class Keeper:
         """What stays when the session ends, as a clause."""
         return f"manifest, checkpoints and topics of session {self.name} stay ({self.directory})"
 
+    @property
+    def learned(self) -> Any:
+        """What the policy had learned under the earlier kernel; None: nothing."""
+        return None if self.manifest is None else self.manifest.learned
+
     def begin(
         self,
         runtime: SparkRuntime,
@@ -161,16 +166,15 @@ class Keeper:
         application: Callable[[], Application],
         taken: Callable[[str], object],
     ) -> None:
-        """Keep the manifest from now on: before each start of a query, and once a cycle. `taken`: called once another
+        """Keep the manifest from now on: before each start of a query, and once a second. `taken`: called once another
         kernel has taken the session over, with who it is."""
-        if self.manifest is not None:
-            controller.recall(self.manifest.learned)
 
         def made() -> Manifest:
             tasks, there = runtime.deployer.kept(), application()
             streams = {} if self.manifest is None else self.manifest.streams
             left = {name for task in runtime.resuming.left.values() for name in task.streams}
-            learned = controller.learned
+            earlier = self.learned  # what was learned of tasks that have not started again is forgotten in a cycle
+            learned = earlier if earlier is not None and left else controller.learned
             return Manifest(
                 version=manifests.VERSION,
                 name=self.name,
@@ -183,13 +187,13 @@ class Keeper:
                 streams={name: kept for name, kept in streams.items() if name in left} | kept_streams(there),
                 tasks=tasks,
                 keep_probabilities=dict(runtime.cluster.dials),
-                learned=learned if learned is not None or self.manifest is None else self.manifest.learned,
+                learned=learned,
             )
 
         self._tasks = made
-        runtime.cluster.before_start = self.before_start
+        runtime.cluster.ask_before_starts(self.before_start)
         runtime.at_close = self.save
-        controller.subscribe(lambda _: self.save())
+        controller.subscribe(lambda _: self.save())  # whose failures are reported
         self._watcher = threading.Thread(target=self._watch, args=(taken,), name="qod-lease", daemon=True)
         self._watcher.start()
 
@@ -212,6 +216,7 @@ class Keeper:
                 if taker is not None:
                     taken(taker.words)
                     return
+                self.save()
                 looks += 1
                 if looks % LOOKS == 0:
                     self.lease.renew()

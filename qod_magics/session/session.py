@@ -74,6 +74,9 @@ class Session(Decisions, OwnData):
 
     """
 
+    keeper: Keeper | None = None  #: of a session with a name
+    taken_by = ""  #: the kernel that has taken this session over; "": none has
+
     def __init__(self, resources: Resources, settings: Settings) -> None:
         self.id, self.kafka, self.runtime = resources.id, resources.kafka, resources.runtime
         self._settings, self._own_kafka = settings, resources.own_kafka
@@ -92,7 +95,6 @@ class Session(Decisions, OwnData):
         self._managers, self._left = resources.managers, resources.left
         self._streams = Streams(self.runtime)
         self.views = Views(self)
-        self.taken_by = ""  #: the kernel that has taken this session over; "": none has
         self.keeper = resources.keeper
         self._owner = os.getpid()
         self._ended = False
@@ -343,6 +345,9 @@ class Session(Decisions, OwnData):
         notes = declared.notes if unmet is None else (*declared.notes, unmet)
         if self.keeper is not None and not dry_run:
             notes = (*notes, *self.keeper.compared(declaration))
+            learned = self.keeper.learned
+            if learned is not None and self.runtime.deployer.returned:
+                self.thread.submit(lambda: self.controller.recall(learned))
         self._keep()
         return StreamHandle(
             self, declaration.name, declared.replaced, declared.unchanged, dry_run, declared.restarted, notes

@@ -84,7 +84,7 @@ def test_another_recipe_has_another_hash(one: Recipe, other: Recipe) -> None:
 def test_values_that_hold_themselves_have_a_hash() -> None:
     itself: list[Any] = [1]
     itself.append(itself)
-    assert of(cell("source.limit(n)", n=itself)) == of(cell("source.limit(n)", n=itself))
+    assert fingerprints.digest(itself) == fingerprints.digest(itself) != fingerprints.digest([1, 1])
 
 
 def test_restrictions_are_no_part_of_it_and_settings_are() -> None:

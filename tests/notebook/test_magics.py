@@ -116,6 +116,7 @@ class Declaring:
     """In the place of a session: keeps what cells declare and starts nothing."""
 
     alive = True
+    taken_by, keeper = "", None
 
     def __init__(self) -> None:
         self.application = Application()
@@ -576,6 +577,7 @@ class Beside:
     """In the place of a session: has a Spark session for the notebook, one after the other."""
 
     alive = True
+    taken_by, keeper = "", None
 
     def __init__(self) -> None:
         self.spark = object()
@@ -616,6 +618,7 @@ class Topics:
     """In the place of a session: keeps what topics are asked for."""
 
     alive = True
+    taken_by, keeper = "", None
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int | None]] = []

@@ -20,10 +20,12 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.application.weights import LEFT_OUT, NOT_INDEPENDENT, Weights
 from qod_magics.errors import ApplicationError, TaskManagerError
 from qod_magics.session.deployed_streams import Streams
+from qod_magics.spark.changes.resuming import Resuming
 from qod_magics.spark.cluster.books import Incomplete
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.labels import Column, Label, Labels
 from tests.application.frames import stream
+from tests.spark.fakes import cluster
 
 WAIT_S = 30.0  #: far more than anything here takes
 
@@ -33,6 +35,7 @@ class Deployed:
 
     def __init__(self) -> None:
         self.deployer = self
+        self.resuming, self.returned = Resuming(cluster()), ()
         self.specs: tuple[TaskSpec, ...] = ()
         self.checked: list[Sequence[TaskSpec]] = []
         self.weights = Weights()  # of all that is checked and run

@@ -24,6 +24,7 @@ from qod_magics.policies.stream_economics import StreamEconomics
 from qod_magics.session.handle import StreamHandle
 from qod_magics.session.session import Session
 from qod_magics.session.status import DECLARED, labels_in_short, status_text, stream_text, why_text
+from qod_magics.spark.changes.resuming import Resuming
 from qod_magics.spark.cluster.books import Incomplete
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.plans.expressions import Label
@@ -33,6 +34,7 @@ from qod_magics.spark.plans.pipeline import Job
 from qod_magics.spark.queries.instance import Instance
 from tests.application.frames import application, stream
 from tests.raising import breaks
+from tests.spark.fakes import cluster
 
 
 @dataclass
@@ -59,6 +61,7 @@ class Cluster:
     labels: dict[str, Labels] = field(default_factory=dict)
     incomplete: Incomplete = field(default_factory=Incomplete)
     nodes: Any = None
+    resuming: Resuming = field(default_factory=lambda: Resuming(cluster()))
     latencies: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -114,6 +117,8 @@ class Made:
     """In the place of a session, as far as the status looks."""
 
     alive = True
+    taken_by = ""
+    held: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(self, whole: Application, path: Any) -> None:
         self.application = whole

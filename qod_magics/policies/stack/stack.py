@@ -157,9 +157,9 @@ class Stack:
         """See `core.policy.RememberingPolicy`."""
         return self.shedding.kept(memory)
 
-    def recalled(self, kept: Any) -> Any:
+    def recalled(self, kept: Any, memory: Any) -> Any:
         """See `core.policy.RememberingPolicy`."""
-        return self.shedding.recalled(kept)
+        return self.shedding.recalled(kept, memory)
 
     def place(
         self, unplaced: Sequence[Unplaced], managers: Sequence[TaskManager], running: Sequence[Instance]

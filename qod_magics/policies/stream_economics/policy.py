@@ -15,7 +15,7 @@ from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Measured, Unplaced
 from qod_magics.core.snapshot import Instance, Keys, Snapshot, TaskManager, column
 from qod_magics.policies.stream_economics.evidence.evidence import NO_EVIDENCE, BacklogEvidence, Evidence
-from qod_magics.policies.stream_economics.learning.learning import Lessons, learn
+from qod_magics.policies.stream_economics.learning.learning import Lessons, completed, learn
 from qod_magics.policies.stream_economics.placing import Moves, moves_of_all, no_moves, only_helpful, placed
 from qod_magics.policies.stream_economics.reach import Minimums, Reach, Situation
 from qod_magics.policies.stream_economics.reasons import StreamEconomicsReasons, needs, shortage
@@ -166,9 +166,11 @@ class LearningStreamEconomics(StreamEconomics):
         known = replace(lessons, windows={}, cold={})  # readings of runs that will have ended
         return {"lessons": msgspec.to_builtins(known), "evidence": self.evidence.kept(more)}
 
-    def recalled(self, kept: Any) -> Any:
+    def recalled(self, kept: Any, memory: Any) -> Any:
         """See `core.policy.RememberingPolicy`."""
-        return msgspec.convert(kept["lessons"], Lessons), self.evidence.recalled(kept["evidence"])
+        lessons, more = memory if memory is not None else (None, None)
+        known = msgspec.convert(kept["lessons"], Lessons)
+        return completed(lessons or Lessons(), known), self.evidence.recalled(kept["evidence"], more)
 
 
 def _actions(ensured: Minimums, snapshot: Snapshot) -> tuple[Action, ...]:

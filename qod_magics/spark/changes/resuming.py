@@ -18,7 +18,7 @@ from qod_magics.named.manifest import KeptFeed, KeptRun, KeptTask, Manifest
 from qod_magics.sources.source import is_topic
 from qod_magics.spark.cluster.books import Account, anew_text
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.cluster.deployment import Deployment, Pipe
+from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.pipeline import feeds_of
 from qod_magics.spark.queries.checkpoints import Reached, reached
@@ -123,11 +123,12 @@ class Resuming:
         self.left: dict[str, KeptTask] = {} if manifest is None else dict(manifest.tasks)
         self.root = root
         self.same_kafka = True  #: whether topics are those of the earlier kernel
+        self._counts: dict[str, list[int]] = {}  #: by task: rows read without a report, and rows read twice
         self.chosen: frozenset[str] = frozenset()  #: streams whose shed key is chosen, set by who chooses
         self._hashes: dict[int, tuple[TaskSpec, str, str]] = {}
         self.notes: dict[str, str] = {}  #: by task that has started again: what became of it
         if manifest is not None:
-            cluster.deployment.topics_made = manifest.topics_made
+            cluster.deployment.number_topics_after(manifest.topics_made)
             cluster.want(manifest.keep_probabilities)
 
     def __repr__(self) -> str:
@@ -168,23 +169,22 @@ class Resuming:
                 continue
             at = [found for run in task.runs.values() if (found := reached(self._place(run))) is not None]
             goes_on = name in returning.going_on
+            counts = self._counts[name] = [0, 0]
             for feed, kept in task.feeds.items():
                 account = account_of(kept)
                 again = sum(each.again(kept.topic, account.position) for each in at) if goes_on else 0
-                account.go_on(_ended(at, kept.topic), again)
-                deployment.accounts[feed] = account
+                counts[0] += account.go_on(_ended(at, kept.topic), again)
+                counts[1] += again
                 source = feed.rpartition(">")[0]
-                if source in task.upstream:
-                    deployment.pipes[feed] = Pipe(feed, source, name, kept.topic, kept.partitions, None)
-                else:
-                    deployment.source_partitions[feed] = kept.partitions
+                assigned = None
                 if kept.assignment is not None and goes_on:
-                    deployment.deals[feed] = tuple(tuple(each) for each in kept.assignment)
-            deployment.declarations[name] = task.declared
-            if task.results is not None and goes_on:
-                deployment.results[name] = task.results
-            if task.sink_first is not None and goes_on:
-                deployment.sinks[name] = dict(task.sink_first)
+                    assigned = tuple(tuple(each) for each in kept.assignment)
+                upstream = source if source in task.upstream else None
+                deployment.seed(feed, account, kept.partitions, upstream, assigned)
+            if goes_on:
+                deployment.seed_task(name, task.declared, task.results, task.sink_first)
+            else:
+                deployment.seed_task(name, task.declared)
 
     def _place(self, run: KeptRun) -> str:
         return placed(self.root, run.checkpoint)
@@ -205,21 +205,17 @@ class Resuming:
         for name, task in returning.known.items():
             self.left.pop(name, None)
             if name in returning.going_on and task.own_rows is not None:
-                self.cluster.own_source[name] = list(task.own_rows)
+                self.cluster.count_own_rows(name, *task.own_rows)
             if name in returning.going_on and task.late:
-                self.cluster.incomplete.add(name, task.late, grouped=True)
+                self.cluster.went_behind(name, task.late)
             if name in returning.going_on and task.state_since is not None:
                 self.cluster.incomplete.begins_anew(name, task.state_since)
             if name in returning.lost:
                 self.cluster.incomplete.begins_anew(name, now)
             self.notes[name] = self._note(name, task, returning)
-            again = self._again(name) if name in returning.going_on else 0
+            _, again = self._counts.get(name, (0, 0))
             self.cluster.event("resumed", task=name, again=again or None, why=self.notes[name])
         return needed - self.topics - self.cluster.deployment.own_topics()
-
-    def _again(self, task: str) -> int:
-        accounts = self.cluster.deployment.accounts_of(task)
-        return sum(account.again for account in accounts.values())
 
     def _note(self, name: str, task: KeptTask, returning: Returning) -> str:
         if name in returning.begins:
@@ -229,9 +225,7 @@ class Resuming:
         if name in returning.going_on:
             how = "another recipe, whose state means the same" if name in returning.edited else "the same recipe"
             state = "state, " if task.keeps_state else ""
-            accounts = self.cluster.deployment.accounts_of(name).values()
-            again = sum(account.again for account in accounts)
-            untold = sum(account.unreported for account in accounts)
+            untold, again = self._counts.get(name, (0, 0))
             told = [f"it goes on from its checkpoint ({how}): {state}offsets and row accounting"]
             told += [f"{counted(again, 'row')} of a batch that was under way are read twice"] if again else []
             told += [f"{counted(untold, 'row')} were read, but not reported"] if untold else []

@@ -266,6 +266,18 @@ class Cluster:
         self.lingering = [instance for instance in self.lingering if which(instance)]
         return list(self.lingering)
 
+    def ask_before_starts(self, call: Callable[[], object]) -> None:
+        """Call this before each start of a query, from now on; it raises QodError where none may start."""
+        self.before_start = call
+
+    def count_own_rows(self, task: str, kept: int, dropped: int) -> None:
+        """Go on with these counts of a task with a source of its own."""
+        self.own_source[task] = [kept, dropped]
+
+    def went_behind(self, task: str, late: int) -> None:
+        """Go on with a task's count of rows that came behind its watermark: at least so many."""
+        self.incomplete.add(task, late, grouped=True)
+
     def leave_topics(self, topics: Iterable[str]) -> None:
         """Keep topics that could not be deleted, for the end of the session."""
         self.leftover_topics.update(topics)

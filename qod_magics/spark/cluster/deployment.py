@@ -208,6 +208,31 @@ class Deployment:
         self.checked = before.checked
         return gone
 
+    def seed(self, feed: str, account: Account, partitions: int, upstream: str | None, assignment: Deal | None) -> None:
+        """Know a feed of a task of an earlier kernel: `prepare` and `adopt` take it over. `upstream`: the task that
+        sends it; None: it is a source's."""
+        self.accounts[feed] = account
+        if upstream is None:
+            self.source_partitions[feed] = partitions
+        else:
+            self.pipes[feed] = Pipe(feed, upstream, reader(feed), account.topic, partitions, None)
+        if assignment is not None:
+            self.deals[feed] = assignment
+
+    def seed_task(
+        self, task: str, declared: int, results: str | None = None, sink_first: Mapping[int, int] | None = None
+    ) -> None:
+        """Know how often a task was declared under an earlier kernel and, where it goes on, its output."""
+        self.declarations[task] = declared
+        if results is not None:
+            self.results[task] = results
+        if sink_first is not None:
+            self.sinks[task] = dict(sink_first)
+
+    def number_topics_after(self, number: int) -> None:
+        """Make no topic with a number that an earlier kernel has used."""
+        self.topics_made = max(self.topics_made, number)
+
     def own_topics(self) -> set[str]:
         """The topics of its streams and memory sinks."""
         return {pipe.topic for pipe in self.pipes.values()} | set(self.results.values())

@@ -43,9 +43,9 @@ class Evidence:
         """What of the memory outlives the process, as plain JSON values."""
         return None
 
-    def recalled(self, kept: Any) -> Any:
-        """The memory from what `kept` returned; ValueError: it is of another form."""
-        return None
+    def recalled(self, kept: Any, memory: Any) -> Any:
+        """The memory completed by what `kept` returned; ValueError: that is of another form."""
+        return memory
 
     def settled(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot to decide on."""
@@ -104,9 +104,13 @@ class BacklogEvidence(Evidence):
         # the rest is about runs that will have ended
         return {"managers": managers, "first": dict(trusts.first), "declared": dict(trusts.declared)}
 
-    def recalled(self, kept: Any) -> Any:
-        """See `Evidence.recalled`."""
-        return msgspec.convert(kept, Trusts), None
+    def recalled(self, kept: Any, memory: Any) -> Any:
+        """The trust of before in each task manager, which has had no rows since."""
+        earlier, (trusts, homes) = msgspec.convert(kept, Trusts), memory if memory is not None else (Trusts(), None)
+        known = {
+            name: {**getattr(trusts, name), **getattr(earlier, name)} for name in ("managers", "first", "declared")
+        }
+        return replace(trusts, **known), homes
 
     def settled(self, snapshot: Snapshot) -> Snapshot:
         """Without the warm-ups of instances whose cool-down is over: where minimums don't fit, they are never reached,

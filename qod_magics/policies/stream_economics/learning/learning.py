@@ -147,6 +147,19 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
     return replace(snapshot, task_managers=hosts, tasks=known), Lessons(tasks, windows, managers, overheads, cold)
 
 
+def completed(lessons: Lessons, earlier: Lessons) -> Lessons:
+    """`lessons` with those of an earlier process where there is none with a cost yet, or of no reading."""
+    own = {name: each for name, each in lessons.tasks.items() if each.fit is not None or name not in earlier.tasks}
+    managers = {name: each for name, each in lessons.managers.items() if each.value is not None}
+    overheads = {name: each for name, each in lessons.overheads.items() if each.count > 0.0}
+    return replace(
+        lessons,
+        tasks={**earlier.tasks, **own},
+        managers={**earlier.managers, **managers},
+        overheads={**earlier.overheads, **overheads},
+    )
+
+
 def _overheads(
     snapshot: Snapshot, before: Mapping[str, BatchOverhead], updated: Collection[str]
 ) -> Mapping[str, BatchOverhead]:
