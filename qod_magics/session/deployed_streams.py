@@ -103,22 +103,28 @@ class Streams:
     def remove(self, name: str) -> None:
         """Stop and remove a stream. Raises ApplicationError: there is no such stream, or others read it."""
         with self._changing:
-            resuming = self._runtime.resuming
-            only_kept = name in resuming.streams and name not in self.application
+            only_kept = name in self._runtime.resuming.streams and name not in self.application
             application = self.application if only_kept else self.application.remove(name)
-            unneeded = resuming.forget(name)
-            self._run(application)
-            if unneeded:
-                self._runtime.deployer.delete(unneeded)
+            self._forget((name,), application)
 
     def clear(self) -> None:
         """Stop and remove all streams."""
         with self._changing:
-            resuming = self._runtime.resuming
-            unneeded = {topic for name in resuming.streams for topic in resuming.forget(name)}
-            self._run(Application())
-            if unneeded:
-                self._runtime.deployer.delete(unneeded)
+            self._forget(self._runtime.resuming.streams, Application())
+
+    def _forget(self, names: Collection[str], application: Application) -> None:
+        """Run these streams, and drop what an earlier kernel left of the others by name."""
+        resuming = self._runtime.resuming
+        before, needed = dict(resuming.left), resuming.topics
+        for name in names:
+            resuming.forget(name)
+        try:
+            self._run(application)
+        except BaseException:
+            resuming.left = before
+            raise
+        if unneeded := needed - resuming.topics:
+            self._runtime.deployer.delete(unneeded - self._runtime.deployment.own_topics())
 
     @property
     def held(self) -> Mapping[str, tuple[str, ...]]:

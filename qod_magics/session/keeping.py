@@ -98,7 +98,11 @@ class Keeper:
             raise SetupError(f"{made.directory} must be a directory that can be made, got: {error.strerror}") from error
         manifests.read(made.directory)  # one that can't be read is left as it is
         told = made.lease.take(take_over)
-        made.manifest = manifests.read(made.directory)  # as the holder before left it
+        try:
+            made.manifest = manifests.read(made.directory)  # as the holder before left it
+        except QodError:
+            made.lease.release()
+            raise
         if made.manifest is not None:
             made.id = made.manifest.id
         shutil.rmtree(made.directory / "sources", ignore_errors=True)  # of files, which nobody reads on

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from qod_magics.controller import Controller, InlineWorker, ManualClock
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Measured
@@ -67,3 +69,24 @@ def test_a_backlog_is_thinned() -> None:
     assert decision is not None
     assert decision.measured.lag["Src"] > 3000
     assert decision.dials.keep[None, "Src"] < decision.plan.non_drop[None, "Src"]
+
+
+def test_a_policy_goes_on_with_what_it_learned_in_an_earlier_process() -> None:
+    controller, toy, _ = looped(policy("auto"))
+    for _ in range(6):
+        toy.run(5)
+        controller.step()
+    learned = controller.learned
+    assert learned is not None
+    after, _, _ = looped(policy("auto"))
+    assert after.learned is None
+    assert after.recall(learned)
+    assert after.learned == learned
+
+
+@pytest.mark.parametrize(("chosen", "learned"), [("auto", {"of": "another"}), ("auto", None), ("stream-economics", {})])
+def test_what_a_policy_can_not_use_is_left(chosen: str, learned: Any) -> None:
+    controller, toy, _ = looped(policy(chosen))
+    assert not controller.recall(learned)
+    toy.run(5)
+    assert controller.step().decision is not None

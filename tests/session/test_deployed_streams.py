@@ -19,6 +19,7 @@ from qod_magics.application.streams.stream import AUTO, StreamDeclaration, Topic
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.application.weights import LEFT_OUT, NOT_INDEPENDENT, Weights
 from qod_magics.errors import ApplicationError, TaskManagerError
+from qod_magics.named.manifest import KeptTask
 from qod_magics.session.deployed_streams import Streams
 from qod_magics.spark.changes.resuming import Resuming
 from qod_magics.spark.cluster.books import Incomplete
@@ -412,3 +413,56 @@ def test_only_a_declaration_changes_a_key(runtime: Deployed) -> None:
         "clicks is shed by user, for users; users starts afresh",
     )
     assert runtime.keys == {"clicks": ("user",)}
+
+
+# -- streams of an earlier kernel --------------------------------------------------------------------------------------
+
+
+def left(runtime: Deployed) -> None:
+    """An earlier kernel ran src, a and b as tasks of their own."""
+    tasks = {name: KeptTask([name], "", "", "", upstream=["src"] * (name != "src")) for name in ("src", "a", "b")}
+    for name in ("a", "b"):
+        tasks[name].edges = [("src", name)]
+    runtime.resuming.left.update(tasks)
+
+
+def test_streams_that_exchanged_rows_start_together_as_tasks_of_their_own(streams: Streams, runtime: Deployed) -> None:
+    left(runtime)
+    streams.declare(stream("src", topic="rows"))
+    streams.declare(stream("a", "src", priority=1))
+    assert (set(streams.held), runtime.priorities) == ({"src", "a"}, {"query": 1})
+    streams.declare(stream("beside", topic="rows", priority=3))
+    assert runtime.priorities.keys() == {"query", "beside"}, "it waits for nobody"
+    streams.declare(stream("b", "src", priority=2))
+    assert streams.held == {}
+    assert [spec.id for spec in runtime.specs] == ["query", "src", "a", "beside", "b"]
+
+
+def test_what_reads_a_stream_that_waits_waits_too(streams: Streams, runtime: Deployed) -> None:
+    left(runtime)
+    streams.declare(stream("src", topic="rows"))
+    streams.declare(stream("new", "src", priority=1))
+    assert streams.held == {"src": ("a", "b"), "new": ("a", "b")}
+    assert runtime.priorities.keys() == {"query"}
+
+
+def test_without_a_stream_that_is_not_declared_again_the_others_start(streams: Streams, runtime: Deployed) -> None:
+    left(runtime)
+    streams.declare(stream("src", topic="rows"))
+    streams.declare(stream("a", "src", priority=1))
+    runtime.broken = True
+    with pytest.raises(TaskManagerError):
+        streams.remove("b")
+    assert runtime.resuming.left.keys() == {"src", "a", "b"}, "it was dropped though the others can't start"
+    runtime.broken = False
+    streams.remove("b")
+    assert runtime.priorities.keys() == {"query", "src", "a"}
+    assert runtime.resuming.left.keys() == {"src", "a"}
+
+
+def test_all_that_an_earlier_kernel_left_can_be_dropped(streams: Streams, runtime: Deployed) -> None:
+    left(runtime)
+    streams.clear()
+    assert runtime.resuming.left == {}
+    with pytest.raises(ApplicationError):
+        streams.remove("b")

@@ -241,12 +241,10 @@ class Resuming:
             known = self._hashes[id(spec)] = (spec, fingerprints.of_work(spec), fingerprints.of_settings(spec))
         return known[1], known[2]
 
-    def forget(self, stream: str) -> set[str]:
-        """Drop the tasks that ran a stream, which is not to be declared again. Returns topics that are not needed."""
-        before = self.topics
+    def forget(self, stream: str) -> None:
+        """Drop the tasks that ran a stream, which is not to be declared again."""
         for name in [name for name, task in self.left.items() if stream in task.streams]:
             del self.left[name]
-        return before - self.topics
 
     def running(self, generations: Mapping[str, int]) -> dict[str, KeptTask]:
         """Return what a later kernel needs of the tasks that run. The cluster's lock is held."""

@@ -10,7 +10,7 @@ import pytest
 
 from qod_magics.controller.record import read
 from qod_magics.core.json_form import plan_from_json, plan_to_json, snapshot_from_json
-from qod_magics.core.policy import LearningPolicy
+from qod_magics.core.policy import LearningPolicy, RememberingPolicy
 from qod_magics.core.runtime import Count, Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager, replace
 from qod_magics.notebook.replay import Replay
@@ -256,3 +256,39 @@ def test_a_task_that_is_declared_anew_has_costs_of_its_own() -> None:
     assert costs(cheap, "q") == costs(same, "q")
     unread, _ = learn(replace(anew, instances=()), books(3), later)
     assert costs(unread) == costs(cheap)
+
+
+# -- what outlives a process -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in SHEDDING if isinstance(policy(name), LearningPolicy)])
+def test_the_next_process_knows_the_costs_of_tasks_before_it_has_measured_them(name: str) -> None:
+    chosen = policy(name)
+    assert isinstance(chosen, RememberingPolicy)
+    memory: Any = None
+    for window in (0, 5, 10):
+        found, memory = chosen.learn(seen(window), books(1 + window // 5), memory)
+    kept = json.loads(json.dumps(chosen.kept(memory), allow_nan=False))
+    unmeasured = seen(0, missing=("cpu", "in_rate"))
+    cold, early = chosen.learn(unmeasured, Measured(), None)
+    assert costs(cold) == (None, None, None)
+    warm, _ = chosen.learn(unmeasured, Measured(), chosen.recalled(kept, early))
+    assert costs(warm) == costs(found)
+    assert costs(chosen.learn(unmeasured, Measured(), chosen.recalled(kept, None))[0]) == costs(found)
+
+
+def test_costs_that_this_process_has_measured_are_not_replaced_by_earlier_ones() -> None:
+    chosen: Any = policy("stream-economics-reactive")
+    _, dear = chosen.learn(seen(0, cpu=90.0), books(1), None)
+    now, memory = chosen.learn(seen(0, cpu=10.0), books(1), None)
+    then, _ = chosen.learn(seen(0, cpu=10.0), books(1), chosen.recalled(chosen.kept(dear), memory))
+    assert costs(then) == costs(now)
+
+
+@pytest.mark.parametrize(
+    "kept", [{}, {"lessons": 3, "evidence": None}, {"lessons": {"tasks": {"a": 1}}, "evidence": {}}]
+)
+def test_what_another_release_has_kept_is_an_error_and_no_memory(kept: Any) -> None:
+    chosen: Any = policy("auto")
+    with pytest.raises((ValueError, LookupError, TypeError)):
+        chosen.recalled(kept, None)
