@@ -127,6 +127,22 @@ def optional_fields() -> str:
     return "\n".join(["| table | key | unit | meaning | policy |", "|---|---|---|---|---|", *rows])
 
 
+def metrics() -> str:
+    """Write the metrics for Prometheus as a table."""
+    from qod_magics.monitoring.metrics import METRICS
+
+    kinds = {True: "counter", False: "gauge"}
+    rows = [f"| `{m.name}` | {kinds[m.is_counter]} | {', '.join(m.labels)} | {_cell(m.help)} |" for m in METRICS]
+    return "\n".join(["| metric | type | labels | meaning |", "|---|---|---|---|", *rows])
+
+
+def alarms() -> str:
+    """Write the kinds of alarms as a table."""
+    from qod_magics.monitoring.alarms import ALARMS
+
+    return "\n".join(["| kind | begins when |", "|---|---|", *(f"| `{k}` | {_cell(v)} |" for k, v in ALARMS.items())])
+
+
 GENERATED: dict[str, Callable[[], str]] = {
     "stream options": stream_options,
     "stream keywords": stream_keywords,
@@ -135,6 +151,8 @@ GENERATED: dict[str, Callable[[], str]] = {
     "commands": commands,
     "errors": errors,
     "optional fields": optional_fields,
+    "metrics": metrics,
+    "alarms": alarms,
 }
 
 

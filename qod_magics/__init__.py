@@ -8,26 +8,47 @@ Kafka and the widgets are imported when the extension is loaded.
 from __future__ import annotations
 
 import logging
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from qod_magics.errors import QodError, QueryError
+    from qod_magics.monitoring.alarms import Alarm
     from qod_magics.notebook.replay import replay
+    from qod_magics.session.session import Session
 
-__all__ = ["__version__", "load_ipython_extension", "replay", "unload_ipython_extension"]
+__all__ = [
+    "Alarm",
+    "QodError",
+    "QueryError",
+    "Session",
+    "__version__",
+    "load_ipython_extension",
+    "replay",
+    "unload_ipython_extension",
+]
 
 __version__ = "0.1.0"
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
-def __getattr__(name: str) -> Any:
-    """`qod_magics.replay`, imported on first use."""
-    if name == "replay":
-        from qod_magics.notebook.replay import replay
+#: Where the public names are; each is imported on first use.
+_PUBLIC = {
+    "Alarm": "qod_magics.monitoring.alarms",
+    "QodError": "qod_magics.errors",
+    "QueryError": "qod_magics.errors",
+    "Session": "qod_magics.session.session",
+    "replay": "qod_magics.notebook.replay",
+}
 
-        return replay
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use."""
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'qod_magics' has no attribute {name!r}")
 
 

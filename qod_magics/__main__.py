@@ -27,6 +27,7 @@ COMMANDS = {
     "fit": Command("qod_magics.commands.recordings:fit", "calibrate a simulation to a recording"),
     "compare": Command("qod_magics.commands.recordings:compare", "compare a live recording with a simulated one"),
     "report": Command("qod_magics.commands.recordings:report", "summarize a recording"),
+    "run": Command("qod_magics.commands.run:main", "run a notebook or a script without a notebook server"),
     "demo": Command("qod_magics.commands.demo:main", "run the demonstration: overload, shedding by priority, a move"),
 }
 

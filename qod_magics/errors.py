@@ -7,6 +7,7 @@
     ├── UsageProblem       a magic or a command called with wrong arguments
     ├── SetupError         something missing on the machine (Java, a jar, a port)
     ├── KafkaError         the broker can't be started, reached or queried
+    ├── QueryError         a query that runs can't go on as it was declared
     └── TaskManagerError   a task manager can't be started, reached or queried
         └── LostError      it was reachable and is gone
 
@@ -75,6 +76,14 @@ class SetupError(QodError, RuntimeError):
 
 class KafkaError(QodError, RuntimeError):
     """The broker can't be started, reached or queried."""
+
+
+class QueryError(QodError, RuntimeError):
+    """A query that runs can't go on as it was declared.
+
+    `name` is the query, instance or task manager, `value` the cause, and `rule` the kind of alarm: "given-up",
+    "starved" or "controller-silent".
+    """
 
 
 class TaskManagerError(QodError, RuntimeError):

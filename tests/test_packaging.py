@@ -298,6 +298,7 @@ ROOMS = {
     "policies": {"core"},
     "controller": {"core"},
     "machine": set(),
+    "monitoring": {"controller", "core"},
     "data": set(),
     "estimate": set(),
     "results": set(),

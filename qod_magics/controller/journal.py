@@ -268,7 +268,7 @@ class Journal:
                 events += [_starved(entry) for entry in decided if entry.kind in ("starved", "starved-over")]
         cycle = replace(cycle, events=tuple(events), entries=tuple(entries))
         for entry in entries:
-            LOG.info("#%d %s: %s", entry.cycle, entry.kind, entry.words)
+            LOG.info("#%d %s: %s", entry.cycle, entry.kind, entry.words, extra={"entry": entry})
         self.log.append(entries)
         self.log.decided(cycle)
         return cycle

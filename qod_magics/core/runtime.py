@@ -52,6 +52,19 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
+class FeedRows:
+    """The row accounting of one input of a task at one instant."""
+
+    feed: str  #: the task's name for a source, "from>to" for a stream
+    task: str  #: the task that reads it
+    topic: str  #: "" for a recipe that makes its own rows
+    count: Count
+    waiting: Mapping[int, int] = field(default_factory=dict)  #: rows not yet read, by partition
+    dropped_sending: int = 0  #: rows that the sender's shedder dropped: they never reached the topic
+    deleted: int = 0  #: of those unreported: rows that the topic's retention deleted before they were read
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """Measurements beyond the snapshot; sources are named by task, streams by "from>to"."""
 

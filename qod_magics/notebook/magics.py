@@ -248,6 +248,9 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
     def _report(self, given: Namespace) -> None:
         self._say(f"written: {os.fspath(self._session().report(given.path))}")
 
+    def _metrics(self, given: Namespace) -> None:
+        self._say(self._session().metrics(**vars(given)))
+
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def before_cell(self, *_: object) -> None:

@@ -33,6 +33,7 @@ from qod_magics.kafka.injector import Injector, ScenarioForm
 from qod_magics.kafka.rows import RowSender
 from qod_magics.machine.child import at_exit
 from qod_magics.machine.cores import can_pin, check_cores, is_limited
+from qod_magics.monitoring.monitor import Monitor
 from qod_magics.policies import latency_note, policy
 from qod_magics.results.drawing import Wish
 from qod_magics.session import decisions, nodes
@@ -41,6 +42,7 @@ from qod_magics.session.deployed_streams import Streams
 from qod_magics.session.handle import StreamHandle
 from qod_magics.session.injectors import Injectors, ScenarioRunner, Start
 from qod_magics.session.keeping import Keeper
+from qod_magics.session.outside import Outlets, Outside
 from qod_magics.session.own_data import NotebookSpark, OwnData
 from qod_magics.session.pool import Budget
 from qod_magics.session.resources import Resources, abandon, launch
@@ -60,7 +62,7 @@ Say = Callable[[str], None]
 Cores = set[int]  #: numbers of the machine's cores
 
 
-class Session(Decisions, OwnData):
+class Session(Decisions, Outside, OwnData):
     """A cluster with its controller, and the streams declared on it. Made by `up` or `attach`, ended by `down`.
 
     Attributes:
@@ -69,6 +71,7 @@ class Session(Decisions, OwnData):
         runtime: the task managers and the queries on them.
         controller: makes a decision every period.
         thread: runs the controller.
+        monitor: counts cycles and finds alarms, for metrics and hooks.
         recording_path: the file that cycles are recorded in.
         views: what it shows in notebooks.
 
@@ -92,6 +95,10 @@ class Session(Decisions, OwnData):
             warm_up_timeout_s=settings.warm_up_timeout_s,
         )
         self.thread = ControllerThread(self.controller)
+        self.monitor = Monitor(self.controller.note)
+        self.controller.subscribe(self.monitor.take)
+        self._outlets = Outlets(self.monitor, self._told, self.health)
+        self.controller.subscribe(self._outlets.cycle)
         self._managers, self._left = resources.managers, resources.left
         self._streams = Streams(self.runtime)
         self.views = Views(self)
@@ -104,9 +111,11 @@ class Session(Decisions, OwnData):
             resources.end,
             self._rows.close,
             self._spark.close,
+            self._outlets.close,
             self.views.close,
+            self.monitor.close,
             self.thread.stop,
-        ):  # last first: views get the last cycle
+        ):  # last first: views and hooks get the last cycle
             self._endings.callback(end)
         self._no_exit = at_exit(self.down)
         if self.keeper is not None:
@@ -215,12 +224,19 @@ class Session(Decisions, OwnData):
             resources.end()
             raise
 
-    def down(self) -> Sequence[str]:
+    def down(self, *, finish_s: float = 0.0) -> Sequence[str]:
         """Stop the controller, all queries, our servers and the embedded broker; returns what could not be stopped or
-        deleted, one line each. Idempotent; does nothing in a fork of the owning process."""
+        deleted, one line each. Idempotent; does nothing in a fork of the owning process.
+
+        Args:
+            finish_s: seconds within which batches under way may end; by default they are interrupted, and a run that
+                begins at their checkpoint reads them again.
+
+        """
         if self._ended or self._owner != os.getpid():
             return ()
         self._ended = True
+        self.runtime.finish_s = finish_s
         self._no_exit()
         with suppress(Exception):  # all callbacks run, even if one raises
             self._endings.close()

@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 
 from qod_magics.core.plan import Action, AddNode, Fuse, Move, Plan, Refusal, ReleaseNode, Scale, Unfuse
-from qod_magics.core.runtime import Dials, Observation, Placer, fewest_first, refused
+from qod_magics.core.runtime import Dials, FeedRows, Observation, Placer, fewest_first, refused
 from qod_magics.errors import KafkaError, TaskManagerError, nearest
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import delete_topics
@@ -100,6 +100,7 @@ class SparkRuntime:
         self._moves: dict[str, tuple[TaskManager, Future[str]]] = {}  #: by instance: its target
         self.unstopped: list[str] = []  #: after the end: queries that may still run, one line each
         self.undeleted: list[str] = []  #: after the end: topics that are still there, one line
+        self.finish_s = 0.0  #: seconds within which `close` lets batches end that are under way
         self._failing: dict[str, str] = {}  #: failing steps of the watcher, and why
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="qod-runtime", daemon=True)
@@ -291,6 +292,11 @@ class SparkRuntime:
         with self.cluster.lock:
             return self.metrics.input_rates(max(over_s, 1.5 * WATCH_S))
 
+    def rows(self) -> tuple[FeedRows, ...]:
+        """Return the row accounting of each input of each task, all at one instant. Asks no task manager."""
+        with self.cluster.lock:
+            return self.metrics.rows()
+
     def apply(self, plan: Plan, dials: Dials) -> None:
         """Set all dials, one call per task manager, and begin the moves.
 
@@ -433,7 +439,8 @@ class SparkRuntime:
         ending |= {f"{i.id} (earlier run {at})": i for at, i in enumerate(self.cluster.lingering, 1)}
         homes = {id: i.task_manager for id, i in ending.items()}
         wait_s = self.cluster.patience.batch_s + 1.0 if self.named else 0.0  # so that no row is read twice later
-        stopped = gather({id: partial(self.lifecycle.stop, i, wait_s) for id, i in ending.items()}, 15.0)
+        stops = {id: partial(self.lifecycle.stop, i, max(wait_s, self._finish_s(i))) for id, i in ending.items()}
+        stopped = gather(stops, 15.0 + self.finish_s)
         # a local one will have ended, and its queries with it
         left = {id: home for id, home in homes.items() if home is not None and home.kind != "local"}
         self.unstopped = [
@@ -441,6 +448,12 @@ class SparkRuntime:
             for id, home in left.items()
             if isinstance(error := stopped[id], BaseException)
         ]
+
+    def _finish_s(self, instance: Instance) -> float:
+        """Return how long an instance's batch is waited for: of micro-batches without rows to read, none is under
+        way."""
+        idle = instance.mode == "micro-batch" and instance.job.feeds and not self.metrics.rows_waiting(instance)
+        return 0.0 if idle else self.finish_s
 
     def _delete_topics(self) -> None:
         topics = self.deployment.own_topics() | self.cluster.take_leftover()

@@ -102,6 +102,12 @@ def anew_text(since: float) -> str:
     return f"its state began anew at {at:%H:%M:%S}: windows and groups that were open then lack the rows from before"
 
 
+def deleted_text(rows: int) -> str:
+    """Such as: 3 rows were deleted by the topic's retention before they were read, and are in no result."""
+    were, are, them = ("row was", "is", "it was") if rows == 1 else ("rows were", "are", "they were")
+    return f"{rows:,} {were} deleted by the topic's retention before {them} read, and {are} in no result"
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Offsets within batches for which no row was counted."""
@@ -127,6 +133,7 @@ class Account:
     dropped_before: int = 0  #: by the sender's shedder: rows never written to the topic
     unreported: int = 0
     again: int = 0  #: read a second time, by a run that followed a killed one
+    deleted: int = 0  #: of those unreported: deleted by the topic's retention before they were read
     malformed: int = 0  #: of those processed, not parsed
     sample: str | None = None  #: the beginning of such a value, the latest
     tombstones: int = 0  #: of those processed: without a value
@@ -235,17 +242,19 @@ class Account:
         begin, end = self.empty.get(partition, (0, 0))
         return end if begin <= position < end else position
 
+    def waiting(self, ends: Mapping[int, int]) -> dict[int, int]:
+        """Rows that have not been read by partition, given the broker's end offsets; see `count`."""
+        return {
+            partition: max(ends.get(partition, 0) - max(self.next_row(partition), self.next_offset(partition)), 0)
+            for partition in sorted(ends.keys() | self.position.keys())
+        }
+
     def count(self, ends: Mapping[int, int]) -> Count:
         """The books now, given the broker's end offsets. These may predate the last batch entered: rows that it read
         count as arrived."""
-        arrived = waiting = 0
-        for partition in ends.keys() | self.position.keys():
-            first = self.first.get(partition, 0)
-            position = self.position.get(partition, first)
-            end = max(ends.get(partition, position), position)
-            read = min(max(self.next_row(partition), position), end)  # and no row between the two
-            arrived += end - first - (read - position)
-            waiting += end - read
+        waiting = sum(self.waiting(ends).values())
+        read = sum(self.next_offset(p) - self.first.get(p, 0) for p in ends.keys() | self.position.keys())
+        arrived = waiting + read
         misfits = {kind: getattr(self, kind) for kind in MISFITS}
         return Count(arrived, self.processed, self.dropped, waiting, self.unreported, **misfits)
 

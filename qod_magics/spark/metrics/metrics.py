@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from qod_magics.application.tasks import TaskSpec, fused_edges, why_not_fused, why_not_unfused
-from qod_magics.core.runtime import Count, Observation
+from qod_magics.core.runtime import Count, FeedRows, Observation
 from qod_magics.kafka.history import OffsetHistory
 from qod_magics.sources.source import Part, is_topic
 from qod_magics.spark.cluster.cluster import OTHERS_PERIODS, Cluster
@@ -176,6 +176,18 @@ class Metrics:
                 if task in self.cluster.deployment.specs
             },
         )
+
+    def rows(self) -> tuple[FeedRows, ...]:
+        """The row accounting of each feed by the last sample of offsets."""
+        found, now = [], time.monotonic()
+        for name, account in self.cluster.deployment.accounts.items():
+            ends = {p: int(o) for p, o in self.history.at(account.topic, now).items()}
+            count, waiting = account.count(ends), account.waiting(ends)
+            also = account.dropped_before, account.deleted
+            found.append(FeedRows(name, reader(name), account.topic, count, waiting, *also))
+        for task, (kept, dropped) in self.cluster.own_source.items():
+            found.append(FeedRows(task, task, "", Count(kept + dropped, kept, dropped)))
+        return tuple(found)
 
     def _work(self, spec: TaskSpec) -> dict[str, float]:
         """How often a task was declared, and how many partitions each of its instances reads at the same time: unless

@@ -4,7 +4,7 @@ Each look opens a consumer for a moment, and there is at most one at a time. It 
  - rows that seem to wait though nothing arrives and nothing is read: offsets at the end of a topic without a record,
    as the one that commits a transaction,
  - offsets that a batch passed without a row: of a topic that is written in transactions or compacted, unless retention
-   deleted the rows,
+   deleted the rows, which is reported,
  - rows without any of the columns that are read: what their columns are called.
 """
 
@@ -20,7 +20,7 @@ from qod_magics.errors import KafkaError
 from qod_magics.kafka.history import OffsetHistory
 from qod_magics.kafka.reading import beginning_offsets, peek
 from qod_magics.sources.registry import kind_of
-from qod_magics.spark.cluster.books import Account, Gap, columnless_text, malformed_event
+from qod_magics.spark.cluster.books import Account, Gap, columnless_text, deleted_text, malformed_event
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.plans.pipeline import reader
 from qod_magics.spark.servers.connection import begin
@@ -74,7 +74,11 @@ class Peeks:
         deployment, found = self.cluster.deployment, None
         stuck: dict[tuple[str, int], tuple[int, int, float]] = {}
         for name, account in deployment.accounts.items():
-            if name in deployment.pipes or not kind_of(account.topic).has_gaps:
+            if not kind_of(account.topic).has_gaps:
+                continue
+            if account.gap is not None:
+                found = found or partial(self._explain, name, account, account.gap)
+            if name in deployment.pipes:
                 continue  # our own producers write neither transactions nor tombstones
             ends = self.history.at(account.topic, now)
             for partition, end in ends.items():
@@ -86,9 +90,6 @@ class Peeks:
                 unseen = self._rows.get((name, partition)) != at
                 if unseen and now - stuck[name, partition][2] >= STUCK_S:
                     found = found or partial(self._find_rows, name, account, partition, at, int(end))
-            if account.gap is not None:
-                gap = account.gap
-                found = found or partial(self._explain, account, gap)
             if account.is_columnless and account.found is None:
                 found = found or partial(self._name_columns, name, account)
         self._stuck = stuck
@@ -106,10 +107,11 @@ class Peeks:
                 self._rows[name, partition] = start
             self._stuck.pop((name, partition), None)
 
-    def _explain(self, account: Account, gap: Gap) -> None:
+    def _explain(self, name: str, account: Account, gap: Gap) -> None:
         kafka, topic = self.cluster.deployment.kafka, account.topic
         starts = beginning_offsets(kafka, [topic])[topic]
-        deleted = any(starts.get(partition, 0) > start for partition, start in gap.starts.items())
+        first = {p: min(starts.get(p, 0), account.next_offset(p)) for p in gap.starts}
+        deleted = min(sum(max(first[p] - start, 0) for p, start in gap.starts.items()), gap.offsets)
         for partition, start in gap.starts.items():
             if not deleted and topic not in self._with_gaps:
                 seen = peek(kafka, topic, partition, start, account.next_offset(partition), RECORDS)
@@ -123,6 +125,10 @@ class Peeks:
                 account.gap = None
             if not deleted and topic in self._with_gaps:
                 account.settle(gap)
+            account.deleted += deleted
+            if due := self.cluster.malformed.add(f"{name} deleted", deleted, self._clock()):
+                detail = malformed_event(topic, reader(name), due, deleted_text(due))
+                self.cluster.event("rows-deleted", **detail)
 
     def _name_columns(self, name: str, account: Account) -> None:
         names: dict[str, None] = {}

@@ -12,6 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from qod_magics.core.runtime import Count
 from qod_magics.kafka.history import OffsetHistory
 from qod_magics.spark.cluster.books import Account, misfits
+from qod_magics.spark.cluster.deployment import Pipe
 from qod_magics.spark.metrics.peeks import STUCK_S, Peeks
 from qod_magics.spark.plans.pipeline import PlanFacts, Read
 from qod_magics.spark.queries.progress import FeedCount
@@ -100,6 +101,32 @@ def test_rows_that_were_not_counted_stay_unreported(values: dict[int, bytes | No
     broker.wait(5, 3.0)
     assert broker.account.count({0: 5}) == Count(arrived=5, processed=3, unreported=2)
     assert broker.account.gap is None
+    assert broker.account.deleted == (2 if first else 0)
+    assert [(e.kind, e.detail["rows"], e.detail["topic"]) for e in broker.events] == (
+        [("rows-deleted", 2, "t")] if first else []
+    )
+
+
+def test_of_a_batch_that_began_before_the_deleted_rows_only_these_are_told() -> None:
+    broker = Broker(rows(0, 3, 4))  # 1 and 2 are gone, 0 was read before
+    broker.topic.first = 3
+    broker.account.take(FeedCount("t", {0: 0}, {0: 1}, 1, 1))
+    broker.account.take(FeedCount("t", {0: 1}, {0: 5}, 2, 2))
+    broker.wait(5, 3.0)
+    assert broker.account.deleted == 2
+    assert broker.account.count({0: 5}) == Count(arrived=5, processed=3, unreported=2)
+
+
+def test_deleted_rows_of_our_own_topics_are_told_too() -> None:
+    broker = Broker(rows(3, 4))
+    broker.topic.first = 3
+    accounts = broker.cluster.deployment.accounts
+    accounts["p>q"] = accounts.pop("q")
+    broker.cluster.deployment.pipes["p>q"] = Pipe("p>q", "p", "q", "t", 1, None)
+    broker.account.take(FeedCount("t", {0: 0}, {0: 5}, 2, 2))
+    broker.wait(5, 3.0)
+    assert broker.account.deleted == 3
+    assert [(e.detail["rows"], e.detail["task"]) for e in broker.events] == [(3, "q")]
 
 
 def reading(broker: Broker, *columns: str) -> None:

@@ -1,0 +1,268 @@
+"""A run without a notebook server: cells in an IPython shell, lines of JSON in place of outputs, and signals."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+from qod_magics.controller.journal import describe
+from qod_magics.controller.log import Entry
+from qod_magics.errors import UsageProblem
+
+# --- Cells ------------------------------------------------------------------------------------------------------------
+
+#: Begins a cell in a script, as in editors that run scripts cell by cell.
+_CELL = re.compile(r"^# ?%%.*$", re.MULTILINE)
+
+
+def cells_of(path: Path) -> list[str]:
+    """Return the code cells of a notebook, or those of a script: the parts between lines "# %%".
+
+    Raises UsageProblem: there is no such file, it is neither, or is no notebook.
+    """
+    if path.suffix not in (".ipynb", ".py", ".ipy"):
+        raise UsageProblem(
+            f"an application must be a notebook or a script (.ipynb, .py, .ipy), got {path.name!r}; rename it",
+            value=path.name,
+            rule="suffix",
+        )
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageProblem(
+            f"the application must be a readable file, got {str(path)!r} ({describe(error)}); name another",
+            value=str(path),
+            rule="readable",
+        ) from error
+    if path.suffix != ".ipynb":
+        return [part for part in _CELL.split(text) if part.strip()]
+    import nbformat
+
+    try:
+        book = nbformat.reads(text, 4)
+        return [cell.source for cell in book.cells if cell.cell_type == "code" and cell.source.strip()]
+    except Exception as error:
+        raise UsageProblem(
+            f"the application must be a notebook, got {path.name!r} ({describe(error)[:200]}); save it again",
+            value=path.name,
+            rule="notebook",
+        ) from error
+
+
+# --- Lines of JSON ----------------------------------------------------------------------------------------------------
+
+
+class JsonLines(logging.Handler):
+    """Writes what happens as lines of JSON: decisions and events, warnings, and what cells print.
+
+    Each line has `at` (UTC) and `kind`. All methods are safe from any thread.
+    """
+
+    def __init__(self, to: IO[str]) -> None:
+        super().__init__(logging.INFO)
+        self._to = to
+
+    def write(self, kind: str, **fields: Any) -> None:
+        """Write a line."""
+        line = json.dumps({"at": datetime.now(UTC).isoformat(), "kind": kind, **fields}, default=str)
+        with self.lock or threading.RLock():
+            self._to.write(f"{line}\n")
+            self._to.flush()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write an entry of a decision log, or a warning of any library."""
+        entry = getattr(record, "entry", None)
+        try:
+            if isinstance(entry, Entry):
+                numbers = dict(entry.numbers)
+                self.write(entry.kind, cycle=entry.cycle, words=entry.words, names=list(entry.names), numbers=numbers)
+            elif record.levelno >= logging.WARNING:
+                self.write("log", level=record.levelname, logger=record.name, words=record.getMessage())
+        except Exception:
+            self.handleError(record)
+
+    @contextmanager
+    def taking_over(self) -> Iterator[None]:
+        """Have all that is printed and logged be lines."""
+        root, ours = logging.getLogger(), logging.getLogger("qod_magics")
+        before, level = (sys.stdout, sys.stderr), ours.level
+        sys.stdout, sys.stderr = _Printed(self, "stdout"), _Printed(self, "stderr")
+        taken = sys.stdout, sys.stderr
+        root.addHandler(self)
+        ours.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = before
+            for stream in taken:
+                stream.write("\n")  # what was no whole line yet
+            root.removeHandler(self)
+            ours.setLevel(level)
+
+
+class _Printed(io.TextIOBase):
+    """A stream whose lines become lines of JSON; progress bars, which write a line again and again, leave the last."""
+
+    def __init__(self, lines: JsonLines, name: str) -> None:
+        self._lines, self._name, self._begun = lines, name, ""
+        self._lock = threading.Lock()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """What libraries ask for."""
+        return "utf-8"
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Tell the lines that are whole now."""
+        with self._lock:
+            *whole, self._begun = (self._begun + text).split("\n")
+        for line in whole:
+            self._tell(line)
+        return len(text)
+
+    def _tell(self, line: str) -> None:
+        shown = line.rstrip("\r").rpartition("\r")[2]
+        if shown.strip():
+            self._lines.write("printed", stream=self._name, words=shown)
+
+
+# --- Signals ----------------------------------------------------------------------------------------------------------
+
+
+class Asked(BaseException):
+    """Raised in a cell when the run is asked to end."""
+
+    def _render_traceback_(self) -> list[str]:
+        return []
+
+
+class Signals:
+    """Notes that the process is asked to end (SIGTERM, SIGINT), and ends the cell under way.
+
+    Attributes:
+        asked: the signal's name; None: there was none.
+
+    """
+
+    def __init__(self) -> None:
+        self.asked: str | None = None
+        self._event = threading.Event()
+        self._in_cell = False
+
+    def __repr__(self) -> str:
+        return f"signals: {self.asked or 'none'}"
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Hear them; a second one is none more than the first."""
+        before = {each: signal.signal(each, self._hear) for each in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    @contextmanager
+    def ending_cell(self) -> Iterator[None]:
+        """Raise `Asked` in what runs here."""
+        self._in_cell = True
+        try:
+            yield
+        finally:
+            self._in_cell = False
+
+    def wait(self, seconds: float) -> None:
+        """Wait, or until there is one."""
+        self._event.wait(max(seconds, 0.0))
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        first = self.asked is None
+        self.asked = self.asked or signal.Signals(number).name
+        self._event.set()
+        if first and self._in_cell:
+            raise Asked
+
+
+# --- The shell --------------------------------------------------------------------------------------------------------
+
+
+def new_shell() -> Any:
+    """Return an IPython shell without history, whose outputs are plain text."""
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "NoColor"
+    config.InteractiveShell.cache_size = 0
+    warnings.filterwarnings("ignore", "To exit")  # what it says of `sys.exit()`, which ends a run
+    InteractiveShell.clear_instance()
+    return InteractiveShell.instance(config=config)
+
+
+def run_cells(
+    shell: Any, cells: Sequence[str], signals: Signals, lines: JsonLines, after: Callable[[], None]
+) -> BaseException | None:
+    """Run cells one after the other, until one fails or a signal comes; returns what was raised.
+
+    Args:
+        shell: an IPython shell.
+        cells: their sources.
+        signals: end a cell.
+        lines: are told of each cell.
+        after: called after each cell.
+
+    """
+    for number, cell in enumerate(cells, 1):
+        begun = time.monotonic()
+        try:
+            with signals.ending_cell():
+                found = shell.run_cell(cell)
+            error: BaseException | None = found.error_before_exec or found.error_in_exec
+        except Asked as asked:  # outside of the cell's own code
+            error = asked
+        after()
+        if signals.asked is not None:
+            return Asked()
+        if error is not None:
+            lines.write("cell-failed", cell=number, words=describe(error), error=type(error).__name__)
+            return error
+        lines.write("cell", cell=number, of=len(cells), took_s=round(time.monotonic() - begun, 3))
+    return None
+
+
+def summary(cycle: Any) -> Mapping[str, Any]:
+    """Return what a status line has of the last cycle with a decision: accuracies and lag by query."""
+    decision = None if cycle is None else cycle.decision
+    if decision is None:
+        return {}
+    measured, plan = decision.measured, decision.plan
+    queries = {
+        task.id: {
+            "measured": measured.accuracy.get(task.id),
+            "planned": plan.desired.get(task.id),
+            "minimum": task.min_accuracy,
+            "latency_p95_s": task.latency_p95_s,
+        }
+        for task in decision.snapshot.tasks
+        if task.min_accuracy is not None or task.priority is not None
+    }
+    rows = {name: {"lag": measured.lag.get(name), "dropped": n} for name, n in measured.dropped.items()}
+    return {"cycle": cycle.number, "queries": queries, "rows": rows, "starved": list(plan.starved)}

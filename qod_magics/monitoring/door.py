@@ -1,0 +1,211 @@
+"""Where metrics go: an HTTP server on the loopback interface, and a file for node-exporter's textfile collector."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+import secrets
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from platformdirs import user_config_path
+from prometheus_client.exposition import choose_encoder, write_to_textfile
+from prometheus_client.registry import Collector
+
+from qod_magics.controller.journal import describe
+from qod_magics.errors import UsageProblem
+
+LOG = logging.getLogger(__name__)
+
+LOOPBACK = "127.0.0.1"
+#: Seconds after which a client that sends nothing is let go.
+CLIENT_S = 10.0
+#: Characters that a token has at least.
+SHORTEST = 16
+
+#: Returns why a session is not healthy; "" if it is.
+Health = Callable[[], str]
+
+
+def default_token() -> Path:
+    """Return the file of the token, unless another is named: the user's, kept from session to session, so that a
+    scraper's configuration can name it."""
+    return user_config_path("qod_magics", appauthor=False) / "metrics-token"
+
+
+def token_in(path: Path) -> str:
+    """Return the token in a file, which is made if there is none, readable by its owner only. Raises UsageProblem: it
+    can't be read or made, others may read it, or its token is short."""
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(secrets.token_urlsafe(32) + "\n")
+        token, mode = path.read_text("utf-8").strip(), path.stat().st_mode
+    except OSError as error:
+        raise UsageProblem(
+            f"the token's file must be readable, got {str(path)!r} ({error.strerror}); name another with --token-file",
+            value=str(path),
+            rule="readable",
+        ) from error
+    if mode & 0o077:
+        raise UsageProblem(
+            f"the token's file must be its owner's only, got mode {mode & 0o777:o} of {str(path)!r}; chmod 600 does it",
+            value=str(path),
+            rule="private",
+        )
+    if len(token) < SHORTEST:
+        raise UsageProblem(
+            f"the token must have {SHORTEST} characters or more, got {len(token)} in {str(path)!r}; remove the file to "
+            "have one made",
+            value=len(token),
+            rule="long",
+        )
+    return token
+
+
+class Door:
+    """Serves `/metrics` to whoever has the token, and `/healthz` to all on this machine. It ends with `close`.
+
+    Raises UsageProblem: the port is taken, or is none.
+
+    Args:
+        port: of the loopback interface; 0: a free one.
+        metrics: what `/metrics` is read from, as `prometheus_client` collects it.
+        health: for `/healthz`: "" makes 200 and "ok", else 503 and the words.
+        token: that `/metrics` asks for, as `Authorization: Bearer TOKEN`.
+
+    Attributes:
+        port: the one it listens on.
+
+    """
+
+    def __init__(self, port: int, metrics: Collector, health: Health, token: str) -> None:
+        if not 0 <= port < 1 << 16:
+            raise UsageProblem(
+                f"a port must be from 0 to 65535, got {port}; 0 takes a free one", value=port, rule="port"
+            )
+        try:
+            self._server = ThreadingHTTPServer((LOOPBACK, port), _handler(metrics, health, token))
+        except OSError as error:
+            raise UsageProblem(
+                f"port {port} must be free on {LOOPBACK}, got {error.strerror}; name another, or 0 for a free one",
+                value=port,
+                rule="free port",
+            ) from error
+        self._server.daemon_threads = True
+        self.port = int(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="qod-metrics", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"metrics at {self.url}"
+
+    @property
+    def url(self) -> str:
+        """Where `/metrics` is."""
+        return f"http://{LOOPBACK}:{self.port}/metrics"
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _handler(metrics: Collector, health: Health, token: str) -> type[BaseHTTPRequestHandler]:
+    expected = f"Bearer {token}".encode()
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = CLIENT_S
+        server_version, sys_version = "qod_magics", ""
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path == "/healthz":
+                why = health()
+                self._answer(503 if why else 200, f"{why or 'ok'}\n".encode())
+            elif path != "/metrics":
+                self._answer(404, b"there are /metrics and /healthz\n")
+            elif not hmac.compare_digest(self.headers.get("Authorization", "").encode(), expected):
+                self._answer(401, b"Authorization: Bearer TOKEN is asked for\n", ("WWW-Authenticate", "Bearer"))
+            else:
+                encode, kind = choose_encoder(self.headers.get("Accept", ""))
+                try:
+                    body = encode(metrics)
+                except Exception as error:
+                    LOG.warning("metrics can't be read: %s", describe(error))
+                    self._answer(500, f"metrics can't be read: {describe(error)}\n".encode())
+                else:
+                    self._answer(200, body, ("Content-Type", kind))
+
+        def _answer(self, status: int, body: bytes, *headers: tuple[str, str]) -> None:
+            self.send_response(status)
+            named = dict(headers)
+            for name, value in {"Content-Type": "text/plain; charset=utf-8", **named}.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            LOG.debug(format, *args)
+
+    return Handler
+
+
+class Textfile:
+    """Writes metrics to a file after each cycle, on a thread of its own; `close` removes the file.
+
+    A session that ends has no metrics; one that is killed leaves the file, in which the time of its last decision gets
+    old. Raises UsageProblem: the file can't be written.
+    """
+
+    def __init__(self, path: Path, metrics: Collector) -> None:
+        if path.suffix != ".prom":
+            raise UsageProblem(
+                f"the file of metrics must end with .prom, got {path.name!r}; node-exporter reads no other",
+                value=path.name,
+                rule=".prom",
+            )
+        self.path = path
+        self._metrics = metrics
+        self._due, self._ended = threading.Event(), False
+        try:
+            self._write()
+        except OSError as error:
+            raise UsageProblem(
+                f"the file of metrics must be writable, got {str(path)!r} ({error.strerror}); name another",
+                value=str(path),
+                rule="writable",
+            ) from error
+        self._thread = threading.Thread(target=self._run, name="qod-textfile", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"metrics in {self.path}"
+
+    def due(self, *_: object) -> None:
+        """Have it written soon."""
+        self._due.set()
+
+    def close(self) -> None:
+        """Write no more, and remove the file."""
+        self._ended = True
+        self._due.set()
+        self._thread.join(CLIENT_S)
+        self.path.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        write_to_textfile(str(self.path), self._metrics)
+
+    def _run(self) -> None:
+        while self._due.wait() and not self._ended:
+            self._due.clear()
+            try:
+                self._write()
+            except Exception as error:
+                LOG.warning("metrics can't be written to %s: %s", self.path, describe(error))

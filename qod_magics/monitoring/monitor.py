@@ -1,0 +1,113 @@
+"""What a session tells others: it takes each cycle, counts it, finds alarms, and calls hooks with them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+
+from qod_magics.controller.log import Cycle
+from qod_magics.monitoring.alarms import Alarm, Alarms
+from qod_magics.monitoring.hooks import Call, Hook, as_call
+from qod_magics.monitoring.tally import Tally
+
+#: Seconds between two looks for a controller that is silent, while there are hooks.
+LOOK_S = 1.0
+
+
+class Monitor:
+    """Counts cycles and tells hooks of alarms. `take` is the controller's subscriber, and waits for nothing.
+
+    Args:
+        note: tells the decision log that a hook failed, with a kind and one line.
+        clock: monotonic seconds.
+
+    Attributes:
+        tally: the counts since the session began.
+        alarms: those that are open.
+
+    """
+
+    def __init__(
+        self, note: Callable[[str, str], object] = lambda kind, words: None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.tally = Tally()
+        self.alarms = Alarms(clock())
+        self._note, self._clock = note, clock
+        self._hooks: tuple[Hook, ...] = ()
+        self._gone = [0, 0, 0]  #: delivered, failed and left out of hooks that were removed
+        self._told: set[str] = set()  #: failures of hooks, each told once
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        return f"monitor of a session: {self.alarms!r}; {len(self._hooks)} hooks"
+
+    def take(self, cycle: Cycle) -> None:
+        """Take in a finished cycle."""
+        self.tally.take(cycle)
+        self._tell(self.alarms.take(cycle, self._clock()))
+
+    def tick(self) -> None:
+        """Find out whether the controller is silent."""
+        self._tell(self.alarms.tick(self._clock(), datetime.now(UTC)))
+
+    def on(self, hook: Call | str, kinds: Collection[str] = ()) -> Callable[[], None]:
+        """Call a hook, a function or a URL, with each alarm from now on; returns what ends that. Raises UsageProblem:
+        it is neither, or there is no such kind."""
+        added = Hook(as_call(hook), kinds, self._failed)
+        with self._lock:
+            self._hooks = (*self._hooks, added)
+            if self._watcher is None and not self._ended.is_set():
+                self._watcher = threading.Thread(target=self._watch, name="qod-monitor", daemon=True)
+                self._watcher.start()
+
+        def remove() -> None:
+            with self._lock:
+                if added not in self._hooks:
+                    return
+                self._hooks = tuple(each for each in self._hooks if each is not added)
+            added.close()
+            with self._lock:
+                self._gone = [a + b for a, b in zip(self._gone, _calls(added), strict=True)]
+
+        return remove
+
+    @property
+    def calls(self) -> dict[str, int]:
+        """Calls of hooks by outcome: delivered, failed, left-out."""
+        with self._lock:
+            numbers = [self._gone, *map(_calls, self._hooks)]
+        return dict(zip(("delivered", "failed", "left-out"), map(sum, zip(*numbers, strict=True)), strict=True))
+
+    def close(self) -> None:
+        """Let hooks hear what they were given, for seconds, and end."""
+        self._ended.set()
+        if self._watcher is not None and self._watcher is not threading.current_thread():
+            self._watcher.join(LOOK_S)
+        with self._lock:
+            hooks, self._hooks = self._hooks, ()
+        for hook in hooks:
+            hook.close()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(LOOK_S):
+            self.tick()
+
+    def _tell(self, alarms: Collection[Alarm]) -> None:
+        for hook in self._hooks:
+            for alarm in alarms:
+                hook.put(alarm)
+
+    def _failed(self, words: str) -> None:
+        with self._lock:
+            news = words not in self._told
+            self._told.add(words)
+        if news:
+            self._note("hook-failed", words)
+
+
+def _calls(hook: Hook) -> list[int]:
+    return [hook.delivered, hook.failed, hook.left_out]
