@@ -210,7 +210,7 @@ def new_shell() -> Any:
 
     config = Config()
     config.HistoryManager.enabled = False
-    config.InteractiveShell.colors = "NoColor"
+    config.InteractiveShell.colors = "nocolor"
     config.InteractiveShell.cache_size = 0
     warnings.filterwarnings("ignore", "To exit")  # what it says of `sys.exit()`, which ends a run
     InteractiveShell.clear_instance()

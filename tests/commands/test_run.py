@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,53 +24,22 @@ import pytest
 from qod_magics.__main__ import COMMANDS
 from qod_magics.__main__ import main as command
 from qod_magics.commands.run import CODES, FINISH_S, _parser, main, seconds_of
-from qod_magics.errors import QueryError, UsageProblem
-from qod_magics.monitoring.alarms import GIVEN_UP, SILENT, STARVED, Alarm, Open
-from qod_magics.monitoring.metrics import Told
-from qod_magics.monitoring.monitor import Monitor
-from qod_magics.session.outside import Outlets, Outside
+from qod_magics.errors import UsageProblem
+from qod_magics.monitoring.alarms import GIVEN_UP, SILENT, STARVED
+from tests.monitoring.sessions import Session
 from tests.raising import breaks
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 
-class Session(Outside):
-    """A session without a cluster."""
-
-    made: list[Session] = []  # noqa: RUF012
-
-    def __init__(self) -> None:
-        self.id, self.up, self.finish_s = "abc", True, -1.0
-        self.monitor = Monitor()
-        self._outlets = Outlets(self.monitor, lambda: Told("abc", "0.1", "fixed", ()), self.health)
-        Session.made.append(self)
-
-    @property
-    def alive(self) -> bool:
-        return self.up
-
-    def down(self, *, finish_s: float = 0.0) -> Sequence[str]:
-        self.up, self.finish_s = False, finish_s
-        self.monitor.close()
-        self._outlets.close()
-        return ()
-
-    def alarm(self, kind: str, ago_s: float = 0.0) -> None:
-        """Have an alarm be open since so many seconds."""
-        alarm = Alarm(kind, "it", f"it is {kind}", datetime.now(UTC), detail={"why": "divided by 0"})
-        opened = {(kind, "it"): Open(alarm, time.monotonic() - ago_s)}
-        self.monitor.alarms._open = {**self.monitor.alarms.open, **opened}
-
-
 Ran = Callable[..., tuple[int, list[dict[str, Any]]]]
-BEGIN = "from tests.commands.test_run import Session\nqod = Session()\n"
+BEGIN = "from tests.monitoring.sessions import Session\nqod = Session()\n"
 
 
 @pytest.fixture
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ran:
     """Runs a script with this text; returns the exit code and the lines."""
     monkeypatch.setattr(Session, "made", [])
-    monkeypatch.setitem(sys.modules, "tests.commands.test_run", sys.modules[__name__])
 
     def ran(text: str, *options: str, name: str = "app.py") -> tuple[int, list[dict[str, Any]]]:
         (tmp_path / name).write_text(text)
@@ -352,12 +321,3 @@ def test_the_container_file_runs_an_application_that_there_is() -> None:
     (check,) = [rest for name, rest in lines if name == "HEALTHCHECK"]
     assert f":{given.health}/healthz" in check
     assert ["STOPSIGNAL", "SIGTERM"] in lines
-
-
-def test_query_errors_have_what_programs_need() -> None:
-    session = Session()
-    session.alarm(GIVEN_UP)
-    problem = session.problem()
-    assert isinstance(problem, QueryError)
-    assert (problem.name, problem.value, problem.rule) == ("it", "divided by 0", GIVEN_UP)
-    session.down()

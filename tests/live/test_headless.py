@@ -93,7 +93,9 @@ def test_cells_run_until_sigterm_and_counters_balance_at_each_scrape(tmp_path: P
         found = scrape()
         named = {metric.name for metric in METRICS}
         assert set(found) <= named
-        assert {"qod_task_manager_cpu_cores", "qod_consumer_lag_rows", "qod_instances", "qod_cycles_total"} <= set(found)
+        assert {"qod_task_manager_cpu_cores", "qod_consumer_lag_rows", "qod_instances", "qod_cycles_total"} <= set(
+            found
+        )
         assert len(found["qod_consumer_lag_rows"]) == 2
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(serving["metrics"], timeout=10.0)

@@ -49,7 +49,7 @@ COMMANDS = (
         "scale",
     ),
     *("fuse", "unfuse"),
-    *("report", "policy", "pause", "period", "override", "resume"),
+    *("metrics", "report", "policy", "pause", "period", "override", "resume"),
 )
 
 
@@ -144,6 +144,10 @@ class Declaring:
     def limit_cpu(self, task_manager: str, share: float) -> None:
         self.limits = {task_manager: share}
 
+    def metrics(self, **options: Any) -> str:
+        self.exported = options
+        return "metrics are there"
+
     def override(self, name: str, d: float | None) -> str:
         return self.later
 
@@ -182,7 +186,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 BAD_LINES = {
     "%qod stat": "there is no %qod 'stat'. Did you mean 'status'? %qod alone lists them all.",
-    "%qod frobnicate": "There are: add-tm, attach, cpu, down, fuse, move, override, pause ... (23 in all).",
+    "%qod frobnicate": "There are: add-tm, attach, cpu, down, fuse, metrics, move, override ... (24 in all).",
     "%qod 'up": "a closing ' is missing",
     "%qod up --cores two": "--cores: invalid int value: 'two'",
     "%qod up --cores 0": "a task manager needs 1 core or more, not 0",
@@ -255,6 +259,7 @@ BAD_LINES = {
     "%qod scale Snk two": "invalid int value: 'two'",
     "%qod scale Snk 2": "nothing is up",
     "%qod report": "nothing is up",
+    "%qod metrics --port 9400": "nothing is up",
     "%qod pause": "nothing is up",
     "%qod resume": "nothing is up",
 }
@@ -649,6 +654,18 @@ def test_topics(notebook: Notebook) -> None:
 def test_one_that_stands_by_after_its_removal_is_not_gone(notebook: Notebook, declaring: Declaring) -> None:
     declaring.stands_by = True
     assert notebook.shown("%qod remove-tm tm2") == "tm2 stands by: it hosts nothing\n"
+
+
+def test_metrics_are_asked_for_by_their_options(notebook: Notebook, declaring: Declaring) -> None:
+    none = {"port": None, "file": None, "token_file": None, "off": False}
+    for line, options in {
+        "": {},
+        " --port 9400 --token-file t": {"port": 9400, "token_file": "t"},
+        " --file x.prom": {"file": "x.prom"},
+        " --off": {"off": True},
+    }.items():
+        assert notebook.shown(f"%qod metrics{line}") == "metrics are there\n"
+        assert declaring.exported == {**none, **options}
 
 
 DDL = "id INT, place STRUCT<x: DOUBLE, y: DOUBLE>, tags ARRAY<STRING>"

@@ -17,6 +17,7 @@ from qod_magics.sources.registry import kind_of
 from qod_magics.spark.cluster.books import (
     Incomplete,
     MalformedReports,
+    deleted_text,
     implausible_text,
     is_cut,
     late_text,
@@ -27,7 +28,7 @@ from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.observation import InstanceView
 from qod_magics.spark.plans.dial import DialBoard
 from qod_magics.spark.plans.parsing import misfit
-from qod_magics.spark.plans.pipeline import Workshop
+from qod_magics.spark.plans.pipeline import Workshop, reader
 from qod_magics.spark.queries import slots
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
 from qod_magics.spark.queries.progress import Batch
@@ -364,6 +365,11 @@ class Cluster:
         if due := self.malformed.add(f"{task} late", batch.late, now):
             why = late_text(due, task in self.incomplete.grouped, self.incomplete.watermarks.get(task))
             self.event("late-rows", task=task, rows=due, why=why)
+
+    def note_deleted(self, feed: str, topic: str, rows: int, now: float) -> None:
+        """Report rows that a topic's retention deleted before they were read, from time to time."""
+        if due := self.malformed.add(f"{feed} deleted", rows, now):
+            self.event("rows-deleted", **malformed_event(topic, reader(feed), due, deleted_text(due)))
 
     def targets(self, forbidden: Mapping[str, Collection[str]]) -> Mapping[str, str]:
         """The task manager on which the policy places each of these instances, never one that `forbidden` lists for it,

@@ -20,7 +20,7 @@ from qod_magics.errors import KafkaError
 from qod_magics.kafka.history import OffsetHistory
 from qod_magics.kafka.reading import beginning_offsets, peek
 from qod_magics.sources.registry import kind_of
-from qod_magics.spark.cluster.books import Account, Gap, columnless_text, deleted_text, malformed_event
+from qod_magics.spark.cluster.books import Account, Gap, columnless_text, malformed_event
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.plans.pipeline import reader
 from qod_magics.spark.servers.connection import begin
@@ -125,10 +125,9 @@ class Peeks:
                 account.gap = None
             if not deleted and topic in self._with_gaps:
                 account.settle(gap)
-            account.deleted += deleted
-            if due := self.cluster.malformed.add(f"{name} deleted", deleted, self._clock()):
-                detail = malformed_event(topic, reader(name), due, deleted_text(due))
-                self.cluster.event("rows-deleted", **detail)
+            if deleted:
+                account.deleted += deleted
+                self.cluster.note_deleted(name, topic, deleted, self._clock())
 
     def _name_columns(self, name: str, account: Account) -> None:
         names: dict[str, None] = {}
