@@ -17,6 +17,7 @@ SELECT window(at, '10 seconds') AS w, zone, sum(_weight) AS trips FROM trips GRO
 async def main(seconds: float) -> None:
     """Run both queries for some seconds."""
     with Session.up(task_managers=1, say=print) as qod:
+        qod.topic("trips", 2)
         qod.stream(
             "trips",
             lambda source: source.where("distance > 0"),

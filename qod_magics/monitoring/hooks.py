@@ -69,7 +69,7 @@ class Hook:
     Args:
         call: the function.
         kinds: of alarms that it is called with; empty: all.
-        failed: called with one line when it raises, on the hook's thread.
+        failed: called with one line when it begins to raise, on the hook's thread.
 
     """
 
@@ -83,6 +83,7 @@ class Hook:
         self._queue: queue.Queue[Alarm | None] = queue.Queue(WAITING)
         self._ended = threading.Event()
         self.delivered = self.failed = self.left_out = 0
+        self._failing = False  #: whether its last call raised
         self._thread = threading.Thread(target=self._run, name="qod-hook", daemon=True)
         self._thread.start()
 
@@ -122,9 +123,12 @@ class Hook:
                 self._call(alarm)
             except Exception as error:
                 self.failed += 1
-                self._tell(error)
+                if not self._failing:
+                    self._tell(error)
+                self._failing = True
             else:
                 self.delivered += 1
+                self._failing = False
 
     def _tell(self, error: BaseException) -> None:
         try:

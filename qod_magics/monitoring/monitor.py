@@ -37,7 +37,6 @@ class Monitor:
         self._note, self._clock = note, clock
         self._hooks: tuple[Hook, ...] = ()
         self._gone = [0, 0, 0]  #: delivered, failed and left out of hooks that were removed
-        self._told: set[str] = set()  #: failures of hooks, each told once
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -57,7 +56,7 @@ class Monitor:
     def on(self, hook: Call | str, kinds: Collection[str] = ()) -> Callable[[], None]:
         """Call a hook, a function or a URL, with each alarm from now on; returns what ends that. Raises UsageProblem:
         it is neither, or there is no such kind."""
-        added = Hook(as_call(hook), kinds, self._failed)
+        added = Hook(as_call(hook), kinds, lambda words: self._note("hook-failed", words))
         with self._lock:
             self._hooks = (*self._hooks, added)
             if self._watcher is None and not self._ended.is_set():
@@ -100,13 +99,6 @@ class Monitor:
         for hook in self._hooks:
             for alarm in alarms:
                 hook.put(alarm)
-
-    def _failed(self, words: str) -> None:
-        with self._lock:
-            news = words not in self._told
-            self._told.add(words)
-        if news:
-            self._note("hook-failed", words)
 
 
 def _calls(hook: Hook) -> list[int]:

@@ -115,9 +115,9 @@ class Outside:
     def on_event(self, hook: Call | str, *, kinds: Collection[str] = ()) -> Callable[[], None]:
         """Call a function with each `Alarm` from now on, or post it as JSON to a URL. Returns what ends that.
 
-        Each hook has a thread of its own: a slow one delays nothing, and what it raises is an entry of the decision
-        log. Of more than 100 alarms that wait for a hook, the oldest are left out and counted. Alarms that are open
-        already are not told again.
+        Each hook has a thread of its own: a slow one delays nothing, and one that begins to fail is an entry of the
+        decision log. Of more than 100 alarms that wait for a hook, the oldest are left out and counted. Alarms that are
+        open already are not told again.
 
         Args:
             hook: a function of one argument, or an http or https URL.

@@ -77,6 +77,16 @@ def test_of_too_many_alarms_the_oldest_are_left_out_and_counted() -> None:
     assert (hook.delivered, hook.left_out) == (WAITING + 1, 10)
 
 
+def test_a_hook_that_fails_again_after_a_success_is_told_again() -> None:
+    told: list[str] = []
+    hook = Hook(lambda each: 1 // (each.subject == "tm3"), (), told.append)
+    for number in (1, 2, 3, 4, 5):
+        hook.put(alarm(number))
+    hook.close()
+    assert (hook.delivered, hook.failed, len(told)) == (1, 4, 2)
+    assert "ZeroDivisionError" in told[0]
+
+
 def test_what_a_hook_raises_is_told_once_in_the_log_and_counted() -> None:
     policy = FixedPolicy(starved=("tm1",))
     b = bench(policy=policy)
