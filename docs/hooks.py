@@ -143,6 +143,19 @@ def alarms() -> str:
     return "\n".join(["| kind | begins when |", "|---|---|", *(f"| `{k}` | {_cell(v)} |" for k, v in ALARMS.items())])
 
 
+def policy_parameters() -> str:
+    """Write the parameters of each policy that has some as a table, under a heading each."""
+    from qod_magics.policies import parameters_of, policy_names
+
+    head = ["| parameter | default | value | meaning |", "|---|---|---|---|"]
+    found = []
+    for name in policy_names():
+        rows = [f"| `{r.name}` | `{r.value}` | {r.rule} | {_cell(r.meaning)} |" for r in parameters_of(name)]
+        if rows:
+            found.append("\n".join([f"### {name}", "", *head, *rows]))
+    return "\n\n".join(found)
+
+
 GENERATED: dict[str, Callable[[], str]] = {
     "stream options": stream_options,
     "stream keywords": stream_keywords,
@@ -150,6 +163,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "configuration": configuration,
     "commands": commands,
     "errors": errors,
+    "policy parameters": policy_parameters,
     "optional fields": optional_fields,
     "metrics": metrics,
     "alarms": alarms,

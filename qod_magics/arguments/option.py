@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from keyword import iskeyword
 from math import inf, isfinite
@@ -43,6 +43,7 @@ class Option:
     choices: tuple[str, ...] = ()  #: all values that it takes
     offers: tuple[str, ...] = ()  #: values or their beginnings to complete
     one_of: Callable[[], Iterable[str]] | None = None  #: values that are known only when it is read
+    following: Callable[[Sequence[str]], Iterable[str]] | None = None  #: completes it, by the words before it
     names: tuple[str, ...] = ()  #: kinds of names to complete, see `completion.Names`
     several: bool = False  #: takes all words up to the next option
     repeats: bool = False  #: may be given again: values add up

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from textwrap import fill, wrap
@@ -94,6 +94,7 @@ class Command:
     options: tuple[Option, ...] = ()
     usage: str | None = None  #: what follows the name; by default as the options ask for it
     epilog: str = ""  #: at the end of the help
+    ending: Callable[[Sequence[str]], str] | None = None  #: makes what follows that, by the words of the line
 
     def __post_init__(self) -> None:
         rows: list[Option] = []
@@ -114,11 +115,12 @@ class Command:
         found, left = _parser(self).read(words)
         return vars(found), left
 
-    def help(self, defaults: Mapping[str, Any] = NONE) -> str:
-        """Return the help text, with these defaults."""
+    def help(self, defaults: Mapping[str, Any] = NONE, words: Sequence[str] = ()) -> str:
+        """Return the help text, with these defaults. `words`: of the line that asks for it."""
         rows = (replace(row, default=defaults.get(row.name, row.default)) for row in self.options)
         text = _parser(replace(self, options=tuple(rows))).format_help().rstrip("\n")
-        return f"{text}\n\n{self.epilog}" if self.epilog else text
+        more = "" if self.ending is None else self.ending(words)
+        return "\n\n".join(filter(None, [text, self.epilog, more]))
 
     @property
     def flags(self) -> list[str]:
@@ -191,7 +193,7 @@ class _CommandParser(argparse.ArgumentParser):
         """Add the option of a row to a section of the help."""
         nargs: str | int | None = "+" if row.several else 0 if row.switch else None
         if row.positional and not row.required:
-            nargs = "?"
+            nargs = "*" if row.several else "?"
         metavar = row.metavar or (row.flag if row.positional else None)
         meaning = row.meaning.replace("%", "%%")
         section.add_argument(*row.flags, action=_Store, row=row, nargs=nargs, help=meaning, metavar=metavar)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from qod_magics.arguments.parser import Parser
 from qod_magics.controller.record import Records
 from qod_magics.errors import QodError, UsageProblem
-from qod_magics.policies import policy_names
+from qod_magics.policies import policy, policy_names
 from qod_magics.recordings.criteria import format_verdict
 from qod_magics.recordings.reading import DEFAULT_SETTLE_S, load
 from qod_magics.recordings.verdict import Comparison, compared, format_comparison, verdict
@@ -120,10 +120,8 @@ def _fit_parser() -> Parser:
 def fit(argv: Sequence[str] | None = None) -> int:
     """Run the command with the arguments after `fit`. Exit status 0; invalid arguments or input raise QodError."""
     words = _fit_parser().parse_args(argv)
-    if words.policy is not None and words.policy not in policy_names():
-        raise UsageProblem(
-            f"there is no policy {words.policy!r}: name one of {', '.join(policy_names())}", rule="exists"
-        )
+    if words.policy is not None:
+        policy(words.policy)  # refused before anything is read
     out: Path = words.out or words.run.with_suffix(".scenario.json")
     if out.exists():
         raise UsageProblem(f"{out} is there already: name another file, or remove it")

@@ -97,6 +97,17 @@ class StagedPolicy(Policy, Protocol):
         ...
 
 
+@runtime_checkable
+class ParameterizedPolicy(Policy, Protocol):
+    """A policy with parameters, a frozen dataclass of which fields can be set (`policies.parameters`)."""
+
+    parameters: Any
+
+    def with_parameters(self, parameters: Any, name: str) -> ParameterizedPolicy:
+        """Return this policy with other parameters and another name; its state stays valid."""
+        ...
+
+
 def placer_of(policy: Policy) -> Placer:
     """Return the policy's own placement, or `fewest_first` if it has none."""
     return policy.place if isinstance(policy, PlacingPolicy) else fewest_first

@@ -78,7 +78,15 @@ def _values(command: Command, before: Sequence[str], names: Names) -> Iterable[s
         return _of(row, names) if before[-1] == last else [*_of(row, names), *command.flags]
     options = [each for word in before if (each := command.option(word)) is not None and not each.switch]
     given = len([word for word in before if not word.startswith("-")]) - len(options)
-    return [*(name for each in command.arguments[given : given + 1] for name in _of(each, names)), *command.flags]
+    arguments = command.arguments
+    if given >= len(arguments) and arguments and arguments[-1].several:
+        given = len(arguments) - 1
+    found = [name for each in arguments[given : given + 1] for name in _of(each, names)]
+    return [*found, *(word for each in arguments[given : given + 1] for word in _after(each, before)), *command.flags]
+
+
+def _after(row: Option, before: Sequence[str]) -> Iterable[str]:
+    return () if row.following is None else row.following(before)
 
 
 def _of(row: Option, names: Names) -> list[str]:
@@ -198,7 +206,7 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
             raise UsageProblem(f"there is no %qod {name!r}.{nearest(name, COMMANDS)} %qod alone lists them all.")
         defaults = self._defaults if name in CONFIGURABLE else {}
         if wants_help(line):
-            print(COMMANDS[name].help(defaults))
+            print(COMMANDS[name].help(defaults, words[1:]))
             return
         getattr(self, f"_{name.replace('-', '_')}")(COMMANDS[name].read(words[1:], defaults))
 

@@ -6,7 +6,8 @@ a factory without arguments:
     [project.entry-points."qod_magics.policies"]
     my-policy = "my_package.policy:MyPolicy"
 
-A policy needs a `name` and `decide`; it may also `learn`, `place` instances and `explain` itself (`core.policy`).
+A policy needs a `name` and `decide`; it may also `learn`, `place` instances, `explain` itself, and have parameters
+(`core.policy`), which follow its name: "henge settle_s=15".
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from qod_magics.core.policy import Policy
+from qod_magics.core.policy import ParameterizedPolicy, Policy
+from qod_magics.core.snapshot import nothing
 from qod_magics.errors import UsageProblem, nearest
+from qod_magics.policies.parameters import Row, assigned, changed, rows, written
 
 #: of sessions and simulations that name no other
 DEFAULT_POLICY = "stream-economics-reactive"
@@ -56,6 +59,7 @@ BY_LATENCY = frozenset({"auto", "d-storm", "henge", "henge-tuned"})
 def latency_note(policy: str, seconds: float | None) -> str | None:
     """What the author of a query should know whose maximum latency (seconds) this policy does not act on; None if it
     does, if there is none, or if it is not known."""
+    policy = base_name(policy)
     if seconds is None or seconds == float("inf") or policy in BY_LATENCY or policy not in _POLICIES:
         return None
     return (
@@ -64,13 +68,43 @@ def latency_note(policy: str, seconds: float | None) -> str | None:
     )
 
 
-def policy(name: str = DEFAULT_POLICY) -> Policy:
-    """Return a new instance of the policy called `name`.
+def base_name(name: str) -> str:
+    """Return the name of a policy without its parameters."""
+    return name.split(maxsplit=1)[0] if name.strip() else name
+
+
+def policy(name: str = DEFAULT_POLICY, given: Mapping[str, Any] = nothing()) -> Policy:
+    """Return a new instance of the policy called `name`, such as "henge" or "henge settle_s=15".
+
+    Args:
+        name: with words PARAMETER=VALUE for those that differ from its defaults.
+        given: further parameters, texts or of their types.
 
     Raises:
-        UsageProblem: there is no policy of this name, or its factory fails.
+        UsageProblem: there is no policy of this name, it has no such parameter, a value is out of range, or its
+            factory fails.
 
     """
+    base = base_name(name)
+    values = {**assigned(name.split()[1:]), **given}
+    made = _made(base)
+    if not values:
+        return made
+    if not isinstance(made, ParameterizedPolicy):
+        raise UsageProblem(
+            f"policy {base} has no parameters, got {next(iter(values))}; leave it out", name=base, rule="has parameters"
+        )
+    parameters = changed(made.parameters, values, base)
+    return made.with_parameters(parameters, f"{base} {written(parameters, made.parameters)}".rstrip())
+
+
+def parameters_of(name: str) -> tuple[Row, ...]:
+    """Return the parameters of a policy with their values, () if it has none. Raises as `policy`."""
+    made = policy(name)
+    return rows(made.parameters) if isinstance(made, ParameterizedPolicy) else ()
+
+
+def _made(name: str) -> Policy:
     if name in _POLICIES:
         made: Policy = factory(_POLICIES[name])()
         return made
@@ -88,8 +122,9 @@ def policy(name: str = DEFAULT_POLICY) -> Policy:
 
 
 def is_policy(name: str) -> bool:
-    """Return whether `policy` knows this name. What other packages registered is only looked up for names not of this
-    one."""
+    """Return whether `policy` knows this name, whatever its parameters. What other packages registered is only looked
+    up for names not of this one."""
+    name = base_name(name)
     return name in _POLICIES or name in entry_points(group=GROUP).names
 
 
@@ -118,8 +153,10 @@ __all__ = [
     "GROUP",
     "PAPER_POLICY",
     "SHEDDING",
+    "base_name",
     "is_policy",
     "latency_note",
+    "parameters_of",
     "policy",
     "policy_names",
 ]

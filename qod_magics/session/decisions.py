@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.core.plan import edge_name
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 # --- Policy and stages ------------------------------------------------------------------------------------------------
 
 
-def choose(thread: ControllerThread, name: str) -> None:
-    """Have another policy decide from the next cycle on; it begins without a memory. Raises UsageProblem without it."""
-    chosen = policy_named(name)
+def choose(thread: ControllerThread, name: str, parameters: Mapping[str, Any]) -> None:
+    """Have another policy, or the same with other parameters, decide from the next cycle on; it begins without a
+    memory. Raises UsageProblem: there is no such policy, parameter or value."""
+    chosen = policy_named(name, parameters)
     thread.ask(lambda: _choose(thread.controller, chosen), "the policy is not changed")
 
 
@@ -179,9 +180,10 @@ class Decisions:
         self.thread.period_s = seconds
         self.runtime.period_s = seconds
 
-    def set_policy(self, name: str) -> None:
-        """Have another policy decide from the next cycle on. Raises UsageProblem: there is none of this name."""
-        choose(self.thread, name)
+    def set_policy(self, name: str, **parameters: Any) -> None:
+        """Have another policy decide from the next cycle on, such as "henge" or "henge settle_s=15", with further
+        `parameters`. Raises UsageProblem: there is none of this name, or it has no such parameter or value."""
+        choose(self.thread, name, parameters)
 
     def pause_stage(self, stage: str, paused: bool = True) -> None:
         """Pause one stage of the policy, or resume it. Raises UsageProblem: the policy has no such stage."""

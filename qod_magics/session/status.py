@@ -140,6 +140,8 @@ def status_text(session: SessionInterface) -> str:
     if waiting:
         lines.append(f"waiting until a query reads them: {', '.join(waiting)}")
     lines += _by_hand(session)
+    if "=" in session.controller.policy.name:  # it has parameters that are not its defaults
+        lines.append(f"policy {session.controller.policy.name}")
     if session.controller.paused:
         lines.append("paused: plans are recommended, not applied")
     entries = session.controller.log.entries()

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Annotated
+
+from qod_magics.policies.parameters import Parameter, check
 
 # --- The packing problem ----------------------------------------------------------------------------------------------
 # The packing problem: parameters, what instances demand, what nodes hold, what instances send to each other. Pure.
@@ -19,19 +22,52 @@ from math import inf
 class Parameters:
     """Sections 2.4 to 2.7 of the specification; [C]: our choice, where the source gives no value."""
 
-    alpha: float = 10.0  #: weight of the traffic that a placement keeps inside the node now
-    beta: float = 1.0  #: weight of the traffic that it may still keep inside
-    threshold: float = 0.80  #: D: usage of a node, a fraction of 1, above which `beta` no longer counts; inclusive
-    window_s: float = 60.0  #: observation window, over which metrics are averaged
-    interval_s: float = 600.0  #: least time between two scheduling rounds
-    max_latency_s: float = 0.5  #: l_max, of queries that state no target of their own
-    consolidation: float = 0.50  #: theta [C]: usage of a node below which it counts as under-used
-    tolerance: float = 0.05  #: tol [C]: throughput below (1 - tol) of the workload does not match it
-    relabel: bool = True  #: [C] nodes of one size change their roles so that fewer instances move
-    fuse: bool = True  #: [C] co-located tasks become one query, and are separated where they no longer pack
-    fixed_memory_mb: float = 0.0  #: [C] intercept of an instance's memory, which does not grow with its input
-    node_patience_s: float = 180.0  #: [C] how long a round waits, beyond its start time, for a node that it ordered
-    cycle_s: float = 5.0  #: [C] time between two snapshots that do not say when they were measured
+    alpha: Annotated[float, Parameter("weight of the traffic that a placement keeps inside the node now", least=0)] = (
+        10.0
+    )
+    beta: Annotated[float, Parameter("weight of the traffic that it may still keep inside", least=0)] = 1.0
+    #: D; inclusive
+    threshold: Annotated[
+        float, Parameter("usage of a node, a fraction of 1, above which `beta` no longer counts", above=0, most=1)
+    ] = 0.80
+    window_s: Annotated[float, Parameter("observation window, over which metrics are averaged, seconds", above=0)] = (
+        60.0
+    )
+    interval_s: Annotated[float, Parameter("least time between two scheduling rounds, seconds", least=0)] = 600.0
+    #: l_max
+    max_latency_s: Annotated[
+        float, Parameter("target latency of queries that state none of their own, seconds", above=0)
+    ] = 0.5
+    #: theta [C]
+    consolidation: Annotated[
+        float, Parameter("usage of a node, a fraction of 1, below which it counts as under-used", least=0, most=1)
+    ] = 0.50
+    #: tol [C]
+    tolerance: Annotated[
+        float, Parameter("throughput below 1 - tolerance of the workload does not match it", least=0, most=1)
+    ] = 0.05
+    #: [C]
+    relabel: Annotated[bool, Parameter("nodes of one size change their roles so that fewer instances move")] = True
+    #: [C]
+    fuse: Annotated[
+        bool, Parameter("co-located tasks become one query, and are separated where they no longer pack")
+    ] = True
+    #: [C] intercept
+    fixed_memory_mb: Annotated[
+        float, Parameter("memory of an instance that does not grow with its input, MB", least=0)
+    ] = 0.0
+    #: [C]
+    node_patience_s: Annotated[
+        float, Parameter("how long a round waits, beyond its start time, for a node that it ordered, seconds", least=0)
+    ] = 180.0
+    #: [C]
+    cycle_s: Annotated[
+        float, Parameter("time between two snapshots that do not say when they were measured, seconds", above=0)
+    ] = 5.0
+
+    def __post_init__(self) -> None:
+        """Raise UsageProblem for a value out of range."""
+        check(self)
 
 
 DEFAULTS = Parameters()

@@ -186,6 +186,10 @@ class DStorm:
     def __repr__(self) -> str:
         return f"policy {self.name}"
 
+    def with_parameters(self, parameters: Parameters, name: str) -> DStorm:
+        """See `core.policy.ParameterizedPolicy`."""
+        return DStorm(name, parameters)
+
     def decide(self, snapshot: Snapshot, state: Any = None) -> tuple[Plan, Any]:
         """Return the plan for a valid snapshot: actions at the end of a window at most, after a round or its
         confirmation."""

@@ -79,6 +79,10 @@ class StormRas:
         self.profile: Profile = profile
         self.parameters = parameters
 
+    def with_parameters(self, parameters: Parameters, name: str) -> StormRas:
+        """See `core.policy.ParameterizedPolicy`."""
+        return StormRas(name, self.profile, parameters)
+
     def __repr__(self) -> str:
         return f"policy {self.name}"
 

@@ -63,6 +63,10 @@ class Henge:
     def __repr__(self) -> str:
         return f"policy {self.name}"
 
+    def with_parameters(self, parameters: Parameters, name: str) -> Henge:
+        """See `core.policy.ParameterizedPolicy`."""
+        return Henge(parameters, name)
+
     def decide(self, snapshot: Snapshot, state: Any = None) -> tuple[Plan, Any]:
         """Return the plan for a valid snapshot. `state` is what the last call returned; it counts only where a snapshot
         was not completed by `learn`.

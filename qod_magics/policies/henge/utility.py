@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from qod_magics.core.plan import Action
 from qod_magics.core.snapshot import nothing
-from qod_magics.errors import UsageProblem
+from qod_magics.policies.parameters import Parameter, check
 
 Curve = Callable[[float], float]  #: monotone, from the ratio to which a target is attained to 0..1; 1 from 1 on
 
@@ -95,46 +95,70 @@ Average = Literal["mean", "median"]
 class Parameters:
     """Thresholds of Henge's decisions and the times between them. Ratios are of 1, times in seconds."""
 
-    cap_thr: float = 0.3  #: an operator is congested above this busy fraction
-    mult: float = 10.0  #: instances added for each `cap_thr` of busy fraction above `cap_thr`
-    max_extra: int = 100  #: instances added to an operator in one step at most
-    keep: float = 0.2  #: share of its instances that a reduction leaves an operator
-    drop_ratio: float = 1.1  #: a step did harm if the utility before exceeds this multiple of that after (H-R7)
-    min_gain: float = 0.05  #: a job that a step gave less, as a ratio of its maximum utility, is skipped
-    skip_s: float = 3600.0  #: how long such a job is skipped, from the step on (H-R8)
-    stable_rounds: int = 4  #: rounds without an action until the search has converged
-    settle_s: float = 60.0  #: from one round to the next
-    warm_up_s: float = 300.0  #: until the first round after task managers or jobs have changed
-    observe_s: float = 10.0  #: from one reading to the next
-    readings: int = 10  #: whose average is a job's juice and its latency
-    average: Average = "mean"  #: a median ignores the drain after a restart
-    exit_drop: float = 0.05  #: a converged search begins again if utility falls by this ratio
-    exit_on_new_miss: bool = True  #: and if a job misses its target that met it (H-R6)
-    order: Order = "farthest"  #: of the jobs that miss: farthest from their target first, or by utility (H-R5)
+    cap_thr: Annotated[float, Parameter("busy fraction above which an operator is congested", above=0)] = 0.3
+    mult: Annotated[
+        float, Parameter("instances added for each `cap_thr` of busy fraction above `cap_thr`", above=0, most=1000)
+    ] = 10.0
+    max_extra: Annotated[int, Parameter("instances added to an operator in one step at most", least=1, most=1000)] = 100
+    keep: Annotated[float, Parameter("share of its instances that a reduction leaves an operator", least=0, most=1)] = (
+        0.2
+    )
+    #: H-R7
+    drop_ratio: Annotated[
+        float, Parameter("a step did harm if the utility before exceeds this multiple of that after", least=1)
+    ] = 1.1
+    min_gain: Annotated[
+        float, Parameter("a job that a step gave less, as a ratio of its maximum utility, is skipped", least=-1, most=1)
+    ] = 0.05
+    #: H-R8
+    skip_s: Annotated[float, Parameter("seconds for which such a job is skipped, from the step on", least=0)] = 3600.0
+    stable_rounds: Annotated[int, Parameter("rounds without an action until the search has converged", least=1)] = 4
+    settle_s: Annotated[float, Parameter("seconds from one round to the next", least=0)] = 60.0
+    warm_up_s: Annotated[
+        float, Parameter("seconds until the first round after task managers or jobs have changed", least=0)
+    ] = 300.0
+    observe_s: Annotated[float, Parameter("seconds from one reading to the next", above=0)] = 10.0
+    readings: Annotated[int, Parameter("readings whose average is a job's juice and its latency", least=1)] = 10
+    average: Annotated[Average, Parameter("average of the readings; a median ignores the drain after a restart")] = (
+        "mean"
+    )
+    exit_drop: Annotated[
+        float, Parameter("a converged search begins again if utility falls by this ratio", least=0, most=1)
+    ] = 0.05
+    #: H-R6
+    exit_on_new_miss: Annotated[bool, Parameter("it also does if a job misses its target that met it")] = True
+    #: H-R5
+    order: Annotated[Order, Parameter("of jobs that miss: farthest from their target first, or by utility")] = (
+        "farthest"
+    )
 
     # for Spark, and beyond the source
-    juice_target: float = 1.0  #: of a query without a target of its latency (H-R11)
-    juice_slack: float = 0.02  #: share of it that may be missed: counts of micro-batches vary by a batch
-    congested_above: float = 0.95  #: a task manager is congested at this ratio of its cores
-    hybrid: bool = False  #: a query with a target of its latency is judged by its juice, too (equation 3)
-    margin: float = 1.0  #: aim at this multiple of a target of latency; below 1: act before it is missed
-    jobs_per_round: int = 1  #: jobs that one round reconfigures at most
-    retry_s: float | None = None  #: time from converging to a new search if a job misses its target; None: never
-    bystanders: bool = True  #: blame a step for what other jobs lose even if the cluster is not congested
+    #: H-R11
+    juice_target: Annotated[float, Parameter("juice of a query without a target of its latency", least=0)] = 1.0
+    juice_slack: Annotated[
+        float, Parameter("share of it that may be missed: counts of micro-batches vary by a batch", least=0, most=1)
+    ] = 0.02
+    congested_above: Annotated[float, Parameter("a task manager is congested at this ratio of its cores", above=0)] = (
+        0.95
+    )
+    #: equation 3
+    hybrid: Annotated[bool, Parameter("judge a query with a target of its latency by its juice, too")] = False
+    margin: Annotated[
+        float, Parameter("aim at this multiple of a target of latency; below 1: act before it is missed", above=0)
+    ] = 1.0
+    jobs_per_round: Annotated[int, Parameter("jobs that one round reconfigures at most", least=1)] = 1
+    retry_s: Annotated[
+        float | None,
+        Parameter("seconds from converging to a new search if a job misses its target; none: never", least=0),
+    ] = None
+    bystanders: Annotated[
+        bool, Parameter("blame a step for what other jobs lose even if the cluster is not congested")
+    ] = True
     curve: Callable[[float], float] = knee  #: share of its maximum utility, by how far a target is attained
 
     def __post_init__(self) -> None:
         """Raise UsageProblem for a value out of range."""
-        for name in ("cap_thr", "observe_s", "margin"):
-            if not getattr(self, name) > 0:
-                raise UsageProblem(f"Henge: {name} is {getattr(self, name)!r}; give a number above 0")
-        for name in ("readings", "stable_rounds", "jobs_per_round"):
-            if getattr(self, name) < 1:
-                raise UsageProblem(f"Henge: {name} is {getattr(self, name)!r}; give a whole number of 1 or more")
-        if self.order not in ("farthest", "priority"):
-            raise UsageProblem(f"Henge: there is no order {self.order!r}; give 'farthest' or 'priority'")
-        if self.average not in ("mean", "median"):
-            raise UsageProblem(f"Henge: there is no average {self.average!r}; give 'mean' or 'median'")
+        check(self)
 
 
 #: A variant that does better in a fluid model of ten jobs over a day: mean satisfaction 99.5 instead of 93.9 %. Latency

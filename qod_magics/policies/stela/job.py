@@ -12,13 +12,12 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from graphlib import TopologicalSorter
-from math import isfinite
 from statistics import fmean
 from sys import float_info
-from typing import Literal, TypeAlias, TypeVar
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from qod_magics.core.snapshot import Snapshot
-from qod_magics.errors import UsageProblem, show
+from qod_magics.policies.parameters import Parameter, check
 
 Mode = Literal["set", "paths"]
 Projection = Literal["measured", "capacity"]
@@ -30,24 +29,23 @@ CONGESTION_RATE = Fraction(6, 5)  #: section 2.2.3
 class Options:
     """The readings of Stela. Raises UsageProblem, one line, for other values."""
 
-    congestion_rate: Fraction | float = CONGESTION_RATE  #: input / processing rate above which an operator is congested
-    #: "set": a sink counts once however many paths lead to it (Eq. 2.1); "paths": once for each (Algorithm 2.1)
-    mode: Mode = "set"
-    #: what input is compared with: "measured": the processing rate, literally; "capacity": that rate / the share of the
-    #: time at work, where it is known, so that a child with idle capacity is not congested by a projection (R10)
-    projection: Projection = "measured"
-    cap_at_input: bool = False  #: a projected processing rate is at most the input (R11)
+    congestion_rate: Annotated[
+        Fraction | float, Parameter("input / processing rate above which an operator is congested", least=1)
+    ] = CONGESTION_RATE
+    #: Eq. 2.1, or Algorithm 2.1
+    mode: Annotated[Mode, Parameter("set: a sink counts once however many paths lead to it; paths: once for each")] = (
+        "set"
+    )
+    #: "measured": the processing rate, literally; "capacity": that rate / the share of the time at work, where it is
+    #: known, so that a child with idle capacity is not congested by a projection (R10)
+    projection: Annotated[
+        Projection, Parameter("what input is compared with: the processing rate, or what it would be at full use")
+    ] = "measured"
+    #: R11
+    cap_at_input: Annotated[bool, Parameter("whether a projected processing rate is at most the input")] = False
 
     def __post_init__(self) -> None:
-        rate = self.congestion_rate
-        if not isfinite(rate) or rate < 1:
-            raise UsageProblem(
-                f"congestion_rate: {show(float(rate))} is not a finite number >= 1; give one, such as 1.2"
-            )
-        if self.mode not in ("set", "paths"):
-            raise UsageProblem(f'mode: {show(self.mode)} is unknown; give "set" or "paths"')
-        if self.projection not in ("measured", "capacity"):
-            raise UsageProblem(f'projection: {show(self.projection)} is unknown; give "measured" or "capacity"')
+        check(self)
 
     @property
     def threshold(self) -> Fraction:

@@ -97,7 +97,11 @@ class Stela(Elastic):
 
     def __init__(self, name: str = "stela", options: Options = DEFAULT) -> None:
         super().__init__(name, ByETP(options))
-        self.options = options
+        self.options = self.parameters = options
+
+    def with_parameters(self, parameters: Options, name: str) -> Stela:
+        """See `core.policy.ParameterizedPolicy`."""
+        return Stela(name, parameters)
 
     def explain(self, snapshot: Snapshot, plan: Plan) -> Reasons:
         """See `core.policy.ExplainingPolicy`."""

@@ -12,6 +12,7 @@ from qod_magics.errors import UsageProblem
 from qod_magics.policies.stela.job import Gains, Graph, Job, Options, congested, etp
 from qod_magics.policies.stela.scaling import by_link_load, link_loads, re_deal, scale_in, scale_out, slots_per_machine
 from tests.policies.stela.oracles import example, model_of, scenarios
+from tests.raising import breaks
 
 CHAIN = Graph(("s", "a", "b", "k"), (("s", "a"), ("a", "b"), ("b", "k")))
 FORK = Graph(("s", "x", "y"), (("s", "x"), ("s", "y")))
@@ -108,18 +109,13 @@ def test_of_equal_machines_the_first_declared_goes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"congestion_rate": 0.9}, "congestion_rate: 0.9 is not a finite number >= 1"),
-        ({"congestion_rate": float("inf")}, "congestion_rate"),
-        ({"mode": "sets"}, 'mode: "sets" is unknown; give "set" or "paths"'),
-        ({"projection": "none"}, 'projection: "none" is unknown'),
-    ],
+    "options",
+    [{"congestion_rate": 0.9}, {"congestion_rate": float("inf")}, {"mode": "sets"}, {"projection": "none"}],
+    ids=str,
 )
-def test_other_values_are_refused_in_one_line(options: dict[str, object], words: str) -> None:
-    with pytest.raises(UsageProblem, match=words) as caught:
+def test_other_values_are_refused_in_one_line(options: dict[str, object]) -> None:
+    with pytest.raises(UsageProblem, check=breaks("in range", name=next(iter(options)))):
         Options(**options)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_re_deal_goes_through_the_first_slots_of_all_machines() -> None:
