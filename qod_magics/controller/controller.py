@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
 from qod_magics.controller import warm_up
@@ -31,10 +30,10 @@ from qod_magics.controller.record import Recording
 from qod_magics.controller.runtime_calls import Actuator, BoundedCall, Sensor, ThreadWorker, Worker
 from qod_magics.core.json_form import snapshot_to_json
 from qod_magics.core.load import current_accuracy
-from qod_magics.core.plan import Edge, Plan, edge_name
+from qod_magics.core.plan import Edge, Plan, ReleaseNode, edge_name
 from qod_magics.core.policy import LearningPolicy, Policy, RememberingPolicy, placer_of, reasons_of
 from qod_magics.core.runtime import Dials, Measured, Observation, PlacingRuntime, Runtime
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot import Snapshot, replace
 from qod_magics.errors import UsageProblem
 
 Subscriber = Callable[[Cycle], object]
@@ -273,6 +272,23 @@ class Controller:
     def why(self, name: str) -> str:
         """What was last decided about a stream, an instance or a task manager, and why. Raises UsageProblem."""
         return self.log.why(name)
+
+    def plan_without(self, count: int) -> Plan:
+        """Return the plan by which the policy would let this many task managers go now; nothing is applied. Call it
+        between cycles. Raises UsageProblem: nothing was measured yet, or the policy does not choose."""
+        snapshot = None if self._last is None else self._last.snapshot
+        if snapshot is None:
+            raise UsageProblem("task managers are chosen by a measured cycle, and there is none yet; wait for one")
+        plan, _ = self._policy.decide(replace(snapshot, leaving=count), self._state)
+        check_plan(plan, snapshot)
+        if len([action for action in plan.actions if isinstance(action, ReleaseNode)]) != count:
+            raise UsageProblem(
+                f"policy {self._policy.name} does not choose the task managers that leave; name one, or choose a "
+                "policy that does, such as stela",
+                name=self._policy.name,
+                rule="chooses",
+            )
+        return plan
 
     def interrupt(self) -> None:
         """Stop waiting for the runtime, so that the cycle under way ends soon; until `close` no cycle waits for it."""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from qod_magics.arguments.option import Option, pairs
 from qod_magics.core.policy import StagedPolicy
 from qod_magics.errors import TaskManagerError, UsageProblem, counted
-from qod_magics.notebook.options import COMMANDS, CONFIGURED, RESTRICTIONS
+from qod_magics.notebook.options import COMMANDS, CONFIGURED, RESTRICTIONS, parameters_text
+from qod_magics.policies.parameters import assigned
 from qod_magics.spark.servers.connection import hidden
 from qod_magics.spark.servers.remote import asked_for
 
@@ -100,9 +101,14 @@ class DecisionCommands(Commands):
             self._say(f"stage {given.stage} is paused: it proposes nothing")
 
     def _policy(self, given: Namespace) -> None:
+        of_this = given.name is not None and "=" in given.name
+        parameters = assigned([given.name, *given.parameters] if of_this else given.parameters)
+        session = self._session()
         if given.name is not None:
-            self._session().set_policy(given.name)
-        print(self._session().stages)
+            session.set_policy(session.controller.policy.name if of_this else given.name, **parameters)
+        print(session.stages)
+        if given.name is None:
+            print(parameters_text(session.controller.policy.name))
 
     def _period(self, given: Namespace) -> None:
         self._session().set_period(given.seconds)
@@ -247,6 +253,13 @@ class ClusterCommands(Commands):
         self._say(f"{id} is up")
 
     def _remove_tm(self, given: Namespace) -> None:
+        if (given.id is None) == (given.count is None) or (given.count is not None and given.kill):
+            raise UsageProblem("%qod remove-tm ID [--kill], or %qod remove-tm --count N")
+        if given.count is not None:
+            gone = self._session().remove_task_managers(given.count)
+            self._bind_spark(self._session())
+            self._say("; ".join(gone))
+            return
         stands_by = self._session().remove_task_manager(given.id, kill=given.kill)
         self._bind_spark(self._session())  # it may have been on that one
         self._say(f"{given.id} stands by: it hosts nothing" if stands_by else f"{given.id} is gone")

@@ -6,7 +6,7 @@ reference come from here; so do those of `%%qod_stream`, whose rows are the fiel
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -14,9 +14,9 @@ from qod_magics.application.streams.options import COMMAND as STREAM
 from qod_magics.application.streams.options import RESTRICTIONS as OF_STREAMS
 from qod_magics.application.streams.options import accuracy
 from qod_magics.arguments.option import Option, cores, or_none, whole
-from qod_magics.arguments.parser import Command
+from qod_magics.arguments.parser import Command, wrapped
 from qod_magics.machine.java import JIT_OPTIONS
-from qod_magics.policies import policy_names
+from qod_magics.policies import is_policy, parameters_of, policy_names
 from qod_magics.results.drawing import FORMS
 from qod_magics.session.settings import Settings
 
@@ -38,7 +38,7 @@ PERIOD = Option(
 )
 POLICY = Option(
     "--policy NAME",
-    "the policy that decides (stream-economics: the paper's)",
+    "the policy that decides (stream-economics: the paper's); in quotes with its parameters, 'henge settle_s=15'",
     name="policy_name",
     default=_SETTINGS["policy_name"],
     one_of=policy_names,
@@ -112,6 +112,34 @@ RESTRICTIONS = tuple(map(_restriction, OF_STREAMS))
 
 def _command(name: str, summary: str, *options: Option) -> Command:
     return Command(f"%qod {name}", summary, options)
+
+
+# -- parameters of policies --------------------------------------------------------------------------------------------
+
+
+def _parameters(words: Sequence[str]) -> Iterable[str]:
+    """Yield the beginnings of the parameters that the policy of a line has and the line does not give."""
+    if words and is_policy(words[0]):
+        given = {word.partition("=")[0] for word in words[1:]}
+        yield from (f"{row.name}=" for row in parameters_of(words[0]) if row.name not in given)
+
+
+def parameters_text(name: str) -> str:
+    """Return a policy's parameters with their values, a line each. Raises UsageProblem: there is no such policy."""
+    rows = parameters_of(name)
+    if not rows:
+        return f"policy {name} has no parameters"
+    shown = [wrapped(f"{row.name}={row.value}  ({row.rule}) {row.meaning}", 2) for row in rows]
+    return "\n".join([f"parameters of policy {name}:", *shown])
+
+
+def _help_on_parameters(words: Sequence[str]) -> str:
+    named = [word for word in words if not word.startswith("-") and "=" not in word]
+    if not named or not is_policy(named[0]):
+        found = {name: len(parameters_of(name)) for name in policy_names()}
+        known = ", ".join(f"{name} ({count})" for name, count in found.items() if count)
+        return wrapped(f"Policies with parameters: {known}. %qod policy NAME -h lists those of one.", 0)
+    return parameters_text(named[0])
 
 
 _COMMANDS = (
@@ -222,7 +250,8 @@ _COMMANDS = (
     _command(
         "remove-tm",
         "Move its instances to the others, then end it or, with a budget, let it stand by.",
-        Option("id", "", names=("task_managers",)),
+        Option("[id]", "", names=("task_managers",)),
+        Option("--count N", "as many that the policy chooses; stela and what it is compared with do", int),
         Option("--kill", "kill a local one that hangs", default=False),
     ),
     _command(
@@ -266,10 +295,20 @@ _COMMANDS = (
     _command(
         "report", "Write a page with charts of the recording so far.", Option("[path]", "", default="report.html")
     ),
-    _command(
-        "policy",
-        "Have another policy decide from the next cycle on; without a name, show it.",
-        Option("[name]", "the policy", one_of=policy_names),
+    Command(
+        "%qod policy",
+        "Have another policy decide from the next cycle on; without a name, show it and its parameters.",
+        (
+            Option("[name]", "the policy", one_of=policy_names),
+            Option(
+                "[parameters] PARAMETER=VALUE",
+                "what is to differ from its defaults; without a name, of the policy that decides",
+                default=[],
+                several=True,
+                following=_parameters,
+            ),
+        ),
+        ending=_help_on_parameters,
     ),
     _command(
         "pause",

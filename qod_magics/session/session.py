@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack
@@ -27,6 +28,7 @@ from qod_magics.application.streams.options import (
 )
 from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.controller import Controller, ControllerThread, Recording
+from qod_magics.core.plan import ReleaseNode
 from qod_magics.errors import QodError, UsageProblem
 from qod_magics.kafka.broker import access, configure
 from qod_magics.kafka.injector import Injector, ScenarioForm
@@ -286,6 +288,29 @@ class Session(Decisions, Outside, OwnData):
         it at once: its instances restart on the others as after a crash. Whether it stands by. Raises
         TaskManagerError."""
         return self._managers.remove(id, kill)
+
+    def remove_task_managers(self, count: int) -> list[str]:
+        """Let the policy choose this many task managers, move their instances where it says, and remove them as
+        `remove_task_manager` does. Returns a line on each. Raises UsageProblem: there are too few, nothing was measured
+        yet, or the policy does not choose; TaskManagerError."""
+        there = len(self.runtime.task_managers)
+        if not 1 <= count < there:
+            raise UsageProblem(
+                f"count must be from 1 to one less than the {there} task managers that are up, got {count}",
+                name="count",
+                value=count,
+                rule="in range",
+            )
+        plan = self.thread.ask(partial(self.controller.plan_without, count), "no task manager is removed")
+        found = []
+        for move in plan.moves:
+            self.move(move.instance, move.to)
+        for release in plan.actions:
+            if isinstance(release, ReleaseNode):
+                stands_by = self.remove_task_manager(release.id)
+                why = f": {release.why}" if release.why else ""
+                found.append(f"{release.id} {'stands by' if stands_by else 'is gone'}{why}")
+        return found
 
     def limit_cpu(self, task_manager: str, share: float) -> None:
         """Limit the CPU that plans use on a task manager to a share of its cores for tasks, from the next cycle on.
