@@ -12,7 +12,7 @@ from qod_magics.controller.clock import Clock
 from qod_magics.controller.log import Cycle, Decision, DecisionLog, Entry
 from qod_magics.controller.record import RESERVED, Record, Recording, record_of, record_to_json
 from qod_magics.core.dag import Dag
-from qod_magics.core.plan import Action, AddNode, Fuse, Move, Refusal, ReleaseNode, Scale, Unfuse
+from qod_magics.core.plan import Action, AddNode, Fuse, Move, Refusal, ReleaseNode, Scale, SetBatch, Unfuse
 from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Event, refused
 from qod_magics.core.snapshot import Instance, Keys, differing
@@ -21,7 +21,7 @@ from qod_magics.errors import QodError, UsageProblem, counted
 # --- Narration: only changes that matter ------------------------------------------------------------------------------
 
 #: actions that are logged once, when a plan first has them
-Resizing: TypeAlias = Scale | Fuse | Unfuse | AddNode | ReleaseNode
+Resizing: TypeAlias = Scale | SetBatch | Fuse | Unfuse | AddNode | ReleaseNode
 
 #: a desired accuracy that differs by no more from the last one logged is not worth an entry
 WORTH_SAYING = 0.01
@@ -169,6 +169,10 @@ def _resize(cycle: Cycle, action: Resizing) -> Entry:
         words = f"{action.task} {verb} to {counted(action.parallelism, 'instance')}{because}"
         return Entry(cycle.number, cycle.at, "scale", (action.task, *action.to), words, {})
     verb = "is" if cycle.applied else "should be"
+    if isinstance(action, SetBatch):
+        begin = "begin" if cycle.applied else "should begin"
+        words = f"batches of {action.task} {begin} at least {action.seconds:g} s apart{because}"
+        return Entry(cycle.number, cycle.at, "gap", (action.task,), words, {"gap_s": action.seconds})
     if isinstance(action, Fuse | Unfuse):
         kind = "fuse" if isinstance(action, Fuse) else "unfuse"
         should = "are to run" if cycle.applied else "should run"

@@ -22,12 +22,13 @@ from qod_magics.core.plan import (
     Refusal,
     ReleaseNode,
     Scale,
+    SetBatch,
     Stop,
     Unfuse,
     edge_name,
     fused_streams,
 )
-from qod_magics.core.policy import Reasons
+from qod_magics.core.policy import Reasons, SheddingNothing
 from qod_magics.core.runtime import Dials, Event, Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Task, nothing
 from qod_magics.errors import UsageProblem, counted, listed, nearest
@@ -240,6 +241,8 @@ def _task(task: Task, cycle: Cycle, decision: Decision, newest: Mapping[str, Ent
     if desired < 1:
         causes = decision.reasons.task(task.id)
         parts += causes or [f"policy {decision.policy} decided so, with no task manager short of CPU"]
+    elif isinstance(decision.reasons, SheddingNothing):
+        parts += decision.reasons.task(task.id)
     parts += _drain(task, decision)
     parts += [_action(each, decision) for each in plan.actions if _concerns(each, task)]
     return parts
@@ -249,7 +252,7 @@ def _concerns(action: Action, task: Task) -> bool:
     """Whether an action is about a whole task."""
     if isinstance(action, Unfuse):
         return action.edge in fused_streams(task)
-    return (isinstance(action, Scale) and action.task == task.id) or (
+    return (isinstance(action, Scale | SetBatch) and action.task == task.id) or (
         isinstance(action, Fuse) and task.id in action.edge
     )
 
@@ -301,6 +304,8 @@ def _what(action: Action) -> str:
             return f"it moves to {action.to}"
         case Scale():
             return f"it is to run as {counted(action.parallelism, 'instance')}"
+        case SetBatch(_, seconds):
+            return f"its batches begin at least {seconds:g} s apart"
         case Fuse((source, target)):
             return f"{source} and {target} are to run as one query"
         case Unfuse((source, target)):

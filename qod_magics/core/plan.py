@@ -126,7 +126,8 @@ class ReleaseNode(_Request, frozen=True, tag="release-node"):
 
 
 class SetBatch(_Request, frozen=True, tag="set-batch"):
-    """Start a task's micro-batches this far apart."""
+    """Start a task's micro-batches at least this far apart for as long as plans say so: without it they follow one
+    another, or are as far apart as those of their task manager."""
 
     task: str
     seconds: Seconds

@@ -110,7 +110,7 @@ def nothing() -> Mapping[str, Any]:
 
 #: Policies that fields were designed for.
 _FITTED, _REACTIVE = "stream-economics-fitted", "stream-economics-reactive"
-_HENGE, _STELA, _D_STORM, _AUTO = "henge", "stela", "d-storm", "auto"
+_HENGE, _STELA, _D_STORM, _AUTO, _NEPHELE = "henge", "stela", "d-storm", "auto", "nephele"
 
 _LARGEST = sys.float_info.max  #: an optional number is finite
 
@@ -250,6 +250,10 @@ class Instance(Row, frozen=True):
     batches_per_s: Annotated[float, measure("batches/s", _FITTED, "micro-batches; absent in real-time mode")] | None = (
         None
     )
+    batch_interval_s: (
+        Annotated[float, measure("s", _NEPHELE, "from one micro-batch to the next; 0: none; absent in real-time mode")]
+        | None
+    ) = None
     eviction_cpu: (
         Annotated[float, measure("% of one core", _FITTED, "CPU of searching state for expired rows")] | None
     ) = None

@@ -39,6 +39,9 @@ _POLICIES = {
     "henge-tuned": "qod_magics.policies.henge:tuned",
     "least-link-load": "qod_magics.policies.stela:least_link_load",
     "most-link-load": "qod_magics.policies.stela:most_link_load",
+    "nephele": "qod_magics.policies.nephele.live:Nephele",
+    "nephele-fixed-buffers": "qod_magics.policies.nephele.live:FixedGaps",
+    "nephele-flush": "qod_magics.policies.nephele.live:Flush",
     "stela": "qod_magics.policies.stela:Stela",
     "storm-ras": "qod_magics.policies.d_storm:StormRas",
     "storm-re-deal": "qod_magics.policies.stela:storm_re_deal",
@@ -53,7 +56,7 @@ _POLICIES = {
 SHEDDING = tuple(sorted(name for name in _POLICIES if name == "auto" or name.startswith(PAPER_POLICY)))
 
 #: Those of this package that act on the maximum latencies of queries; of other packages' it is not known.
-BY_LATENCY = frozenset({"auto", "d-storm", "henge", "henge-tuned"})
+BY_LATENCY = frozenset({"auto", "d-storm", "henge", "henge-tuned", "nephele"})
 
 
 def latency_note(policy: str, seconds: float | None) -> str | None:

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from functools import partial
 
-from qod_magics.core.plan import Action, AddNode, Fuse, Move, Plan, Refusal, ReleaseNode, Scale, Unfuse
+from qod_magics.core.plan import Action, AddNode, Fuse, Move, Plan, Refusal, ReleaseNode, Scale, SetBatch, Unfuse
 from qod_magics.core.runtime import Dials, FeedRows, Observation, Placer, fewest_first, refused
 from qod_magics.errors import KafkaError, TaskManagerError, nearest
 from qod_magics.kafka.cluster import Kafka
@@ -60,7 +60,7 @@ class SparkRuntime:
 
     """
 
-    supports: frozenset[type[Action]] = frozenset({Move, Scale, Fuse, Unfuse})
+    supports: frozenset[type[Action]] = frozenset({Move, Scale, SetBatch, Fuse, Unfuse})
 
     def __init__(
         self,
@@ -101,6 +101,7 @@ class SparkRuntime:
         self.unstopped: list[str] = []  #: after the end: queries that may still run, one line each
         self.undeleted: list[str] = []  #: after the end: topics that are still there, one line
         self.finish_s = 0.0  #: seconds within which `close` lets batches end that are under way
+        self._not_paced: set[str] = set()  #: tasks whose gaps plans ask for in vain
         self._failing: dict[str, str] = {}  #: failing steps of the watcher, and why
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="qod-runtime", daemon=True)
@@ -323,13 +324,25 @@ class SparkRuntime:
         values |= {self.board.accept(task): accepted for task, accepted in dials.accept.items()}
         for (source, reader), d in dials.keep.items():
             values[self.board.source(reader) if source is None else self.board.send(f"{source}>{reader}")] = d
+        gaps = {each.task: each for each in plan.actions if isinstance(each, SetBatch)}
         with self.cluster.lock:
             for i in self.cluster.all_instances:
+                gap = gaps.get(i.job.task)
                 if i.is_paced and i.task_manager is not None:
-                    pace_s = plan.pace_s.get(i.task_manager.id, 0.0)
+                    pace_s = max(plan.pace_s.get(i.task_manager.id, 0.0), 0.0 if gap is None else gap.seconds)
                     waits_s = gap_s(pace_s, i.batches, i.job.batches_every_s)
                     values[self.board.pace(i.id)] = 1.0 - waits_s / MOST_S
+            self._refuse_gaps(gaps)
             self.cluster.want(values)
+
+    def _refuse_gaps(self, gaps: Mapping[str, SetBatch]) -> None:
+        """Report the tasks whose gaps can't be set, once for as long as that is so."""
+        cannot = {i.job.task for i in self.cluster.all_instances if i.state is State.RUNNING and not i.is_paced}
+        now = cannot & gaps.keys()
+        for task in sorted(now - self._not_paced):
+            why = f"{task} runs in real-time mode, or its task manager refuses to set what a running query reads"
+            self.cluster.add(refused(Refusal(gaps[task], why)))
+        self._not_paced = now
 
     def _dials_by_manager(self) -> dict[TaskManager, dict[str, float]]:
         """Return the dials that the instances of each live task manager read."""

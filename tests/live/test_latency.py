@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from qod_magics.core.snapshot import Task
+from qod_magics.core.snapshot import Instance, Task
 from qod_magics.kafka.reading import end_offsets
 from qod_magics.session.handle import StreamHandle
 from qod_magics.session.session import Session
 from qod_magics.spark.plans.dial import MOST_S
-from tests.live.applications import cell
+from tests.live.applications import all_read, cell, observed
 from tests.live.conftest import eventually, heard
 from tests.live.steady import SCHEMA, Steady
 
@@ -111,3 +111,36 @@ def test_a_target_is_set_without_a_restart(brief: Session, topic: str) -> None:
     assert task(session, "grouped").max_latency_s == 0.5
     assert session.set("grouped", max_latency_s=inf) == ""
     assert task(session, "grouped").max_latency_s is None
+
+
+def test_nephele_batches_as_long_as_the_target_allows_and_another_policy_ends_that(brief: Session, topic: str) -> None:
+    session, before = brief, brief.controller.policy.name
+    cell(session, f'grouped --topic {topic} --schema "{SCHEMA}" -p 1 --max-latency 4s', "source.groupBy('k').count()")
+
+    def measured() -> Instance:
+        return next(each for each in observed(session).snapshot.instances if each.task == "grouped")
+
+    with Steady(session, topic, 300.0) as load:
+        session.set_policy("nephele", span_s=5)
+        assert session.controller.policy.name == "nephele span_s=5"
+        session.resume()
+        try:
+            eventually(lambda: 1.5 < (measured().batch_interval_s or 0.0) < 3.0, what="batches two seconds apart")
+            eventually(lambda: task(session, "grouped").latency_p95_s is not None, what="a latency")
+            paced = measured()
+            assert paced.busy is not None
+            assert 0.0 < paced.busy < 0.9
+            assert paced.waiting is not None
+            assert (task(session, "grouped").latency_p95_s or inf) < 4.0
+            told = eventually(lambda: found if "worst path" in (found := session.why("grouped")) else None, what="why")
+            assert told is not None
+            assert "at least 2 s apart" in told
+            session.set_policy("nephele-flush")
+            eventually(lambda: (measured().batch_interval_s or inf) < 1.2, what="batches that follow one another")
+        finally:
+            session.pause()
+            session.set_policy(before)
+        sent = load.stop()
+    eventually(lambda: all_read(session, "grouped", sent), what=f"{sent} rows in the books")
+    memory = [each.memory_mb for each in observed(session).snapshot.task_managers]
+    assert all(each is not None and each > 0 for each in memory)

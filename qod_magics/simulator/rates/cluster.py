@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from qod_magics.controller.clock import ManualClock
-from qod_magics.core.plan import Action, AddNode, Edge, Fuse, Move, Plan, Refusal, ReleaseNode, Scale, Unfuse
+from qod_magics.core.plan import Action, AddNode, Edge, Fuse, Move, Plan, Refusal, ReleaseNode, Scale, SetBatch, Unfuse
 from qod_magics.core.runtime import Dials, Observation, Placer, fewest_first, refused
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.lifecycle.admission import Admission
@@ -35,7 +35,7 @@ class SimulatedCluster:
     Task managers, and applications, without an event of their own start at second 0. `place` places instances.
     """
 
-    supports: frozenset[type[Action]] = frozenset({Move, Scale, AddNode, ReleaseNode, Fuse, Unfuse})
+    supports: frozenset[type[Action]] = frozenset({Move, Scale, AddNode, ReleaseNode, SetBatch, Fuse, Unfuse})
 
     def __init__(self, simulation: Simulation, clock: ManualClock | None = None, place: Placer = fewest_first) -> None:
         self.simulation = simulation
@@ -203,6 +203,8 @@ class SimulatedCluster:
                 self._rescaling.begin(action)
             case Fuse() | Unfuse():
                 self._fusing.begin(action)
+            case SetBatch():
+                pass  # a setting of the plan, see `_turn`
             case AddNode(kind, why):
                 self.nodes.start(kind, why)
             case ReleaseNode(id, why):
@@ -236,6 +238,7 @@ class SimulatedCluster:
             self._desired.of(plan.desired, engine.desired) if engine.any_loses else engine.desired,
         )
         engine.pace_s[:] = [plan.pace_s.get(machine.id, 0.0) for machine in engine.machines]
+        engine.gaps_s = {each.task: each.seconds for each in plan.actions if isinstance(each, SetBatch)}
 
     def _break(self, fault: Fault) -> None:
         if fault.kind == "broker-pause":

@@ -7,7 +7,7 @@ task manager, CPU used <= capacity.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -82,6 +82,7 @@ class Engine:
         self._carry_sent = np.zeros(len(wiring.outlet_edge))
         # by task manager
         self.pace_s = np.zeros(len(self.machines))  #: minimum interval of micro-batches
+        self.gaps_s: Mapping[str, float] = {}  #: the same by task, where it has one of its own
         self.busy = np.zeros(len(self.machines))  #: CPU used since the start, others included
         self.up = np.zeros(len(self.machines), bool)
         self._starting = np.zeros(len(self.machines))  #: start-up CPU outside the instances, not yet used
@@ -96,6 +97,7 @@ class Engine:
         #: rows by their arrival; None: latencies are not measured
         self.cohorts = Cohorts(wiring, self.step_s, self._period_s) if simulation.measures_latency else None
         self.batch_s = np.zeros(instances)  #: time in micro-batches since the start, while latencies are measured
+        self.batches = np.zeros(instances, np.int64)  #: micro-batches begun since the start
         tasks = np.ones(len(wiring.tasks))
         self.turn(np.ones(edges), tasks, tasks)
 
@@ -313,6 +315,9 @@ class Engine:
         waiting = self.queues.waiting
         idle = micro[active[micro] & ~self.in_batch[micro]]
         interval_s = np.maximum(wiring.trigger_s[idle], self.pace_s[self._host[idle]])
+        if self.gaps_s:
+            own = [self.gaps_s.get(task.id, 0.0) for task in wiring.tasks]
+            interval_s = np.maximum(interval_s, np.array(own)[wiring.instance_task[idle]])
         due = idle[self.batch_began[idle] + interval_s <= self.now + 1e-9]
         due = due[wiring.by_instance(waiting)[due] > 0]
         if due.size:
@@ -324,6 +329,7 @@ class Engine:
             bound = np.ceil(waiting * part[wiring.channel_instance]).astype(np.int64)
             self._batch = np.where(channels, bound, self._batch)
             self.in_batch[due], self.batch_began[due] = True, self.now
+            self.batches[due] += 1
         every = np.full(len(waiting), np.iinfo(np.int64).max)
         is_micro = np.zeros(len(wiring.instances), bool)
         is_micro[micro] = True

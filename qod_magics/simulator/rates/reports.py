@@ -159,6 +159,7 @@ class Timed:
     oldest: Array  #: by query, s
     waiting: Array  #: by instance, rows
     batching: Array  #: by instance: share of the time in micro-batches
+    interval_s: Array  #: by instance: from one micro-batch to the next; 0: none
 
     def tasks(self) -> Mapping[int, Mapping[str, Any]]:
         """Return the fields of each query's row, by task."""
@@ -176,7 +177,10 @@ class Timed:
         micro = self.wiring.micro
         busy[micro] = np.minimum(self.batching[micro], 1.0)
         rows = zip(self.waiting.astype(int).tolist(), np.round(busy, 4).tolist(), strict=True)
-        return [{"waiting": waiting, "busy": share} for waiting, share in rows]
+        found: list[dict[str, Any]] = [{"waiting": waiting, "busy": share} for waiting, share in rows]
+        for i in micro.tolist():
+            found[i]["batch_interval_s"] = round(float(self.interval_s[i]), 4)
+        return found
 
     def latency_s(self, active: Array) -> dict[str, float]:
         """Return the 95th percentile by query, of the `active` tasks, where there is one."""
@@ -193,6 +197,8 @@ class Timing:
         self._engine, self._cohorts = engine, engine.cohorts
         self._batch_s = engine.batch_s.copy()
         self._batching = np.zeros(len(engine.batch_s))
+        self._batches = engine.batches.copy()
+        self._interval_s = np.zeros(len(engine.batch_s))
 
     def __repr__(self) -> str:
         return f"timing of {len(self._cohorts.queries)} queries"
@@ -203,6 +209,9 @@ class Timing:
         if elapsed > 0:
             self._batching = (engine.batch_s - self._batch_s) / elapsed
             self._batch_s = engine.batch_s.copy()
+            begun = engine.batches - self._batches
+            self._interval_s = np.where(begun > 0, elapsed / np.maximum(begun, 1), 0.0)
+            self._batches = engine.batches.copy()
         p50, p95 = cohorts.percentiles(engine.now)
         return Timed(
             engine.wiring,
@@ -212,4 +221,5 @@ class Timing:
             cohorts.oldest(engine.now, engine.wiring),
             engine.wiring.by_instance(engine.queues.waiting),
             self._batching,
+            self._interval_s,
         )

@@ -26,7 +26,7 @@ from qod_magics.spark.cluster.books import (
 )
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.observation import InstanceView
-from qod_magics.spark.plans.dial import DialBoard
+from qod_magics.spark.plans.dial import MOST_S, DialBoard
 from qod_magics.spark.plans.parsing import misfit
 from qod_magics.spark.plans.pipeline import Workshop, reader
 from qod_magics.spark.queries import slots
@@ -40,6 +40,8 @@ LOG = logging.getLogger(__name__)
 #: Periods over which CPU not used by tasks is averaged. Even, so that the error which an alternating plan causes (cores
 #: and tasks are not measured over the same seconds) cancels out instead of keeping the plan alternating.
 OTHERS_PERIODS = 4
+#: Bytes of a megabyte.
+MB = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,6 +425,12 @@ class Cluster:
             for m in self.task_managers.values()
         ]
 
+    def _asleep(self, instance: Instance, batches_per_s: float) -> float:
+        """The share of the time in which its batches slept, as their pace asks, after their offsets were settled."""
+        if instance.is_paced and not instance.pauses_on_read:
+            return batches_per_s * MOST_S * (1.0 - self.dials.get(self.board.pace(instance.id), 1.0))
+        return 0.0
+
     def views(self) -> list[InstanceView]:
         """All instances with their last readings; while a run has not reported yet, its predecessor's is held."""
         now = time.time()
@@ -439,10 +447,15 @@ class Cluster:
             fields: dict[str, Any] = {"state": state.value, "mode": instance.mode or None}
             if instance.mode == "micro-batch" and reading is not None:
                 fields["batches_per_s"] = round(reading.batch_rate, 4)
+                fields["batch_interval_s"] = round(1.0 / reading.batch_rate, 4) if reading.batch_rate else 0.0
                 if reading.eviction > 0.0:
                     fields["eviction_cpu"] = round(reading.eviction, 2)
                 if instance.job.trigger_s is not None:
                     fields["trigger_s"] = instance.job.trigger_s
+                if reading.busy is not None:
+                    fields["busy"] = round(max(reading.busy - self._asleep(instance, reading.batch_rate), 0.0), 4)
+                if reading.state_bytes:
+                    fields["memory_mb"] = round(reading.state_bytes / MB, 2)
             if reading is not None and state in (State.BACKING_OFF, State.GAVE_UP):
                 reading = replace(reading, cpu=0.0)  # the last one measured a query that has ended
             elif instance.python_cpu and reading is not None and reading.cpu is not None:

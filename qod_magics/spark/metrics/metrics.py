@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import psutil
+
 from qod_magics.application.tasks import TaskSpec, fused_edges, why_not_fused, why_not_unfused
+from qod_magics.core import snapshot as core
 from qod_magics.core.runtime import Count, FeedRows, Observation
 from qod_magics.kafka.history import OffsetHistory
 from qod_magics.sources.source import Part, is_topic
-from qod_magics.spark.cluster.cluster import OTHERS_PERIODS, Cluster
+from qod_magics.spark.cluster.cluster import MB, OTHERS_PERIODS, Cluster
 from qod_magics.spark.cluster.observation import InstanceView, TaskView, observation
 from qod_magics.spark.metrics.latency import Lateness
 from qod_magics.spark.plans.pipeline import feed_of, reader
@@ -115,7 +118,7 @@ class Metrics:
 
     def observation(self) -> Observation:
         """The present state, and the events since the last observation."""
-        views = [self._at_rest(self._with_input(view)) for view in self.cluster.views()]
+        views = [self._at_rest(self._with_input(self._with_queue(view))) for view in self.cluster.views()]
         for manager in self.cluster.task_managers.values():
             self._measure(manager, [v for v in views if v.task_manager == manager.id and v.current])
         lag, rate = {}, {}
@@ -161,7 +164,7 @@ class Metrics:
         ]
         events = self.cluster.take_events()
         return observation(
-            self.cluster.core_managers(),
+            self._with_memory(self.cluster.core_managers(), views),
             tasks,
             views,
             lag=lag,
@@ -188,6 +191,21 @@ class Metrics:
         for task, (kept, dropped) in self.cluster.own_source.items():
             found.append(FeedRows(task, task, "", Count(kept + dropped, kept, dropped)))
         return tuple(found)
+
+    def _with_memory(
+        self, managers: Sequence[core.TaskManager], views: Sequence[InstanceView]
+    ) -> list[core.TaskManager]:
+        """The task managers with the memory that instances may take: what the state of theirs takes, and for local ones
+        an equal share of what is free on this machine."""
+        local = [each.id for each in managers if each.kind == "local"]
+        free = psutil.virtual_memory().available / MB / max(len(local), 1)
+        taken = Counter[str]()
+        for view in views:
+            taken[view.task_manager] += view.fields.get("memory_mb", 0.0)
+        return [
+            core.replace(each, memory_mb=round(taken[each.id] + free)) if each.id in local else each
+            for each in managers
+        ]
 
     def _work(self, spec: TaskSpec) -> dict[str, float]:
         """How often a task was declared, and how many partitions each of its instances reads at the same time: unless
@@ -267,7 +285,13 @@ class Metrics:
             return view
         kept = {key: value for key, value in view.fields.items() if key not in ("eviction_cpu", "python_cpu")}
         now = reading.without_rows(time.time(), self.cluster.period_s)
-        return replace(view, reading=now, age_s=0.0, fields={**kept, "batches_per_s": 0.0}, came=0.0)
+        return replace(
+            view,
+            reading=now,
+            age_s=0.0,
+            fields={**kept, "batches_per_s": 0.0, "batch_interval_s": 0.0, "busy": 0.0},
+            came=0.0,
+        )
 
     def _is_overdue(self, view: InstanceView) -> bool:
         return view.age_s >= 2 * self._report_due_s(view)
@@ -281,6 +305,13 @@ class Metrics:
     def _feeds(self, task: str) -> dict[str, str]:
         """The topics that a task reads, by feed."""
         return {name: account.topic for name, account in self.cluster.deployment.accounts_of(task).items()}
+
+    def _with_queue(self, view: InstanceView) -> InstanceView:
+        """The view with the rows that wait for its instance."""
+        instance = self.cluster.instances.get(view.id)
+        if instance is None or not instance.job.feeds:
+            return view
+        return replace(view, fields={**view.fields, "waiting": self.rows_waiting(instance)})
 
     def _with_input(self, view: InstanceView) -> InstanceView:
         """The view with its task's input rate over the window of its reading."""

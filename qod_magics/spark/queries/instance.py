@@ -33,7 +33,7 @@ from qod_magics.lifecycle.events import (
     StopUndone,
 )
 from qod_magics.lifecycle.query import OngoingMove, QueryLife
-from qod_magics.sources.registry import Sources
+from qod_magics.sources.registry import Sources, kind_of
 from qod_magics.spark.plans.dial import DialBoard, DialReading
 from qod_magics.spark.plans.pipeline import Job, PlanFacts, Workshop
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, WHEN_WRITTEN
@@ -218,6 +218,13 @@ class Instance:
         manager = self.task_manager
         batches = self.mode == "micro-batch" and bool(self.job.feeds)
         return batches and manager is not None and manager.reading is not DialReading.RESTART
+
+    @property
+    def pauses_on_read(self) -> bool:
+        """Whether it is paced by the reader of its topic, before a batch's offsets are settled, and not by its plan."""
+        manager, first = self.task_manager, next(iter(self.job.feeds), None)
+        reads = first is not None and not first.stream and not first.shed_by and kind_of(first.topic).sheds_on_read
+        return reads and manager is not None and manager.sheds_on_read
 
     @property
     def may_run_realtime(self) -> bool:

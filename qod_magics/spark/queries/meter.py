@@ -47,10 +47,16 @@ class MeterReading:
     batch_rate: float = 0.0  #: batches/s
     eviction: float = 0.0  #: part of the CPU: searching state for expired rows
     cpu_held: bool = False  #: whether the CPU predates the window, none of whose batches is charged yet
+    busy: float | None = None  #: share of the time in which a batch was under way; None: unknown
+    state_bytes: int = 0  #: memory of its state stores
 
     def without_rows(self, at: float, period_s: float) -> MeterReading:
         """The same instance in a period without batches, which ends at `at`, seconds since the epoch."""
-        return MeterReading(0.0, 0.0, 0.0, 0.0, at - period_s, at, self.first_batch_at, {}, {}, 0, {})
+        return MeterReading(
+            *(0.0, 0.0, 0.0, 0.0, at - period_s, at, self.first_batch_at, {}, {}, 0, {}),
+            busy=0.0,
+            state_bytes=self.state_bytes,
+        )
 
 
 def shared(readings: Iterable[MeterReading | None], instances: int) -> MeterReading | None:
@@ -79,6 +85,7 @@ def shared(readings: Iterable[MeterReading | None], instances: int) -> MeterRead
         batch_rate=sum(reading.batch_rate for reading in known) / len(known),
         eviction=sum(reading.eviction for reading in known) / instances,
         cpu_held=True,
+        state_bytes=round(sum(reading.state_bytes for reading in known) / instances),
     )
 
 
@@ -88,8 +95,10 @@ def in_a_row(first: MeterReading | None, second: MeterReading | None) -> MeterRe
     if first is None or second is None:
         return None
     cpu = None if first.cpu is None or second.cpu is None else first.cpu + second.cpu
-    late = replace(first, out_rate=second.out_rate, out=second.out, sent=second.sent)
-    return replace(late, cpu=cpu, eviction=first.eviction + second.eviction, cpu_held=True)
+    late = replace(first, out_rate=second.out_rate, out=second.out, sent=second.sent, busy=None)
+    state_bytes = first.state_bytes + second.state_bytes
+    eviction = first.eviction + second.eviction
+    return replace(late, cpu=cpu, eviction=eviction, cpu_held=True, state_bytes=state_bytes)
 
 
 @dataclass(slots=True)
@@ -131,7 +140,7 @@ class Meter:
         last = spans[-1][1]
         since = last.end - period_s
         rows = read = out = seconds = batches = 0.0
-        cpu = cpu_seconds = eviction = 0.0
+        cpu = cpu_seconds = eviction = worked = 0.0
         kept_by: dict[str, list[int]] = {}
         sent: dict[str, int] = {}
         out_rows = 0
@@ -142,6 +151,7 @@ class Meter:
                 continue
             seconds += share * length
             batches += share
+            worked += max(batch.end - max(batch.start, since), 0.0)
             rows += share * batch.rows
             read += share * sum(feed.read or 0 for feed in batch.feeds)
             out += share * batch.out
@@ -175,6 +185,8 @@ class Meter:
             read={topic: counts[1] for topic, counts in kept_by.items()},
             out=out_rows,
             sent=sent,
+            busy=min(worked / seconds, 1.0),
+            state_bytes=last.state_bytes,
         )
 
     def _last_cpu(self) -> float | None:

@@ -70,6 +70,7 @@ class Batch:
     late: int = 0
     late_groups: bool = False  #: whether some of them were counted by an aggregation
     watermark: str | None = None  #: where it was in this batch, as Spark writes it
+    state_bytes: int = 0  #: memory of its state stores at its end
 
     @property
     def rows(self) -> int:
@@ -138,6 +139,7 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
         late=int(sum(int(each["numRowsDroppedByWatermark"]) for each in late) / times),
         late_groups=any(_AGGREGATES.match(each.get("operatorName") or "") for each in late),
         watermark=(report.get("eventTime") or {}).get("watermark"),
+        state_bytes=sum(int(each.get("memoryUsedBytes") or 0) for each in operators),
     )
 
 

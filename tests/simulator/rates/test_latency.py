@@ -228,7 +228,10 @@ def test_measuring_changes_nothing_else(tmp_path: Path) -> None:
     assert measured[-1]["measured"]["latency_s"].keys() == {"left", "right"}
     for record in measured:
         record["measured"]["latency_s"] = {}
-        measured_only = {"tasks": ("latency_p50_s", "latency_p95_s", "oldest_s"), "instances": ("waiting", "busy")}
+        measured_only = {
+            "tasks": ("latency_p50_s", "latency_p95_s", "oldest_s"),
+            "instances": ("waiting", "busy", "batch_interval_s"),
+        }
         for table, fields in measured_only.items():
             for row in record["snapshot"][table]:
                 for field in fields:
