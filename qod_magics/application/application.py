@@ -21,7 +21,7 @@ Streams = Sequence[StreamDeclaration]
 
 
 def check_application(streams: Streams) -> None:
-    """Check all the rules; a declaration by itself is valid already."""
+    """Check all rules of an application; each declaration by itself is valid already."""
     _check_distinct_names(streams)
     _check_inputs_exist(streams)
     _check_acyclic(streams)
@@ -192,33 +192,33 @@ class Application:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names of all streams, in order."""
+        """Return the names of all streams, in order."""
         return tuple(stream.name for stream in self.streams)
 
     @cached_property
     def upstreams(self) -> Mapping[str, tuple[str, ...]]:
-        """The streams that each stream reads."""
+        """Return the streams that each stream reads."""
         return {stream.name: stream.upstream for stream in self.streams}
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[str, ...]]:
-        """The streams that read each stream."""
+        """Return the streams that read each stream."""
         return graph.consumers(self.upstreams)
 
     @cached_property
     def queries(self) -> tuple[str, ...]:
-        """Streams that nobody reads and that state a sink or a restriction."""
+        """Return the streams that nobody reads and that state a sink or a restriction."""
         return tuple(s.name for s in self.streams if not self.consumers[s.name] and s.demands)
 
     @cached_property
     def live(self) -> tuple[str, ...]:
-        """Streams that run: queries and everything upstream of them, inputs first."""
+        """Return the streams that run: queries and everything upstream of them, inputs first."""
         needed = graph.ancestors(self.upstreams, self.queries)
         return tuple(name for name in graph.ordered(self.upstreams) if name in needed)
 
     @cached_property
     def waiting(self) -> tuple[str, ...]:
-        """Streams that do not run until a query reads them."""
+        """Return the streams that do not run until a query reads them."""
         live = frozenset(self.live)
         return tuple(name for name in self.names if name not in live)
 

@@ -1,4 +1,4 @@
-"""From a `%%qod_stream` cell, or its options and a recipe, to a declaration, with the inputs that it reads."""
+"""Turn a `%%qod_stream` cell, or its options and a recipe, into a declaration with the inputs that it reads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def declaration_of(
     application: Application,
     views: FindViews = no_views,
 ) -> StreamDeclaration:
-    """The declaration of a cell: its recipe, and its inputs from the options or by the names that the body reads.
+    """Return the declaration of a cell: its recipe, and its inputs from the options or by the names that the body
+    reads.
 
     A body that is no Python and begins as SQL does is SQL, with or without `--sql`. `namespace` is the notebook's; the
     values and the `views` that the body reads are captured now. Raises ApplicationError, one line.
@@ -64,7 +65,7 @@ def declaration_of(
 def declared(
     options: StreamOptions, recipe: Recipe, application: Application, views: FindViews = no_views
 ) -> StreamDeclaration:
-    """A declaration of this recipe, with its inputs from the options or by the names that it reads.
+    """Return a declaration of this recipe, with its inputs from the options or by the names that it reads.
 
     Raises ApplicationError, one line.
     """
@@ -92,10 +93,10 @@ def find_inputs(
     topic: TopicInput | None = None,
     stated: tuple[str, ...] = (),
 ) -> TopicInput | tuple[str, ...]:
-    """The inputs of a stream: its topic, the stated streams, or the declared streams that its recipe names.
+    """Return the inputs of a stream: its topic, the stated streams, or the declared streams that its recipe names.
 
-    SQL names ignore case. Raises ApplicationError when the recipe reads streams that are not among the inputs,
-    and for SQL that reads no stream at all.
+    SQL names ignore case. Raises ApplicationError when the recipe reads streams that are not among the inputs, and for
+    SQL that reads no stream at all.
     """
     if topic is not None:
         names = {_folded(name, recipe) for name in topic.names}

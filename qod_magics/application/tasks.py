@@ -1,4 +1,4 @@
-"""The tasks that streams become, what a change means for them, and which may be fused."""
+"""Turn streams into tasks, find how declared tasks differ from those that run, and which tasks may be fused."""
 
 from __future__ import annotations
 
@@ -158,17 +158,20 @@ def tasks(
     apart: Edges = (),
     inlinable: Mapping[str, int] | None = None,
 ) -> tuple[TaskSpec, ...]:
-    """The live streams as tasks, inputs before their readers; the others wait (`Application.waiting`).
-
-    `apart`: pairs of a stream and a reader that are not fused, because their edge is in use: removing it would lose its
-    backlog.
-    `inlinable`: streams whose rows every reader may compute itself from their topics, with the number of instances
-    (or a divisor of it) over which these topics' partitions can be split evenly.
+    """Return the live streams as tasks, inputs before their readers. The other streams wait (`Application.waiting`).
 
     A stream computes all its inputs itself when all are inlinable and none is `apart` from it; an input with another
     reader runs within that one too, or as a task of its own. Otherwise a stream joins the chain of its only input when
-    it is that stream's only live reader and has the same parallelism. In both cases modes and triggers agree, no
-    stream states --no-fuse, and no --key repartitions rows over several instances.
+    it is that stream's only live reader and has the same parallelism. In both cases modes and triggers agree, no stream
+    states --no-fuse, and no --key repartitions rows over several instances.
+
+    Args:
+        application: the streams.
+        apart: pairs of a stream and a reader that are not fused, because their edge is in use: its backlog would be
+            lost.
+        inlinable: streams whose rows every reader may compute itself from their topics, with the number of instances
+            (or a divisor of it) over which these topics' partitions can be split evenly.
+
     """
     inlined = {
         name: made
@@ -190,8 +193,8 @@ def tasks(
 
 
 def sources_of(application: Application, name: str) -> tuple[StreamDeclaration, ...]:
-    """A stream and everything upstream of it, inputs first, if only topics feed them and each is reached by one path;
-    else none."""
+    """Return a stream and everything upstream of it, inputs first, if only topics feed them and each is reached by one
+    path; else nothing."""
     found: dict[str, StreamDeclaration] = {}
 
     def enter(name: str) -> bool:
@@ -223,7 +226,7 @@ def _inlined(
     apart: Edges,
     inlinable: Mapping[str, int],
 ) -> tuple[StreamDeclaration, ...]:
-    """The streams that a reader runs itself, all upstream of it; none if other tasks feed it."""
+    """Return the streams that a reader runs itself, all upstream of it; nothing if other tasks feed it."""
     splits = [inlinable.get(name, 0) for name in reader.upstream]
     if not all(splits) or any(count % reader.parallelism for count in splits):
         return ()
@@ -247,7 +250,7 @@ def _can_join(chain: tuple[StreamDeclaration, ...], stream: StreamDeclaration, a
 
 
 def _can_fuse(streams: tuple[StreamDeclaration, ...]) -> bool:
-    """Whether the settings of these streams, the last of which reads the others, allow one query."""
+    """Return whether the settings of these streams, the last of which reads the others, allow one query."""
     reader = streams[-1]
     triggers = {stream.trigger_s for stream in streams if stream.trigger_s is not None}
     return (
@@ -301,8 +304,8 @@ Edge = tuple[str, str]
 
 
 def why_not_fused(first: TaskSpec, second: TaskSpec, specs: Iterable[TaskSpec]) -> str:
-    """Why a task and one that reads it can't be one query, as one clause; "" if their declarations allow it. `specs`
-    are all tasks."""
+    """Return why a task and one that reads it can't be one query, as one clause; "" if their declarations allow it.
+    `specs` are all tasks."""
     readers = [spec.id for spec in specs if first.id in spec.upstream]
     streams = (*first.streams, *second.streams)
     alone = [stream.name for stream in streams if not stream.fuse]
@@ -360,12 +363,13 @@ def why_not_unfused(
 
 
 def fused(first: TaskSpec, second: TaskSpec) -> TaskSpec:
-    """Both as one task, which has the id of the second."""
+    """Return both as one task, which has the id of the second."""
     return replace(second, streams=(*first.streams, *second.streams))
 
 
 def fused_edges(spec: TaskSpec) -> tuple[Edge, ...]:
-    """The streams within a task at which it can be unfused, inputs first: those behind which nothing else is read."""
+    """Return the streams within a task at which it can be unfused, inputs first: no stream behind one of them reads
+    another input."""
     found = []
     for at, stream in enumerate(spec.streams):
         if len(stream.upstream) == 1 and stream.upstream[0] in spec.members:
@@ -378,7 +382,8 @@ def fused_edges(spec: TaskSpec) -> tuple[Edge, ...]:
 
 
 def unfused(spec: TaskSpec, edge: Edge) -> tuple[TaskSpec, TaskSpec]:
-    """A task as two, the first of which writes this stream, one of its `fused_edges`. The second keeps its id."""
+    """Return a task as two, the first of which writes this stream, one of its `fused_edges`. The second keeps its
+    id."""
     at = spec.members.index(edge[1])
     return TaskSpec(spec.streams[:at], is_query=False), replace(spec, streams=spec.streams[at:])
 

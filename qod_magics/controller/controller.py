@@ -125,7 +125,7 @@ class Controller:
 
     @property
     def longest_wait_s(self) -> float:
-        """How long a cycle waits for the runtime at most, seconds."""
+        """Return for how many seconds a cycle waits for the runtime at most."""
         return self._observe_timeout_s + self._apply_timeout_s
 
     @property
@@ -240,8 +240,8 @@ class Controller:
         self.note("override", words + later, stream=name, d=d)
 
     def release(self, streams: Collection[str]) -> None:
-        """Give back the shedders held by hand of streams that are not among these, as writer or reader: later ones of
-        their names are not held. One that is fused for the moment stays held."""
+        """Give back the shedders held by hand whose edge has no end among these streams. A later stream of the same
+        name is not held. An edge within a fused task stays held until it is unfused."""
         for edge in self._by_hand:
             if any(stream is not None and stream not in streams for stream in edge):
                 self.override(edge, None)
@@ -312,9 +312,10 @@ class Controller:
         return self._rates.rises
 
     def stepped_rates(self) -> Mapping[str, float]:
-        """The current input rates, rows/s by source, if they differ from the planned rates by enough to replan early:
-        pass them to `step`. After a rise they are those of all sources, after a fall of those that fell. Else empty, as
-        when the runtime has not answered by the next check. The runtime's errors are not raised."""
+        """Return the current input rates, rows/s by source, if they differ enough from the planned rates to replan
+        early; pass them to `step`. After a rise the result has all sources, after a fall those that fell. It is empty
+        where no step is seen, or where the runtime has not answered by the next check. Errors of the runtime are not
+        raised."""
         return self._rates.stepped(self._last, self.period_s)
 
     def step(self, rates: Mapping[str, float] | None = None) -> Cycle:
@@ -351,7 +352,7 @@ class Controller:
         return cycle
 
     def _decide(self, observation: Observation) -> Decision | str:
-        """The decision, or why there is none."""
+        """Return the decision, or the reason why there is none."""
         now, policy, state = self.clock.monotonic(), self._policy, self._state
         self._warm, begun = warm_up.begin(self._warm, observation, now)
         self._journal.happened(*(each.event() for each in begun))
@@ -391,7 +392,7 @@ class Controller:
 
     @property
     def _drain_s(self) -> float:
-        """Seconds within which to drain a backlog."""
+        """Return within how many seconds a backlog is to be drained."""
         return self.drain_periods * self.period_s
 
     def _dials(self, plan: Plan, snapshot: Snapshot, measured: Measured, now: float) -> Dials:
@@ -407,7 +408,7 @@ class Controller:
         return overridden(settings, self._by_hand, snapshot) if self._by_hand else settings
 
     def _apply(self, decision: Decision) -> bool:
-        """Whether the plan is now in force."""
+        """Apply the plan; return whether it is now in force."""
         applied = self._actuator.apply(decision.accepted, decision.dials, self._apply_timeout_s)
         if applied:
             self._warm = warm_up.told(self._warm, decision.accepted, self.clock.monotonic())

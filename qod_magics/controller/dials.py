@@ -1,4 +1,5 @@
-"""From a plan to the settings of the shedders: the plan's own probabilities, lower during a drain. Pure."""
+"""Turn a plan into keep probabilities of the shedders: the plan's own, or lower ones while a backlog is drained.
+Pure."""
 
 from __future__ import annotations
 
@@ -13,17 +14,17 @@ from qod_magics.core.runtime import Dials, Measured
 from qod_magics.core.snapshot import Snapshot, column, differing
 
 # --- Backlogs ---------------------------------------------------------------------------------------------------------
-# A backlog after a fall counts many seconds of the present input, but it was collected within a few. Thinned over two
-# periods, as any other, it would take the rows of all that time with it. Thinned as strongly as the load before, it is
-# read in the time in which it was collected; a cycle a second looks whether it has been, and then every row is kept.
-# One that was small for what was processed before is not thinned at all. Such cycles go on until no dropped row shows
-# in the accuracy.
+# After a fall of the input rate, a backlog amounts to many seconds of the present input, though it was collected within
+# a few. Drained within two periods, like any other backlog, it would cost far more rows than needed. So it is drained
+# with the keep probability of the load before the fall, which takes as long as collecting it took. A cycle each second
+# checks whether it is gone; then every row is kept. A backlog that was small for the rate processed before is not
+# thinned. These cycles go on until no dropped row shows in the accuracy.
 
 #: ordinary backlog between two reads, in periods of input: not drained
 ALLOWANCE_PERIODS = 0.2
 
-#: backlog at which a drain begins, in periods of input: above the noise of a steady state; with hysteresis, it ends at
-#: the allowance
+#: backlog at which a drain begins, in periods of input: above the noise of a steady state; the drain ends at the
+#: ordinary backlog (hysteresis)
 TRIGGER_PERIODS = 0.5
 
 #: times in which a backlog is drained: for so long at most a cycle a second looks whether no dropped row shows
@@ -32,29 +33,29 @@ SETTLED_WITHIN = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Which backlogs are drained, in seconds of input: the same for all tasks but those of `by_task`."""
+    """The backlogs, in seconds of input, at which drains begin and end. Tasks in `by_task` have limits of their own."""
 
     rest_s: float  #: the ordinary backlog between two reads: drains end here
     trigger_s: float  #: a drain begins above this backlog
     by_task: Mapping[str, Limits] = field(default_factory=dict)
 
     def of_task(self, task: str) -> Limits:
-        """Those of one task."""
+        """Return the limits of one task."""
         return self.by_task.get(task, self)
 
     def begins_drain(self, task: str, backlog: Backlog) -> bool:
-        """Whether a backlog beyond the ordinary one is large enough for a drain to begin."""
+        """Return whether a backlog beyond the ordinary one is large enough to begin a drain."""
         mine = self.of_task(task)
         return backlog.rows > (mine.trigger_s - mine.rest_s) * (backlog.rate or 0.0)
 
     @classmethod
     def usual(cls, period_s: float) -> Limits:
-        """The limits under a policy that asks for none."""
+        """Return the limits under a policy that sets none."""
         return cls(ALLOWANCE_PERIODS * period_s, TRIGGER_PERIODS * period_s)
 
     @classmethod
     def of(cls, plan: Plan, period_s: float) -> Limits:
-        """The limits that a plan asks for, or the usual ones."""
+        """Return the limits that a plan sets, or the usual ones."""
         asked = plan.backlog_s
         if isinstance(asked, Mapping):
             return replace(cls.usual(period_s), by_task={task: cls(*limits) for task, limits in asked.items()})
@@ -63,7 +64,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The backlog of one task: in its topic if it is a source, else on all of its input streams."""
+    """The backlog of one task: rows in its topic if it is a source, else rows on all of its input streams."""
 
     rows: float  #: beyond the allowance
     rate: float | None  #: rows/s that arrive there; None: unknown
@@ -98,12 +99,12 @@ class Draining:
 
 @dataclass(frozen=True, slots=True)
 class Drains:
-    """The backlogs that are being drained, by task. Each has its own deadline, so that it does end."""
+    """The backlogs that are being drained, by task. Each has a deadline of its own, so that its drain ends."""
 
     by_task: Mapping[str, Draining] = field(default_factory=dict)
 
     def advance(self, found: Mapping[str, Backlog], now: float, drain_s: float, limits: Limits) -> Drains:
-        """A backlog that is new, or has grown, has `drain_s` seconds from `now`; others keep their deadline."""
+        """Give a new backlog, or one that has grown, `drain_s` seconds from `now`; the others keep their deadlines."""
         going = {}
         for task, backlog in found.items():
             known = self.by_task.get(task)
@@ -113,7 +114,7 @@ class Drains:
         return Drains(going)
 
     def left_s(self, now: float, period_s: float) -> Mapping[str, float]:
-        """Seconds that each drain may still take: at least a period, since dials stay as they are for that long."""
+        """Return the seconds left to each drain: at least a period, as dials stay unchanged for that long."""
         return {task: max(draining.until - now, period_s) for task, draining in self.by_task.items()}
 
 
@@ -142,32 +143,32 @@ class Fall:
     kept: float  #: of these, rows/s that the shedder kept
 
     def spares(self, backlog: Backlog, within_s: float) -> bool:
-        """Whether the backlog goes within this time without dropping rows: at the rate that was processed before, less
-        the present input."""
+        """Return whether the backlog drains within this time without load shedding, at the rate processed before the
+        fall less the present input rate."""
         return backlog.rows <= within_s * (self.kept - (backlog.rate or 0.0))
 
     def drain_s(self, backlog: Backlog) -> float:
-        """Seconds in which the backlog was collected."""
+        """Return in how many seconds the backlog was collected."""
         return backlog.rows / max(self.before, 1e-9)
 
 
 def noticed(
     known: Mapping[str, Fall], new: Mapping[str, Fall], now: float, forgotten_after_s: float
 ) -> Mapping[str, Fall]:
-    """The falls known so far, except those that are older than this, and the new ones."""
+    """Return the known falls that are not older than this, and the new ones."""
     return {**recent(known, now, forgotten_after_s), **new}
 
 
 def recent(known: Mapping[str, Fall], now: float, within_s: float) -> Mapping[str, Fall]:
-    """The falls of the last seconds: what an earlier one left is a backlog as any other."""
+    """Return the falls of the last seconds. A backlog of an earlier fall is treated like any other backlog."""
     return {name: fall for name, fall in known.items() if now - fall.at < within_s}
 
 
 def waiting(
     found: Mapping[str, Backlog], falls: Mapping[str, Fall], limits: Limits, within_s: float
 ) -> Mapping[str, Backlog]:
-    """The backlogs that are to be drained, by task. Of one that a fall left, the CPU that is free now reads the rest
-    once that would begin no drain by itself."""
+    """Return the backlogs that have to be drained, by task. The backlog of a fall is no longer one of them once the
+    rest of it is too small to begin a drain: the idle CPU reads that."""
     return {
         task: backlog
         for task, backlog in found.items()
@@ -176,7 +177,8 @@ def waiting(
 
 
 def unsettled(falls: Mapping[str, Fall], plan: Plan, measured: Measured) -> Collection[str]:
-    """The sources that fell of which the plan keeps every row, while rows dropped before show in their accuracy."""
+    """Return the sources that fell for which the plan keeps every row, while earlier drops still lower their
+    accuracy."""
     whole = [name for name in falls if plan.non_drop.get((None, name)) == 1.0]
     shown = {name: accuracy for name in whole if (accuracy := measured.accuracy.get(name)) is not None}
     return [name for name, accuracy in shown.items() if accuracy < FULL_ACCURACY]
@@ -185,8 +187,8 @@ def unsettled(falls: Mapping[str, Fall], plan: Plan, measured: Measured) -> Coll
 def hastened(
     left_s: Mapping[str, float], found: Mapping[str, Backlog], falls: Mapping[str, Fall], least_s: float
 ) -> Mapping[str, float]:
-    """`left_s`, the seconds that each drain may take, with those of backlogs that a fall left: the time in which these
-    were collected, at least `least_s`."""
+    """Return `left_s`, the seconds that each drain may take, with shorter times for backlogs of a fall: the time in
+    which such a backlog was collected, and at least `least_s`."""
     return {
         task: min(max(falls[task].drain_s(found[task]), least_s), seconds) if task in falls else seconds
         for task, seconds in left_s.items()
@@ -282,15 +284,15 @@ def dials(
 
 
 def opened(plan: Plan) -> tuple[Plan, Dials]:
-    """A plan and its settings under which none of the shedders of `plan` sheds."""
+    """Return a plan and its settings under which no shedder of `plan` drops rows."""
     everything, keep = dict.fromkeys(plan.desired, 1.0), dict.fromkeys(plan.non_drop, 1.0)
     return Plan(everything, keep), Dials(keep, everything)
 
 
 def overridden(settings: Dials, by_hand: Mapping[Edge, float], snapshot: Snapshot) -> Dials:
-    """`settings` with the non-drop probabilities that are held by hand.
+    """Return `settings` with the keep probabilities that the user holds by hand.
 
-    A consumer accepts all rows of a stream that is held open, even where the plan wants fewer.
+    A consumer accepts all rows of a stream whose shedder is held open, even where the plan wants fewer.
     """
     keep = {edge: by_hand.get(edge, value) for edge, value in settings.keep.items()}
     accept = dict(settings.accept)
@@ -302,16 +304,16 @@ def overridden(settings: Dials, by_hand: Mapping[Edge, float], snapshot: Snapsho
 
 
 def reached(settings: Dials, snapshot: Snapshot) -> Mapping[str, float]:
-    """By task, the least probability with which a row of the application's input reaches it under `settings`.
+    """Return by task the least probability with which a row of the application's input reaches it under `settings`.
 
-    Where paths join, rows of another path may be kept with a higher one, but never with more than `accept`.
+    Where paths join, rows of another path may have a higher probability, but never more than `accept`.
     """
     dag = Dag.of(snapshot)
     return {dag.names[t]: value for t, value in _reached(settings, dag, dag.topology.order).items()}
 
 
 def _reached(settings: Dials, dag: Dag, positions: Iterable[int]) -> dict[int, float]:
-    """The same for some tasks by position, given in topological order."""
+    """Return what `reached` does, for some tasks by position, which are given in topological order."""
     keep, accept = dag.edges.values(settings.keep), dag.tasks.values(settings.accept)
     found: dict[int, float] = {}
     for t in positions:
@@ -324,11 +326,11 @@ def _reached(settings: Dials, dag: Dag, positions: Iterable[int]) -> dict[int, f
 
 
 def hold(new: Dials, last: Dials | None, snapshot: Snapshot) -> Dials:
-    """`new`, but dials that would move by less than `DEAD_BAND` stay as they were in `last`.
+    """Return `new`, but keep the value in `last` of each dial that would move by less than `DEAD_BAND`.
 
     A change can cost a recompilation where a dial is a literal, so noise must not cause one. Moves to and from exactly
-    0 and 1 are always made. Where a dial that stays behind would take a query below its minimum, only dials that would
-    fall are held.
+    0 and 1 are always made. Where a dial that keeps its value would take a query below its minimum accuracy, only dials
+    that would fall keep theirs.
     """
     if last is None:
         return new

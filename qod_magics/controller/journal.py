@@ -54,7 +54,7 @@ class Said:
 
 
 def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, ...], Said]:
-    """The entries for a cycle's decision, and what the log has reported with them."""
+    """Return the log entries for a cycle's decision, and what the log has reported once they are in it."""
     plan = decision.plan
     dag = Dag.of(decision.snapshot)
     tasks = dag.tasks
@@ -84,12 +84,12 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
 
 
 def _last_said(said: Said, tasks: Keys[str]) -> list[float]:
-    """The desired accuracies of these tasks that the log last reported; 1 where it reported none."""
+    """Return the desired accuracies of these tasks that the log last reported; 1 where it reported none."""
     return [said.desired.get(task, 1.0) for task in tasks.all]
 
 
 def narrate_event(event: Event, cycle: Cycle) -> Entry:
-    """The entry for something that happened in the cluster."""
+    """Return the log entry for something that happened in the cluster."""
     detail = event.detail
     names = dict.fromkeys(str(detail[key]) for key in SUBJECTS if isinstance(detail.get(key), str))
     numbers = {k: float(v) for k, v in detail.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
@@ -230,18 +230,18 @@ class Journal:
         self._happened.append((Event(kind, {"why": words, **detail}), entry))
 
     def fault(self, kind: str, words: str, **detail: Any) -> None:
-        """Report a fault; noted when it is news."""
+        """Report a fault; it becomes an event only if it is news."""
         LOG.warning("%s: %s", kind, words)
         if self._faults.report(kind, words, self.cycle):
             self.note(kind, words, **detail)
 
     def skipped(self, kind: str, words: str, **detail: Any) -> str:
-        """Report a fault that leaves the cycle without a decision; returns the words."""
+        """Report a fault that leaves the cycle without a decision; return its words."""
         self.fault(kind, words, **detail)
         return words
 
     def recovered(self, kind: str, words: str) -> None:
-        """Report success; noted when it ends a fault."""
+        """Report a success; it becomes an event only if it ends a fault."""
         fault = self._faults.clear(kind)
         if fault is not None:
             cycles = "1 cycle" if fault.cycles == 1 else f"{fault.cycles} cycles"
@@ -319,7 +319,7 @@ class Journal:
 
 
 def describe(error: BaseException | None) -> str:
-    """An error on one line: its message, with its type unless it is a QodError. The whole error is logged."""
+    """Return an error on one line: its message, with its type unless it is a QodError. The log gets the whole error."""
     if error is not None:
         LOG.debug("an error of a cycle", exc_info=error)
     words = " ".join(str(error).split())
@@ -334,7 +334,7 @@ def _starved(entry: Entry) -> Event:
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """Something that goes wrong at present."""
+    """A fault that is not over."""
 
     words: str
     since: int  #: number of the first cycle

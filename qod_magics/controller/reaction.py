@@ -1,4 +1,4 @@
-"""When to replan before the period is over: the input exceeds the planned rate, or has fallen far below it.
+"""Replan before the period is over: the input rate exceeds the planned rate, or has fallen far below it.
 
 `RateCheck` decides that and is pure. `RateWatch` asks the runtime for the input rates several times a period.
 """
@@ -43,7 +43,7 @@ Rates = Mapping[str, float]  #: rows/s by source
 
 @dataclass(frozen=True, slots=True)
 class _Falling:
-    """A source whose input may have fallen."""
+    """A source whose input rate may have fallen."""
 
     below: float  #: rows/s below which it has
     times: int  #: checks in a row
@@ -51,15 +51,15 @@ class _Falling:
 
 @dataclass(frozen=True, slots=True)
 class RateCheck:
-    """The sources whose input is far from the planned rate, and for how many checks in a row."""
+    """The sources whose input rate is far from the planned one, and for how many checks in a row."""
 
     rising: Mapping[str, int] = field(default_factory=dict)
     falling: Mapping[str, _Falling] = field(default_factory=dict)
     lately: tuple[tuple[float, Rates], ...] = ()  #: (second, rates) of the last checks, oldest first
 
     def after(self, now: float, rates: Rates, planned: Rates, above: float) -> RateCheck:
-        """With one more check, at second `now`: the input rates, those of the last plan, and the ratio that is a step
-        up."""
+        """Return the state after one more check, at second `now`, given the input rates, those of the last plan, and
+        the ratio that counts as a step up."""
         earlier = tuple(each for each in self.lately if now - LOOKED_BACK_S <= each[0] < now)
         rising = {
             name: self.rising.get(name, 0) + 1
@@ -71,8 +71,8 @@ class RateCheck:
         return RateCheck(rising, falling, (*earlier, (now, rates)))
 
     def decided(self, by: Rates) -> RateCheck:
-        """After a plan, for these rates instead of means if there are any: rises, and falls that it is for, count
-        anew."""
+        """Return the state after a plan. If the plan was made for these rates, instead of means, the checks of rises
+        and of the falls among them begin again."""
         return RateCheck({}, {name: each for name, each in self.falling.items() if name not in by}, self.lately)
 
     def _falling(
@@ -86,28 +86,28 @@ class RateCheck:
         return _Falling(below, 1) if rate < below and _is_lowest(name, rate, now, earlier) else None
 
     def highest(self, name: str, since: float) -> float:
-        """The highest rate of a source in the checks from this second on, rows/s; 0 without any."""
+        """Return the highest rate of a source in the checks from this second on, rows/s; 0 without any check."""
         return max((rates[name] for at, rates in self.lately if at >= since and name in rates), default=0.0)
 
     @property
     def stepped(self) -> bool:
-        """Whether the input of some source exceeds the planned rate for long enough."""
+        """Return whether the input rate of some source has exceeded the planned rate for long enough."""
         return any(times >= SUSTAINED for times in self.rising.values())
 
     @property
     def fallen(self) -> Collection[str]:
-        """The sources whose input has been far below the planned rate for long enough. Nothing is lost where no row
-        arrives at all, so that is no fall."""
+        """Return the sources whose input rate has been far below the planned rate for long enough. A source without any
+        input is not among them: nothing is lost there."""
         return [name for name, each in self.falling.items() if each.times >= SUSTAINED]
 
 
 def _planned_rates(snapshot: Snapshot) -> Rates:
-    """The rows/s of each source that a plan for the snapshot assumes."""
+    """Return the input rate of each source, rows/s, that a plan for the snapshot assumes."""
     return {task.id: task.external_rate for task in snapshot.tasks if task.external_rate is not None}
 
 
 def _with_rates(seen: Observation, rates: Rates) -> Observation:
-    """The observation with these rates of sources, rows/s, in place of the measured ones."""
+    """Return the observation with these input rates of sources, rows/s, in place of the measured ones."""
     rates = {task.id: rates[task.id] for task in seen.snapshot.tasks if not task.upstream and task.id in rates}
     tasks = tuple(
         replace(task, external_rate=rates[task.id]) if task.id in rates else task for task in seen.snapshot.tasks
@@ -120,7 +120,7 @@ def _with_rates(seen: Observation, rates: Rates) -> Observation:
 
 
 def _is_lowest(name: str, rate: float, now: float, earlier: tuple[tuple[float, Rates], ...]) -> bool:
-    """Whether a rate is lower than all earlier ones of its source, which are known for long enough."""
+    """Return whether a rate is lower than all earlier ones of its source, which are known for long enough."""
     known = [(at, rates[name]) for at, rates in earlier if name in rates]
     return bool(known) and now - known[0][0] >= KNOWN_S and rate < LOWER * min(before for _, before in known)
 
@@ -145,20 +145,20 @@ class RateWatch:
         return f"watch of input rates: {len(self.falls)} fell lately"
 
     def interval_s(self, plan: Plan | None, period_s: float) -> float | None:
-        """Seconds between two checks that this plan asks for; None: it asks for none."""
+        """Return the seconds between two checks that this plan asks for; None if it asks for none."""
         if plan is None or plan.react_above is None or self._runtime is None:
             return None
         return period_s / CHECKS
 
     @property
     def rises(self) -> bool:
-        """Whether the last check shows a rise."""
+        """Return whether the last check shows a rise."""
         return self._check.stepped
 
     def stepped(self, last: Cycle | None, period_s: float) -> Rates:
-        """Check once: the rates if they differ from those of the last plan by enough to replan early. After a rise they
-        are those of all sources, after a fall of those that fell. Else empty, as when the runtime has not answered by
-        the next check. The runtime's errors are not raised."""
+        """Check once; return the rates if they differ enough from those of the last plan to replan early. After a rise
+        the result has all sources, after a fall those that fell. It is empty where no step is seen, or where the
+        runtime has not answered by the next check. Errors of the runtime are not raised."""
         if last is None or last.plan is None or last.snapshot is None:
             return {}
         interval_s, runtime = self.interval_s(last.plan, period_s), self._runtime
@@ -211,5 +211,5 @@ class RateWatch:
         return _with_rates(seen, rates) if rates else seen
 
     def decided(self, by: Rates) -> None:
-        """A plan was made, for these rates of a step if there are any."""
+        """Take note of a plan that was made, for these rates of a step if there are any."""
         self._check = self._check.decided(by)

@@ -1,6 +1,6 @@
-"""Calls to the runtime: observe and apply, each with a timeout and never made twice at a time.
+"""Call the runtime with timeouts: `observe` and `apply`, each at most once at a time.
 
-A `BoundedCall` that times out goes on, and its outcome is handed out once it has ended. The `Sensor` checks what it
+A `BoundedCall` that times out goes on, and its outcome can be fetched once it has ended. The `Sensor` checks what it
 observes; the `Actuator` knows which settings are in force.
 """
 
@@ -58,7 +58,7 @@ class Worker(Protocol):
         ...
 
     def close(self) -> None:
-        """Accept no more calls. A call that hangs is abandoned."""
+        """Accept no more calls. A hanging call is abandoned."""
         ...
 
 
@@ -160,8 +160,7 @@ class InlineWorker:
 class BoundedCall(Generic[T]):
     """One kind of call (observe, apply) on a worker of its own.
 
-    At any given time at most one call is under way. One that timed out goes on; its outcome is handed out once, by
-    `late`.
+    At any given time at most one call is under way. A call that timed out goes on; `late` returns its outcome, once.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -171,11 +170,11 @@ class BoundedCall(Generic[T]):
 
     @property
     def under_way(self) -> bool:
-        """Whether a call timed out and its outcome is not yet taken."""
+        """Return whether a call timed out whose outcome was not fetched yet."""
         return self._under_way is not None
 
     def call(self, function: Callable[[], T], timeout_s: float) -> Outcome[T] | None:
-        """Make a call and wait for at most `timeout_s` seconds; None when it goes on after that.
+        """Make a call and wait for at most `timeout_s` seconds; return None if it takes longer. It then goes on.
 
         Raises RuntimeError while an earlier call is under way.
         """
@@ -188,7 +187,7 @@ class BoundedCall(Generic[T]):
         return outcome
 
     def late(self) -> Outcome[T] | None:
-        """The outcome of the call that timed out, once it has ended; does not wait."""
+        """Return the outcome of the call that timed out, once it has ended. Does not wait."""
         if self._under_way is None:
             return None
         outcome = self._under_way.wait(0.0)
@@ -282,8 +281,8 @@ class Actuator:
         return f"actuator: {'nothing' if self.in_force is None else 'a plan'} in force"
 
     def apply(self, plan: Plan, dials: Dials, timeout_s: float) -> bool:
-        """Whether they are now in force. A call that takes longer than `timeout_s` seconds goes on, and no other is
-        made meanwhile: see `late`."""
+        """Apply a plan; return whether it is now in force. A call that takes longer than `timeout_s` seconds goes on,
+        and no other call is made meanwhile: see `late`."""
         if self._under_way is None:
             outcome = self._calling.call(partial(self._runtime.apply, plan, dials), timeout_s)
             if outcome is not None:
@@ -295,7 +294,7 @@ class Actuator:
         return False
 
     def late(self) -> Plan | None:
-        """The plan of a call that took longer than its timeout, once it has come into force; does not wait."""
+        """Return the plan of a call that timed out, once it has come into force. Does not wait."""
         late = self._calling.late()
         if late is None or self._under_way is None:
             return None

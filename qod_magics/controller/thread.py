@@ -1,4 +1,4 @@
-"""The loop on a thread of its own: one cycle per period, and a queue of commands between cycles."""
+"""Run the control loop on a thread of its own: one cycle per period, and queued commands between cycles."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ COMMAND_S = 30.0
 
 
 class StoppedError(QodError, RuntimeError):
-    """A command that no running loop will take."""
+    """A command was given to a loop that does not run."""
 
 
 class BusyError(QodError, RuntimeError):
-    """A command that the loop did not complete in time."""
+    """The loop did not complete a command in time."""
 
 
 class Command(Protocol[T_co]):
@@ -39,9 +39,9 @@ class Command(Protocol[T_co]):
 
 
 def next_deadline(last: float, now: float, period_s: float) -> tuple[float, int]:
-    """The first instant `last + k * period_s`, k >= 1, that is not past, and how many past ones were skipped.
+    """Return the first instant `last + k * period_s`, k >= 1, that lies ahead, and how many earlier ones were skipped.
 
-    Deadlines stay on the grid of the first one, so periods do not drift; missed ones are not made up for.
+    Deadlines stay on the grid of the first one, so periods do not drift. Skipped cycles are not made up for.
     """
     periods = max(math.ceil((now - last) / period_s - 1e-9), 1)
     return last + periods * period_s, periods - 1

@@ -1,4 +1,4 @@
-"""Which instances are warming up. Pure.
+"""Find which instances are warming up. Pure.
 
 A warm-up lasts from the (re)placement of an instance until its metrics are fresh and its task reaches its minimum
 accuracy, `curAc(t) >= minAc(t)`, or until a timeout (Stream Economics, section 3).
@@ -80,7 +80,7 @@ class Over:
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """State from one cycle to the next: where instances were, and which are warming up."""
+    """The state that passes from one cycle to the next: where instances were, and which are warming up."""
 
     where: Mapping[str, str] = field(default_factory=dict)  #: instance -> task manager, as last seen
     warming: Mapping[str, Warming] = field(default_factory=dict)  #: by instance

@@ -11,7 +11,6 @@ from qod_magics.lifecycle.changes import Kind
 from qod_magics.lifecycle.events import State
 
 # --- Refusals: what a runtime checks before it begins a change --------------------------------------------------------
-# Why a change of tasks can't be made now: what a runtime checks before it begins one. Pure.
 
 #: What an instance needs whose checkpoint may be ahead of the row accounting, as a predicate.
 ACCOUNTING_DIFFERS = "has to end a batch first, which reports its offsets"

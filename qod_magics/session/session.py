@@ -261,7 +261,7 @@ class Session(Decisions, Outside, OwnData):
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended."""
+        """Return whether it has not ended."""
         return not self._ended
 
     # -- task managers ---------------------------------------------------------------------------------------------
@@ -315,10 +315,10 @@ class Session(Decisions, Outside, OwnData):
     def limit_cpu(self, task_manager: str, share: float) -> None:
         """Limit the CPU that plans use on a task manager to a share of its cores for tasks, from the next cycle on.
 
-        Load is shed and micro-batches are spaced to stay within it. 1 takes the limit away.
+        Load is shed and micro-batches are paced to stay within the limit. 1 removes it.
 
-        Utilization counts all processes on its cores. The limit is the controller's, not the operating system's: it is
-        exceeded where even the minimum accuracies need more. Raises UsageProblem: no share from 0.05 to 1;
+        Utilization counts all processes on the cores. The controller keeps the limit, not the operating system: it is
+        exceeded where even the minimum accuracies need more CPU. Raises UsageProblem: no share from 0.05 to 1;
         TaskManagerError: there is no task manager of this id.
         """
         self._managers.limit(task_manager, share)
@@ -329,7 +329,7 @@ class Session(Decisions, Outside, OwnData):
         nodes.move(self.runtime, instance, task_manager)
 
     def scale(self, task: str, parallelism: int) -> None:
-        """Run a task without state as this many instances, and wait until they run. The policy may scale it again."""
+        """Run a task without state with this many instances, and wait until they run. The policy may rescale it."""
         self.runtime.scaler.scale(task, parallelism, why="scaled by hand").result()
 
     def fuse(self, first: str, second: str) -> None:
@@ -344,7 +344,7 @@ class Session(Decisions, Outside, OwnData):
 
     @property
     def application(self) -> Application:
-        """The declared streams."""
+        """Return the declared streams."""
         return self._streams.application
 
     @property
@@ -427,8 +427,8 @@ class Session(Decisions, Outside, OwnData):
         return "; ".join(note for note in (told, unmet) if note)
 
     def results(self, name: str) -> DataFrame:
-        """A memory sink's rows so far, a batch DataFrame of `spark`. Raises ApplicationError: no such query, or another
-        sink."""
+        """Return a memory sink's rows so far, a batch DataFrame of `spark`. Raises ApplicationError: no such query, or
+        another sink."""
         return self._streams.results(name, self.spark)
 
     def show(self, name: str, *, save: str | os.PathLike[str] | None = None, **wish: Any) -> ShownResults:
@@ -440,17 +440,17 @@ class Session(Decisions, Outside, OwnData):
     # -- looking and deciding --------------------------------------------------------------------------------------
 
     def status(self) -> str:
-        """What runs where, how it keeps up, and the last decision."""
+        """Return what runs where, how it keeps up, and the last decision."""
         return status_text(self)
 
     def why(self, name: str) -> str:
-        """The last decision about a stream, an instance or a task manager, and why, with the numbers. For a stream
-        fused into tasks of other names, the decisions about those tasks."""
+        """Return the last decision about a stream, an instance or a task manager, and why, with the numbers. For a
+        stream fused into tasks of other names, the decisions about those tasks."""
         return why_text(self, name)
 
     @property
     def view(self) -> View:
-        """The live view, made on first use: dashboard and controls."""
+        """Return the live view, made on first use: dashboard and controls."""
         return self.views.dashboard
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
@@ -494,7 +494,7 @@ class Session(Decisions, Outside, OwnData):
 
     @property
     def injectors(self) -> tuple[Injector, ...]:
-        """The injectors started by `inject`, oldest first; some may have ended."""
+        """Return the injectors started by `inject`, oldest first; some may have ended."""
         return tuple(self._injectors.started)
 
     def play(self, injector: Injector, applications: Mapping[str, Start] | None = None) -> ScenarioRunner:

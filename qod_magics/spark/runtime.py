@@ -1,4 +1,4 @@
-"""The live runtime: observes task managers and turns plans into dials and moves."""
+"""The live runtime: observe task managers, and turn plans into dials and moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placement and moves: which instances leave a task manager, where they go, and when they rest. Pure."""
+"""Choose which instances leave a task manager, where instances go, and how long a cool-down lasts. Pure."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class PlacementRequest:
 
 
 def place(requests: Iterable[PlacementRequest], available: Mapping[str, float]) -> dict[str, str]:
-    """Instance -> task manager, request by request; each placement lowers what the next finds available.
+    """Return the task manager of each instance, request by request; each placement lowers the CPU left for the next.
 
     `available` maps task managers, in input order, to their estimated CPU left in % of one core (`available_cpu`; it
-    may be negative). Candidates are the preferred ones where the estimate fits, else all but the forbidden; the one
-    with the most left wins, ties go to input order. A request that may go nowhere gets no entry.
+    may be negative). Candidates are the preferred ones where the estimate fits, else all but the forbidden ones. The
+    one with the most CPU left wins, ties go to input order. A request that may go nowhere gets no entry.
     """
     names = list(available)
     left = list(available.values())
@@ -110,7 +110,8 @@ def available_cpu(task_managers: Sequence[TaskManager], instances: Iterable[Inst
 def placed(
     unplaced: Sequence[Unplaced], managers: Sequence[TaskManager], running: Sequence[Instance]
 ) -> Mapping[str, str]:
-    """Task manager by instance. An instance that never ran is estimated by another of its task."""
+    """Return the task manager of each instance. The CPU of an instance that never ran is estimated by another of its
+    task."""
     by_task = {instance.task: instance.cpu for instance in running if not instance.warming_up}
     requests = [
         PlacementRequest(
@@ -145,12 +146,12 @@ def tolerance(cpu: float) -> float:
 
 
 def kill(need: float, priority: Sequence[int], min_required: Sequence[float]) -> list[int]:
-    """The candidates to fail so that at least `need` % of one core is released, or as much as there is.
+    """Return the candidates to fail so that at least `need` % of one core is released, or as much as there is.
 
-    Candidate c is an instance of that priority whose task needs `min_required[c]` % of one core at least; candidates
-    come in the order of their ids. Whole priorities are added from the lowest up while they release less than `need`;
-    then, from the highest priority and the largest requirement down (ties: id), one is spared if the others still
-    release enough. Returned in that second order.
+    Candidate c is an instance of that priority whose task needs at least `min_required[c]` % of one core; candidates
+    come in the order of their ids. Whole priorities are added from the lowest up while they release less than `need`.
+    Then, from the highest priority and the largest requirement down (ties: id), each is spared if the others still
+    release enough. The result has that second order.
     """
     enough = need - tolerance(need)
     by_priority: dict[int, list[int]] = {}
@@ -175,14 +176,15 @@ def kill(need: float, priority: Sequence[int], min_required: Sequence[float]) ->
 
 
 def moves_of_all(situation: Situation, movable: Movable) -> Minimums:
-    """As in the paper: each instance that leaves goes where most CPU is left."""
+    """Move each instance that leaves to the task manager with the most CPU left, as in the paper."""
     available, failed, starved = _ensure_minimums(situation)
     leaving = list(movable(failed, situation))
     return Minimums(available, leaving, starved, _replace(situation.snapshot, leaving))
 
 
 def _ensure_minimums(situation: Situation) -> tuple[list[float], list[int], list[int]]:
-    """Algorithm 3.2, lines 7 to 14: CPU left above the minimums by task manager, failed instances, starved managers."""
+    """Return the CPU left above the minimums by task manager, the failed instances, and the starved task managers
+    (Algorithm 3.2, lines 7 to 14)."""
     topology, load, min_required = situation.topology, situation.load, situation.min_required
     available = list(situation.required.available)
     failed: list[int] = []
@@ -207,7 +209,7 @@ def _ensure_minimums(situation: Situation) -> tuple[list[float], list[int], list
 
 
 def _replace(snapshot: Snapshot, failed: Sequence[int]) -> dict[str, str]:
-    """A new task manager for every failed instance, never the one it failed on."""
+    """Return another task manager for every failed instance, never the one on which it failed."""
     if not failed:
         return {}
     forbidden = {manager.id: (manager.id,) for manager in snapshot.task_managers}
@@ -220,13 +222,13 @@ def _replace(snapshot: Snapshot, failed: Sequence[int]) -> dict[str, str]:
 
 
 def only_helpful(situation: Situation, movable: Movable) -> Minimums:
-    """A `Moves`: instances leave only for task managers where their minimums fit beside those of the instances there.
+    """Move instances only to task managers where their minimums fit beside those of the instances there.
 
     If the instances that the paper's algorithm chooses fit nowhere, others of their task manager are tried: the lowest
-    priority first, and the largest first within one. If none fits, they stay, and their task manager is starved: a move
-    costs a start, and the next task manager would be just as short. Headroom is judged by costs: on a task manager that
-    runs open, an instance counts with its cost elsewhere. One on which an instance warms up, or that stands by, is no
-    target.
+    priority first, and the largest first within one. If none fits, all stay, and their task manager is starved: a move
+    costs a start, and the next task manager would lack as much CPU. Headroom is judged by costs: on a task manager that
+    runs open, an instance counts with its cost elsewhere. A task manager where an instance warms up, or that stands by,
+    is no target.
     """
     snapshot, load, required = situation.snapshot, situation.load, situation.min_required
     by_costs = situation.by_costs.all_of(situation.topology.min_accuracy)
@@ -264,7 +266,7 @@ def only_helpful(situation: Situation, movable: Movable) -> Minimums:
 
 
 def no_moves(situation: Situation, movable: Movable) -> Minimums:
-    """A `Moves`: every instance stays; task managers where the minimums do not fit are starved."""
+    """Move no instance; task managers where the minimums do not fit are starved."""
     return only_helpful(situation, _nobody)
 
 
@@ -273,8 +275,8 @@ def _nobody(failed: Sequence[int], situation: Situation) -> Sequence[int]:
 
 
 def _candidates(situation: Situation, movable: Movable, spare: list[float], leaving: list[int]) -> Iterator[int]:
-    """The instances that may leave: those that the paper's algorithm chooses; then the others of task managers that are
-    still short. `spare` and `leaving` change during the iteration."""
+    """Yield the instances that may leave: first those that the paper's algorithm chooses, then the others of task
+    managers that still lack CPU. `spare` and `leaving` change during the iteration."""
     load, topology = situation.load, situation.topology
     _, failed, _ = _ensure_minimums(situation)
     yield from movable(failed, situation)
@@ -312,7 +314,7 @@ class Home:
 
 
 def with_rests(snapshot: Snapshot, before: Mapping[str, Home] | None) -> tuple[Snapshot, Mapping[str, Home]]:
-    """`snapshot` with `rests_s` of the instances in their cool-down; and the homes of all."""
+    """Return `snapshot` with `rests_s` of the instances in their cool-down, and the homes of all instances."""
     windows = [window[1] for i in snapshot.instances if (window := i.window) is not None]
     now = max(windows, default=None)
     rate = sum(task.external_rate or 0.0 for task in snapshot.tasks if not task.upstream)

@@ -1,4 +1,4 @@
-"""One controller cycle of Stream Economics, the plan as a function of the snapshot alone; and its variants."""
+"""Make one plan from one snapshot, as Stream Economics does; and name its variants."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Costs = Callable[[Snapshot, Topology], Requirements]
 
 @dataclass(frozen=True, slots=True)
 class _Application:
-    """Structures that do not depend on loads. Kept between cycles, which then compute only with loads."""
+    """What does not depend on loads. It is kept from cycle to cycle, so that a cycle computes with loads only."""
 
     declared: Declared
     topology: Topology
@@ -61,9 +61,10 @@ class _Application:
 
 
 class StreamEconomics:
-    """Algorithm 3.2. First every minimum accuracy, then the rest by priority, then drops as early as possible.
+    """Algorithm 3.2: give every query its minimum accuracy, share the rest of the CPU by priority, then drop rows as
+    early as possible.
 
-    Without arguments it is the paper's. Each part can be replaced:
+    Without arguments it is the policy of the paper. Each part can be replaced:
 
     Args:
         name: what `--policy` selects.
@@ -93,10 +94,10 @@ class StreamEconomics:
         return f"policy {self.name}"
 
     def decide(self, snapshot: Snapshot, state: Any = None) -> tuple[Plan, Any]:
-        """The plan for a valid snapshot; it never raises on one.
+        """Return the plan for a valid snapshot; it never raises on one.
 
-        `state` (what the last call returned, or None) saves time while the application stays the same; it never
-        changes the plan.
+        `state` (what the last call returned, or None) saves time while the application stays the same; it never changes
+        the plan.
         """
         evidence = self.evidence
         snapshot = evidence.settled(snapshot)
@@ -144,10 +145,10 @@ class StreamEconomics:
 
 
 class LearningStreamEconomics(StreamEconomics):
-    """The same with learned costs: CPU = fixed + read * input rate + work * input rate * accuracy for each
+    """Stream Economics with learned costs: CPU = fixed + read * input rate + work * input rate * accuracy for each
     task, in place of "CPU is proportional to accuracy" (Eq. 3.9).
 
-    Learned costs are in the snapshot; a task without any follows the paper's model.
+    The snapshot holds the learned costs. A task without any follows the paper's model.
     """
 
     def __init__(self, name: str, **parts: Any) -> None:
@@ -174,7 +175,7 @@ class LearningStreamEconomics(StreamEconomics):
 
 
 def _actions(ensured: Minimums, snapshot: Snapshot) -> tuple[Action, ...]:
-    """The moves and stops of the instances that leave."""
+    """Return the moves and stops of the instances that leave their task managers."""
     if not ensured.failed:
         return ()
     found = needs(snapshot)
@@ -187,24 +188,26 @@ def _actions(ensured: Minimums, snapshot: Snapshot) -> tuple[Action, ...]:
 
 
 def fitted() -> LearningStreamEconomics:
-    """Costs are learned."""
+    """Return the policy with learned costs."""
     return LearningStreamEconomics("stream-economics-fitted")
 
 
 def filled() -> LearningStreamEconomics:
-    """As `fitted`; queries of one priority rise together, and nothing moves where it does not fit."""
+    """Return `fitted` in which queries of one priority rise together, and no instance moves to where it does not
+    fit."""
     return LearningStreamEconomics("stream-economics-filled", moves=only_helpful, sharing=max_min_shares)
 
 
 def reactive() -> LearningStreamEconomics:
-    """As `filled`; load is shed once a backlog confirms it. The default."""
+    """Return `filled` that sheds load only once a backlog confirms the overload. The default policy."""
     return LearningStreamEconomics(
         "stream-economics-reactive", moves=only_helpful, sharing=max_min_shares, evidence=BacklogEvidence()
     )
 
 
 def staying() -> LearningStreamEconomics:
-    """As `reactive`; nothing moves. No `--policy` selects it: it decides while another stage of a policy acts."""
+    """Return `reactive` that moves nothing. No `--policy` selects it: it decides while another stage of a policy
+    acts."""
     return LearningStreamEconomics(
         "stream-economics-staying", moves=no_moves, sharing=max_min_shares, evidence=BacklogEvidence()
     )

@@ -1,4 +1,4 @@
-"""The queries that each task reaches, and their desired accuracies while a cycle lowers them. Pure."""
+"""Find the queries that each task reaches, and track their desired accuracies while a cycle lowers them. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU that each task needs by accuracy, and accuracies propagated from queries to sources. Pure."""
+"""Compute the CPU that each task needs by accuracy, and propagate accuracies from queries to sources. Pure."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ FULL_CORE = 100.0  #: % of one core: the paper's instances are threads, which ca
 
 
 def required_cpu(accuracy: float, cpu: float, current: float, usable: float = FULL_CORE) -> float:
-    """rCpu(t, a): % of one core that a task needs for `accuracy`, given its current CPU and accuracy (Eq. 3.9); at most
-    `usable`."""
+    """Return rCpu(t, a): the % of one core that a task needs for `accuracy`, given its current CPU and accuracy (Eq.
+    3.9); at most `usable`."""
     if current == 0.0:
         return 0.0 if accuracy == 0.0 else FULL_CORE
     needed = accuracy * cpu / current
@@ -31,7 +31,8 @@ def required_cpu(accuracy: float, cpu: float, current: float, usable: float = FU
 
 
 def obtained_accuracy(share: float, cpu: float, current: float) -> float:
-    """obtAc(t, c): the accuracy that `share` % of one core buys, given the current CPU and accuracy (Eq. 3.12)."""
+    """Return obtAc(t, c): the accuracy that `share` % of one core buys, given the current CPU and accuracy (Eq.
+    3.12)."""
     if current == 0.0:
         return 0.0 if share == 0.0 else 1.0
     if cpu == 0.0:
@@ -78,7 +79,7 @@ class Requirements:
 
 
 def proportional(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
-    """CPU is proportional to accuracy (model items 2 to 5, Eq. 3.9)."""
+    """Return requirements that are proportional to accuracy (model items 2 to 5, Eq. 3.9)."""
     current = current_accuracies(snapshot, topology)
     one = [FULL_CORE] * len(current)
     return Requirements([0.0] * len(current), load.cpu, current, load.available, one)
@@ -126,7 +127,7 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
 
 
 def full_rates(snapshot: Snapshot, topology: Topology, load: Load) -> list[float | None]:
-    """Rows/s that reach each task at full accuracy, by position; None: not known."""
+    """Return the rows/s that reach each task at full accuracy, by position; None where that is unknown."""
     found: list[float | None] = [None] * len(snapshot.tasks)
     for t in topology.order:
         task = snapshot.tasks[t]
@@ -145,12 +146,13 @@ def full_rates(snapshot: Snapshot, topology: Topology, load: Load) -> list[float
 
 
 def paper_requirements(snapshot: Snapshot, topology: Topology) -> Requirements:
-    """CPU that each task needs by accuracy, in the paper's model."""
+    """Return the CPU that each task needs by accuracy, in the paper's model."""
     return snapshot.derived("paper", lambda: proportional(snapshot, topology, load_of(snapshot, topology)))
 
 
 def known_requirements(snapshot: Snapshot, topology: Topology) -> Requirements:
-    """The same by learned costs where they are known; without any, the paper's."""
+    """Return the CPU that each task needs by accuracy: by learned costs where they are known, else by the paper's
+    model."""
     return snapshot.derived("known", lambda: _known(snapshot, topology))
 
 
@@ -169,7 +171,7 @@ def _is_learned(task: Task) -> bool:
 
 
 def minimums(snapshot: Snapshot, topology: Topology, required: Requirements) -> list[float]:
-    """minReq(t) by task position, % of one core."""
+    """Return minReq(t) by task position, % of one core."""
     first = snapshot.derived("minimums", lambda: (required, required.all_of(topology.min_accuracy)))
     return first[1] if first[0] is required else required.all_of(topology.min_accuracy)
 

@@ -1,4 +1,4 @@
-"""The CPU above the minimum accuracies, shared by priority: evenly, or so that queries rise together. Pure."""
+"""Share the CPU above the minimum accuracies by priority: evenly, or so that queries rise together. Pure."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _share_evenly(
 
 
 def even_shares(situation: Situation, available: list[float], left_out: Set[int]) -> list[float]:
-    """A `Sharing`: as in the paper, evenly within each priority."""
+    """Share CPU evenly within each priority, as in the paper."""
     topology, hosting, load, required = situation.topology, situation.hosting, situation.load, situation.required
     accuracies = QueryAccuracies(topology, situation.reach, {load.task_of[i] for i in left_out})
     sharing = [i for i in hosting.by_id if i not in left_out] if left_out else hosting.by_id
@@ -146,7 +146,7 @@ def fill(
     available: Sequence[float],
     held: Sequence[bool] | None = None,
 ) -> list[float]:
-    """desired(q) by task position, fraction of 1; 0 where a task is no query.
+    """Return desired(q) by task position, fraction of 1; 0 where a task is no query.
 
     `instances` (positions) take part; `available` is the CPU of their task managers above the minimum accuracies, % of
     one core; `held[t]` says that a query stays at its minimum (None: none does).
@@ -171,10 +171,10 @@ def fill(
 
 
 def max_min_shares(situation: Situation, available: list[float], left_out: Set[int]) -> list[float]:
-    """A `Sharing`: max-min fair within each priority.
+    """Share CPU max-min fair within each priority.
 
     Queries with a task on a task manager where not even the minimums fit stay there, even if accuracy is free by the
-    cost estimate: that estimate can be wrong, and there is no CPU left to find out.
+    cost estimate: that estimate can be wrong, and no CPU is left to find out.
     """
     load, topology = situation.load, situation.topology
     short = _short(situation, available)
@@ -186,7 +186,7 @@ def max_min_shares(situation: Situation, available: list[float], left_out: Set[i
 
 
 def _short(situation: Situation, available: Sequence[float]) -> set[int]:
-    """The task managers where the minimums do not fit, and nothing that leaves makes room."""
+    """Return the task managers where the minimums do not fit, and from which no instance leaves."""
     if all(left > 0.0 for left in available):
         return set()
     load, least = situation.load, [0.0] * len(available)

@@ -1,4 +1,4 @@
-"""Changes of running tasks: rescaling, fusing, unfusing. `lifecycle.changes` decides; they go on in the background."""
+"""Carry out changes of running tasks in the background: rescaling, fusing, unfusing. `lifecycle.changes` decides."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def begin_change(cluster: Cluster, action: Action, change: Callable[[], Future[N
 
 
 def in_one_line(change: Callable[[], None], undone: str) -> Callable[[], None]:
-    """The change, with errors that are not of this package, such as Spark's of many lines, as TaskManagerError;
-    `undone` is what becomes of it, as one clause."""
+    """Return the change with errors of other packages, such as Spark's of many lines, turned into TaskManagerError;
+    `undone` says as one clause that it was not made."""
 
     def run() -> None:
         try:

@@ -1,4 +1,4 @@
-"""Moves and restarts of instances, between two batches."""
+"""Carry out moves and restarts of instances between two batches."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ class Mover:
                 begin(partial(self.restart, instance), f"restart-{instance.id}")
 
     def move(self, instance: Instance, target: TaskManager, why: str) -> str:
-        """Move an instance, and wait until it runs on `target` or not. Returns why it was not started there; "" if it
+        """Move an instance, and wait until it runs on `target` or not. Return why it was not started there; "" if it
         was. Raises TaskManagerError if the move is refused."""
         return self.carry_out(instance, self.ask(instance, target, why))
 
     @staticmethod
     def ask(instance: Instance, target: TaskManager, why: str, *, only_running: bool = False) -> Instructions:
-        """Ask for a move; returns what is to be done, nothing if it is there. Raises TaskManagerError if it is refused.
-        `only_running`: as plans ask, see `MoveAsked`."""
+        """Ask for a move; return what is to be done, nothing if the instance is there. Raises TaskManagerError if it is
+        refused. `only_running`: as plans ask, see `MoveAsked`."""
         home = instance.task_manager
         source = None if home is None else home.id
         instructions = instance.handle(MoveAsked(target.id, source, why, only_running))

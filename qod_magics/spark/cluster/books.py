@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Incomplete:
-    """What is missing in the results of tasks, by task, since the start."""
+    """What the results of tasks lack, by task, since the start."""
 
     late: dict[str, int] = field(default_factory=dict)  #: rows that came behind a watermark; see `Batch.late`
     grouped: set[str] = field(default_factory=set)  #: the tasks of which these are rows of groups: at least so many
@@ -123,7 +123,7 @@ class Gap:
 
 @dataclass(slots=True)
 class Account:
-    """One source or stream."""
+    """The row accounting of one source or stream."""
 
     topic: str
     first: dict[int, int]  #: by partition, the offset at which the account was opened
@@ -150,12 +150,12 @@ class Account:
         self.position = {**self.first, **self.position}
 
     def next_offset(self, partition: int) -> int:
-        """The offset from which a partition is read on: 0 in one that is not known yet."""
+        """Return the offset from which a partition is read on: 0 in one that is not known yet."""
         return self.position.get(partition, self.first.get(partition, 0))
 
     def reopened(self, topic: str, partitions: int) -> Account:
-        """The same stream on a new, empty topic: its counts go on where they were when the last row of the old topic
-        had been read."""
+        """Return the account of the same stream on a new, empty topic: its counts go on where they were when the last
+        row of the old topic had been read."""
         arrived = self.processed + self.dropped + self.unreported
         begins = dict.fromkeys(range(partitions), 0)
         return replace(self, topic=topic, first={**begins, 0: -arrived}, position=begins, gap=None, empty={})
@@ -220,7 +220,7 @@ class Account:
         return between
 
     def settle(self, gap: Gap) -> None:
-        """Take the offsets of a gap for offsets without a row: such rows have not arrived."""
+        """Take the offsets of a gap for offsets without a row: no row has arrived there."""
         self.unreported -= gap.offsets
         partition = min(gap.starts, default=0)
         self.first[partition] = self.first.get(partition, 0) + gap.offsets
@@ -250,8 +250,8 @@ class Account:
         }
 
     def count(self, ends: Mapping[int, int]) -> Count:
-        """The books now, given the broker's end offsets. These may predate the last batch entered: rows that it read
-        count as arrived."""
+        """Return the row counts now, given the broker's end offsets. These may predate the last batch entered: rows
+        that it read count as arrived."""
         waiting = sum(self.waiting(ends).values())
         read = sum(self.next_offset(p) - self.first.get(p, 0) for p in ends.keys() | self.position.keys())
         arrived = waiting + read

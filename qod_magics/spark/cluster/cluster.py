@@ -1,4 +1,4 @@
-"""State of the live runtime: task managers, instances, dials, books and events. Starts no threads."""
+"""Hold the state of the live runtime: task managers, instances, dials, row accounting and events. Starts no threads."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MB = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long servers and queries are waited for, seconds."""
+    """Timeouts for servers and queries, seconds."""
 
     batch_s: float = REALTIME_BATCH_S  #: for the end of a batch that can't be held
     late_s: float = 1.5  #: longer than that, as it may end later than it is due
@@ -64,7 +64,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What a change that fails puts back: see `Cluster.restore`."""
+    """What ran before a change, which `Cluster.restore` puts back if the change fails."""
 
     deployment: Deployment
     instances: Mapping[str, Instance]
@@ -104,7 +104,7 @@ class Cluster:
 
     @property
     def all_instances(self) -> list[Instance]:
-        """A copy: the instances may change meanwhile."""
+        """Return a copy of the instances, which may change meanwhile."""
         return list(self.instances.values())
 
     def event(self, kind: str, **detail: Any) -> None:
@@ -118,7 +118,7 @@ class Cluster:
             self.events.append(event)
 
     def manager(self, id: str) -> TaskManager:
-        """The task manager of this id. Raises TaskManagerError, with the nearest id, when there is none."""
+        """Return the task manager of this id. Raises TaskManagerError, with the nearest id, when there is none."""
         try:
             return self.task_managers[id]
         except KeyError:
@@ -127,17 +127,17 @@ class Cluster:
             ) from None
 
     def is_up(self, manager: TaskManager | None) -> bool:
-        """Whether it is up and not being removed."""
+        """Return whether a task manager is up and not being removed."""
         return manager is not None and self.task_managers.get(manager.id) is manager and manager.id not in self.leaving
 
     def answering(self) -> list[TaskManager]:
-        """The live task managers that answered the last poll; all live ones if none did."""
+        """Return the live task managers that answered the last poll; all live ones if none did."""
         alive = [manager for manager in list(self.task_managers.values()) if manager.alive()]
         return [manager for manager in alive if manager.silent_since is None] or alive
 
     def workshop(self, manager: TaskManager | None = None) -> Workshop:
-        """Builds plans on a task manager, by default the first that answers, else the first that is alive. Raises
-        TaskManagerError if there is none."""
+        """Return what builds plans on a task manager, by default on the first that answers, else the first that is
+        alive. Raises TaskManagerError if there is none."""
         manager = manager or self.home()
         return Workshop(
             manager.workbench(),
@@ -150,14 +150,15 @@ class Cluster:
         )
 
     def home(self) -> TaskManager:
-        """The first task manager that answers, else the first that is alive. Raises TaskManagerError: there is none."""
+        """Return the first task manager that answers, else the first that is alive. Raises TaskManagerError: there is
+        none."""
         manager = next(iter(self.answering()), None)
         if manager is None:
             raise TaskManagerError("No task manager is up: `%qod up` starts one, `%qod add-tm` adds one.")
         return manager
 
     def dials_of(self, instance: Instance) -> dict[str, float]:
-        """Desired values of the dials in this instance's plan, fractions of 1, by key."""
+        """Return the desired values of the dials in this instance's plan, fractions of 1, by key."""
         task = instance.job.task
         keys = [self.board.accuracy(task)]
         keys += (
@@ -310,7 +311,7 @@ class Cluster:
             del self.instances[instance.id]
 
     def take(self, instance: Instance) -> None:
-        """Enter an instance's reported batches in the books, each once; its first batch completes a move."""
+        """Enter an instance's reported batches in the row accounting, each once; its first batch completes a move."""
         with self.lock:
             names = {feed.topic: feed.name for feed in instance.job.feeds}
             for batch in instance.take_reported():
@@ -374,8 +375,8 @@ class Cluster:
             self.event("rows-deleted", **malformed_event(topic, reader(feed), due, deleted_text(due)))
 
     def targets(self, forbidden: Mapping[str, Collection[str]]) -> Mapping[str, str]:
-        """The task manager on which the policy places each of these instances, never one that `forbidden` lists for it,
-        and one with enough task slots if there is one.
+        """Return the task manager on which the policy places each of these instances, never one that `forbidden` lists
+        for it, and one with enough task slots if there is one.
 
         Raises TaskManagerError if no task manager is available.
         """
@@ -410,7 +411,7 @@ class Cluster:
         return slots.placed(self.place, unplaced, managers, running, needs, open_slots)
 
     def core_managers(self) -> list[core.TaskManager]:
-        """The task managers in snapshot form."""
+        """Return the task managers as a snapshot has them."""
         return [
             core.TaskManager(
                 m.id,
@@ -432,7 +433,8 @@ class Cluster:
         return 0.0
 
     def views(self) -> list[InstanceView]:
-        """All instances with their last readings; while a run has not reported yet, its predecessor's is held."""
+        """Return all instances with their last readings. While a run has not reported yet, that of the run before it
+        counts."""
         now = time.time()
         views = []
         for instance in self.all_instances:

@@ -1,4 +1,4 @@
-"""Maps tasks to topics for their streams and to one job per instance."""
+"""Map tasks to topics for their streams, to partitions for their instances, and to one job per instance."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ Deal: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 def dealt(partitions: int, instances: int, before: Sequence[Iterable[int]] = ()) -> Deal:
-    """Deal partitions 0, 1, ... to instances: each to exactly one, and as many to each as to any other, or one more.
+    """Assign partitions 0, 1, ... to instances: each partition to exactly one, and to each instance as many as to any
+    other, or one more.
 
-    Instances keep as many of their partitions as that allows, so that few of them are concerned. Without a deal
-    `before`, partition p goes to instance p mod `instances`. Of a balanced deal to as many instances, more partitions
-    take none away.
+    Instances keep as many of their partitions as that allows, so that few instances change. Without an assignment
+    `before`, partition p goes to instance p mod `instances`. More partitions take none away from a balanced assignment
+    to as many instances.
 
     Raises:
         ValueError: there are fewer partitions than instances, or no instances.
@@ -81,7 +82,7 @@ class Pipe:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Tasks to run, with what the broker created and answered for them."""
+    """Tasks to run, with the topics created for them and the offsets that the broker told."""
 
     specs: tuple[TaskSpec, ...]
     checked: Checked
@@ -93,7 +94,7 @@ class Prepared:
 
 @dataclass(slots=True)
 class Deployment:
-    """The topics, schemas and books of the tasks that run."""
+    """The topics, schemas and row accounting of the tasks that run."""
 
     kafka: Kafka
     session: str
@@ -121,12 +122,12 @@ class Deployment:
         self.inspection = Inspection(self.sources)
 
     def specs_with(self, name: str) -> list[TaskSpec]:
-        """The tasks that run a stream, inputs first; several where it is inlined into each of its readers."""
+        """Return the tasks that run a stream, inputs first; several where it is inlined into each of its readers."""
         return [spec for spec in self.specs.values() if name in spec.members]
 
     def check(self, specs: Sequence[TaskSpec], workshop: Workshop) -> Checked:
-        """Facts about these tasks, which may become the current ones: see `Inspection.check`. This and the following
-        raise TaskManagerError where Spark can't be reached."""
+        """Return facts about these tasks, which may become the current ones: see `Inspection.check`. This method and
+        those below raise TaskManagerError where Spark can't be reached."""
         labels = self.checked.labels
         with _reached():
             return self.inspection.check(
@@ -144,7 +145,7 @@ class Deployment:
             return self.inspection.inlinable(application, self.edges, workshop)
 
     def asks(self, application: Application, workshop: Workshop) -> dict[str, tuple[Ask, ...] | None]:
-        """By what its queries ask that streams be shed: see `Inspection.asks`."""
+        """Return the keys by which the queries need streams shed: see `Inspection.asks`."""
         with _reached():
             return self.inspection.asks(application, workshop)
 
@@ -153,7 +154,7 @@ class Deployment:
         return keys is not None and self.instances(spec) > 1 and spec.key not in keys
 
     def copy(self) -> Deployment:
-        """A copy for a rollback; the accounts are shared and stay live."""
+        """Return a copy for a rollback. It shares the accounts, which go on counting."""
         shallow: dict[str, Any] = {name: dict(getattr(self, name)) for name in _BOOKS}
         return replace(self, **shallow)
 
@@ -234,7 +235,7 @@ class Deployment:
         self.topics_made = max(self.topics_made, number)
 
     def own_topics(self) -> set[str]:
-        """The topics of its streams and memory sinks."""
+        """Return the topics of its streams and memory sinks."""
         return {pipe.topic for pipe in self.pipes.values()} | set(self.results.values())
 
     def prepare(self, specs: Sequence[TaskSpec], checked: Checked) -> Prepared:
@@ -345,7 +346,7 @@ class Deployment:
         return self.source_partitions[feed] if pipe is None else pipe.partitions
 
     def instances(self, spec: TaskSpec) -> int:
-        """How many a task has: as declared, until it is scaled."""
+        """Return how many instances a task has: as declared, until it is scaled."""
         return next((len(self.deals[name]) for name in feeds_of(spec) if name in self.deals), spec.parallelism)
 
     def deal(self, feed: str, spec: TaskSpec) -> Deal:
@@ -389,7 +390,7 @@ class Deployment:
         return max(self.max_parallelism(spec), spec.partitions)
 
     def declared(self, tasks: Collection[str]) -> None:
-        """These tasks were declared anew: they have the instances that they were declared with."""
+        """Count these tasks as declared once more: they have the instances that they were declared with."""
         self.declarations |= {task: self.declarations.get(task, 0) + 1 for task in tasks}
         self.deals = {name: deal for name, deal in self.deals.items() if reader(name) not in tasks}
 

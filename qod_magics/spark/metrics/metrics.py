@@ -1,4 +1,4 @@
-"""Metrics of the live runtime: CPU of cores, offsets of topics, and the observation built from these and reports."""
+"""Measure the live runtime: CPU of cores, offsets of topics, and the observation built from these and from reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dials: numbers that a running query reads and the controller sets, kept as system properties of the driver's JVM.
+"""Dials: numbers that the controller sets and a running query reads, kept as system properties of the driver's JVM.
 
 A plan reads its dials in one of three ways, chosen once per task manager:
 
@@ -42,23 +42,23 @@ class DialBoard:
     session: str  #: keeps two kernels on one server apart
 
     def source(self, task: str) -> str:
-        """Non-drop probability of a source's own shedder, d(outside, task)."""
+        """Return the name of the keep probability of a source's shedder, d(outside, task)."""
         return f"qod.{self.session}.source.{task}"
 
     def send(self, stream: str) -> str:
-        """Non-drop probability at the sending end of the stream "from>to", d(from, to)."""
+        """Return the name of the keep probability at the sending end of the stream "from>to", d(from, to)."""
         return f"qod.{self.session}.send.{stream}"
 
     def accept(self, task: str) -> str:
-        """Accuracy to which a backlog is thinned where `task` reads it."""
+        """Return the name of the accuracy to which a backlog is thinned where `task` reads it."""
         return f"qod.{self.session}.accept.{task}"
 
     def accuracy(self, task: str) -> str:
-        """Desired accuracy of `task`: its aggregated rows have the weight 1 / accuracy."""
+        """Return the name of the desired accuracy of `task`: its aggregated rows have the weight 1 / accuracy."""
         return f"qod.{self.session}.accuracy.{task}"
 
     def pace(self, instance: str) -> str:
-        """Pace of this instance's micro-batches: 1 - delay / longest delay, a fraction of 1."""
+        """Return the name of the pace of this instance's micro-batches: 1 - delay / longest delay, a fraction of 1."""
         return f"qod.{self.session}.pace.{instance}"
 
 
@@ -80,7 +80,7 @@ def waiting_sql(key: str, most_s: float) -> str:
 
 
 def written(value: float) -> str:
-    """A dial's value, a fraction of 1, as its property holds it."""
+    """Return a dial's value, a fraction of 1, as its property holds it."""
     return str(round((1 - value) * PARTS))
 
 
@@ -93,7 +93,7 @@ def turn(spark: SparkSession, values: Mapping[str, float]) -> None:
 
 
 def reflection_allowed(spark: SparkSession, key: str) -> bool:
-    """Whether this task manager lets a query set and read a system property."""
+    """Return whether this task manager lets a query set and read a system property."""
     try:
         turn(spark, {key: 0.25})
         row = spark.sql(f"SELECT {read_sql(key, DialReading.BATCH)} AS value").collect()[0]

@@ -1,4 +1,4 @@
-"""One task instance as a Spark plan: read, shed, recipe, shed, send.
+"""Build one task instance as a Spark plan: read, shed, recipe, shed, send.
 
 Kafka records -> observe(read, kept) -> shedder -> rows -> recipe -> observe(out, sent) -> streams | sink
 """
@@ -86,17 +86,17 @@ class Feed:
 
 
 def feed_of(spec: TaskSpec, head: str) -> str:
-    """The name of the feed from a head's topic: the task's id, or "head>task" if the task has several heads."""
+    """Return the name of the feed from a head's topic: the task's id, or "head>task" if the task has several heads."""
     return spec.id if len(spec.heads) == 1 else f"{head}>{spec.id}"
 
 
 def feeds_of(spec: TaskSpec) -> list[str]:
-    """The names of all feeds of a task: of topics, then of streams."""
+    """Return the names of all feeds of a task: of topics, then of streams."""
     return [*(feed_of(spec, head) for head in spec.topics), *(f"{upstream}>{spec.id}" for upstream in spec.upstream)]
 
 
 def reader(feed: str) -> str:
-    """The task that reads the feed of this name."""
+    """Return the task that reads the feed of this name."""
     return feed.rpartition(">")[2]
 
 
@@ -174,22 +174,23 @@ class PlanFacts:
 
 
 def watermarks_of(schema: StructType) -> Watermarks:
-    """The watermarks on times in such rows. Those on windows are left out: a window is sent once it is complete."""
+    """Return the watermarks on times in such rows. Those on windows are left out: a window is sent once it is
+    complete."""
     times = [field for field in schema.fields if field.dataType.typeName() == "timestamp"]
     found = ((field.name, (field.metadata or {}).get(DELAY)) for field in times)
     return tuple((name, int(delay)) for name, delay in found if delay is not None)
 
 
 def schema_of_stream(schema: StructType) -> StructType:
-    """The schema of such rows on a stream: `_weight` is in a record header."""
+    """Return the schema of such rows on a stream: `_weight` is in a record header."""
     from pyspark.sql.types import StructType
 
     return StructType([field for field in schema.fields if field.name != WEIGHT])
 
 
 def same_columns(one: StructType | None, other: StructType | None, ordered: bool = True) -> bool:
-    """Whether rows of the one can be read as rows of the other: same names and types, if `ordered` in the same order.
-    Nullability is ignored: it depends on the rows' path, as all columns read back from JSON are nullable."""
+    """Return whether rows of the one can be read as rows of the other: same names and types, if `ordered` in the same
+    order. Nullability is ignored: it depends on the rows' path, as all columns read back from JSON are nullable."""
     if one is None or other is None:
         return False
     columns = names_and_types(one), names_and_types(other)
@@ -226,8 +227,8 @@ class Workshop:
         timing: Timing = AGE_WHEN_READ,
         checks: bool = False,
     ) -> Iterator[DataFrame]:
-        """The recipe's output over this job's feeds, with shedders and counts. Start the query within the context:
-        an SQL recipe's views exist only there.
+        """Build the recipe's output over this job's feeds, with shedders and counts. Start the query within the
+        context: an SQL recipe's views exist only there.
 
         Args:
             job: the instance to build.
@@ -252,7 +253,7 @@ class Workshop:
             yield rows
 
     def plan_facts(self, job: Job) -> PlanFacts:
-        """Facts from its plan; only those of the job itself if Spark can't explain it."""
+        """Return what its plan says; only what follows from the job itself if Spark can't explain it."""
         sink_runs_python = job.sink is not None and job.sink.runs_python
         times = Counter(feed.topic for feed in job.feeds)  # a plan does not tell feeds of one topic apart
         schemas = {
@@ -293,7 +294,7 @@ class Workshop:
         return parsed_schema
 
     def check_schema(self, ddl: str, shed_by: Sequence[str] = ()) -> None:
-        """Raises ApplicationError, one line, for DDL that Spark can't read, that has reserved column names, or that
+        """Raise ApplicationError, one line, for DDL that Spark can't read, that has reserved column names, or that
         lacks a column to shed by."""
         try:
             with analysis_errors_unprinted():
@@ -467,7 +468,7 @@ class Workshop:
         return [headers("headers" in job.record, self.reading is not DialReading.RESTART)] if job.whole else []
 
     def _to_kafka(self, records: DataFrame) -> DataStreamWriter:
-        """Each run of a query writes with its own producer.
+        """Write records to Kafka. Each run of a query has its own producer.
 
         Queries of one JVM with equal options share a producer, even with stopped queries, and a batch ends only once
         its producer is flushed: rows that a stopped query had left for a deleted topic kept all queries from ending a

@@ -1,13 +1,13 @@
-"""Load shedders as parts of a query's plan: Poisson sampling with a probability that each row's weight records.
+"""Drop rows as part of a query's plan: Poisson sampling with a probability that each row's weight records.
 
-Internal columns, which never reach a recipe: `_u`, the row's random number; `_p` and `_d0`, `_d1`, ..., the dials as
-this row read them; `_sent`, its weight on arrival or its outlet; `_t`, of `timing`; `_malformed`, of `parsing`;
-`_file`, `_n` and `_at`, of `sources.files`.
-`_weight` = 1 / (probability with which the row was kept so far) is for the user; null where a recipe lost it.
+Internal columns, which never reach a recipe: `_u`, the row's random number; `_p` and `_d0`, `_d1`, ..., the keep
+probabilities as this row read them; `_sent`, its weight on arrival or its outlet; `_t`, of `timing`; `_malformed`, of
+`parsing`; `_file`, `_n` and `_at`, of `sources.files`. `_weight` = 1 / (probability with which the row was kept so far)
+is for the user; null where a recipe lost it.
 
 Reading a dial by reflection for each row is expensive (most of a microsecond where only C1 compiles), and so is copying
-a row between operators: each shedder reads its dial once, in one projection of only the columns needed after it, and
-both its counts are taken there. Where the task manager has our Kafka source, its reader sheds the source.
+a row between operators. Each shedder therefore reads its dial once, in one projection of only the columns needed after
+it, and both its counts are taken there. Where the task manager has our Kafka source, its reader sheds the source.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OWN = re.compile(r"_(u|p|t|n|at|file|sent|malformed|d\d+|r\d+)", re.IGNORECASE)
 
 
 def key_text(*columns: Column) -> Column:
-    """The key of these columns as text, the same wherever it is read; null if one of them is."""
+    """Return the key of these columns as text, the same wherever it is read; null if one of them is null."""
     texts = [column.cast("string") for column in columns]
     if len(texts) == 1:
         return texts[0]
@@ -51,7 +51,7 @@ def key_text(*columns: Column) -> Column:
 
 
 def key_hash(key: Column) -> Column:
-    """Uniform in [0, 1) with a resolution of 2^-20, from a key as text."""
+    """Return a number that is uniform in [0, 1) with a resolution of 2^-20, from a key as text."""
     return F.xxhash64(key).bitwiseAND(F.lit((1 << 20) - 1)) * F.lit(2.0**-20)
 
 
@@ -107,10 +107,10 @@ def shed_arrivals(
 
     A row kept so far with probability p = 1 / _weight is kept with min(1, accept / p): all rows in the steady state,
     fewer of those sent under an older plan with a higher accuracy. If the weight is unknown, p is the accuracy of the
-    sender at the time of sending. Rows that were shed by their `key` so far are by its hash again.
+    sender at the time of sending. Rows that were shed by their `key` so far are shed by its hash again.
 
-    Of groups, weights count from the groups on: the accuracy of the rows below them is read by `sampled_sql`, and what
-    `accept_sql` reads is of the application's input, so the groups are kept with accept / sampled.
+    Weights of groups count from the groups on: `sampled_sql` reads the accuracy of the rows below them, and
+    `accept_sql` that of the application's input, so the groups are kept with accept / sampled.
     """
     sent, chance = weight_from_header(), F.expr(RECORD_HASH)
     if key is not None:
@@ -140,7 +140,7 @@ def _position(key: Column, weight: Column) -> Column:
 
 
 def taken_name(columns: Iterable[str]) -> str | None:
-    """The first of these columns with the name of an internal one; None if there is none."""
+    """Return the first of these columns with the name of an internal one; None if there is none."""
     return next((name for name in columns if _OWN.fullmatch(name)), None)
 
 
@@ -149,12 +149,13 @@ def _timed(timing: Timing | None) -> list[Column]:
 
 
 def _counted(rows: DataFrame, counted_as: str, keep: str, *times: Column) -> DataFrame:
-    """The rows for which `keep` holds. All metrics are taken in front of the filter, in one pass over each row."""
+    """Return the rows for which `keep` holds. All metrics are taken in front of the filter, in one pass over each
+    row."""
     return rows.observe(counted_as, *shed_counts(keep), *times).where(keep)
 
 
 def shed_counts(keep: str) -> list[Column]:
-    """Aggregates for `observe` in front of a shedder: rows, and rows that it keeps."""
+    """Return aggregates for `observe` in front of a shedder: rows, and rows that it keeps."""
     return [F.count(F.lit(1)).alias("rows"), count_where(keep).alias("kept")]
 
 
@@ -176,7 +177,8 @@ class Outlet:
 
 
 def sent_counts(outlets: Sequence[Outlet]) -> list[Column]:
-    """Aggregates for `observe` on the result of `draw`: rows before the shedders, and rows sent on each stream."""
+    """Return aggregates for `observe` on the result of `draw`: rows before the shedders, and rows sent on each
+    stream."""
     counts = [F.count(F.lit(1)).alias("rows")]
     return counts + [count_where(_sent_if(i)).alias(f"sent_{i}") for i in range(len(outlets))]
 
@@ -184,9 +186,9 @@ def sent_counts(outlets: Sequence[Outlet]) -> list[Column]:
 def draw(
     rows: DataFrame, outlets: Sequence[Outlet], key: Column | None = None, sampled_sql: str | None = None
 ) -> DataFrame:
-    """Draw once per row for all streams: the samples of several consumers are nested, none repeats between batches.
-    Rows that were shed by their `key` so far are by its hash again, where their weight is known; `sampled_sql` as in
-    `shed_arrivals`."""
+    """Draw one random number per row for all streams: the samples of several consumers are nested, and no sample
+    repeats between batches. Rows that were shed by their `key` so far are shed by its hash again, where their weight is
+    known; `sampled_sql` as in `shed_arrivals`."""
     dials = [F.expr(outlet.send_sql).alias(f"_d{i}") for i, outlet in enumerate(outlets)]
     chance = F.expr(DRAW)
     if key is not None:
@@ -197,8 +199,8 @@ def draw(
 
 
 def send(drawn: DataFrame, outlets: Sequence[Outlet], value: Column, key: Column | None = None) -> DataFrame:
-    """Kafka records of all streams: value, topic, partition, the header that carries `_weight`, and the `key`, if there
-    is one."""
+    """Return the Kafka records of all streams: value, topic, partition, the header that carries `_weight`, and the
+    `key`, if there is one."""
     also = [] if key is None else [key.alias("key")]
     records = [
         (
@@ -241,13 +243,13 @@ def _partition(outlet: Outlet) -> Column:
 
 
 def weight_header(weight: Column) -> Column:
-    """The record headers that carry `_weight`, negative if it is assumed; a row of weight 1 has none."""
+    """Return the record headers that carry `_weight`, negative if it is assumed; a row of weight 1 has none."""
     header = F.array(F.struct(F.lit("weight").alias("key"), weight.cast("string").cast("binary").alias("value")))
     return F.when(weight != 1.0, header)
 
 
 def weight_from_header() -> Column:
-    """`_weight` of a record read from a stream; negative if it is assumed."""
+    """Return `_weight` of a record read from a stream; negative if it is assumed."""
     return F.expr("COALESCE(CAST(CAST(headers[0].value AS STRING) AS DOUBLE), 1.0D)")
 
 

@@ -1,1 +1,1 @@
-"""Running queries: one for each task instance, its batches, its mode, and what it costs."""
+"""Running queries, one for each task instance: their batches, modes and CPU."""

@@ -24,13 +24,13 @@ PROBE_S = 60.0
 
 
 def checkpoint_root(place: str | os.PathLike[str]) -> str:
-    """A URL unchanged; a path made absolute, as each task manager has its own working directory."""
+    """Return a URL as it is, and a path made absolute, as each task manager has its own working directory."""
     return absolute(os.fspath(place))
 
 
 def local_path(root: str) -> Path | None:
-    """The local directory that a `checkpoint_root` names; None for a remote URL. A URL's path is not percent-decoded,
-    as in Spark."""
+    """Return the local directory that a `checkpoint_root` names; None for a remote URL. A URL's path is not
+    percent-decoded, as in Spark."""
     if not is_url(root):
         return Path(root)
     parts = urlsplit(root)
@@ -38,11 +38,12 @@ def local_path(root: str) -> Path | None:
 
 
 def check_shared(manager: TaskManager, checkpoints: str) -> None:
-    """Let the executors of a task manager write a few files below `checkpoints`, its driver list them and executors
-    read them. A driver that works itself (`local[N]`) shares its files with itself, and is asked nothing.
+    """Check that the files of a checkpoint reach all executors of a task manager and its driver: some write them, its
+    driver lists them, and others read them. A driver that works itself (`local[N]`) shares its files with itself, and
+    is not checked.
 
     Raises:
-        TaskManagerError: they do not come back: at the second batch, a query would find none of its state.
+        TaskManagerError: they do not. A query would find none of its state at its second batch.
 
     """
     if (setting(manager.spark, "spark.master") or "local").startswith("local"):
@@ -132,19 +133,20 @@ def _logged(path: Path) -> Offsets:
 
 
 def why_not_transplanted(checkpoints: str) -> str:
-    """Why state in checkpoints at this location can't be carried to another one, as one clause; "" if it can."""
+    """Return why state in checkpoints at this location can't be copied to another checkpoint, as one clause; "" if it
+    can."""
     return "" if local_path(checkpoints) is not None else f"its state is at {checkpoints}, which is no local path"
 
 
 def transplant(source: str, target: str, at: Offsets, to: Offsets | None = None) -> bool:
-    """Let the checkpoint `target`, which does not exist, go on after the last ended batch of `source`. Without one,
-    there is no state to carry: nothing is done, and the result is False.
+    """Create the checkpoint `target`, which continues after the last ended batch of `source`. Return False, and create
+    nothing, if `source` has no ended batch: it has no state then.
 
     Args:
         source: a checkpoint whose query does not run; it stays as it is.
         target: where the new one is to be.
-        at: its offsets after that batch.
-        to: the offsets at which the new one goes on, of one topic; None: the same.
+        at: the offsets of `source` after that batch.
+        to: the offsets from which the new one reads, of one topic; None: the same.
 
     Raises:
         TaskManagerError: `source` is at other offsets, not at a local path, or can't be copied.
@@ -179,8 +181,8 @@ def transplant(source: str, target: str, at: Offsets, to: Offsets | None = None)
 
 
 def _rewritten(log: str, at: Offsets, to: Offsets | None) -> str:
-    """The entry of a batch in an offset log, "v1" and a line of JSON for the batch and for each source, with other
-    offsets. Raises ValueError if it does not hold those expected."""
+    """Return the entry of a batch in an offset log, "v1" and a line of JSON for the batch and for each source, with
+    other offsets. Raises ValueError if it does not have the expected ones."""
     version, batch, *sources = log.splitlines()
     if version != "v1":
         raise ValueError(f"its offset log has version {version}")

@@ -1,4 +1,4 @@
-"""One task instance: a streaming query that can be started, watched, stopped at a batch's end and started elsewhere."""
+"""One task instance: a streaming query that is started, watched, stopped at a batch's end, and started elsewhere."""
 
 from __future__ import annotations
 
@@ -93,36 +93,36 @@ class Instance:
 
     @property
     def id(self) -> str:
-        """Its name in snapshots: "TDSnk1.2"."""
+        """Return its name in snapshots: "TDSnk1.2"."""
         return self.job.instance
 
     @property
     def state(self) -> State:
-        """Where it is in its life."""
+        """Return where it is in its life."""
         return self.life.state
 
     @property
     def failures(self) -> int:
-        """Failures one after the other, without a long run in between."""
+        """Return how often it has failed without a long run in between."""
         return self.life.failures
 
     @property
     def failure(self) -> str:
-        """Why it failed last; "" if it has not."""
+        """Return why it failed last; "" if it has not."""
         return self.life.failure
 
     @property
     def move(self) -> OngoingMove | None:
-        """Its move that is under way."""
+        """Return its move that is under way."""
         return self.life.move
 
     @property
     def started_at(self) -> float:
-        """When its present run began, monotonic seconds; 0 once its failure was counted."""
+        """Return when its present run began, monotonic seconds; 0 once its failure was counted."""
         return self.life.started_at
 
     def assign(self, job: Job) -> None:
-        """Give it another job, on its checkpoint: its next run has it."""
+        """Give it another job on its checkpoint. Its next run takes it."""
         self.job = job
 
     def found_ended(self, run_id: str, why: str) -> None:
@@ -154,7 +154,7 @@ class Instance:
         return not told
 
     def handle(self, event: Event) -> Instructions:
-        """Report an event; returns what is to be done. Any thread may call it."""
+        """Report an event to its life; return what is to be done. Any thread may call it."""
         with self.changing:
             return self.life.handle(event, time.monotonic())
 
@@ -164,14 +164,14 @@ class Instance:
             return self.life.handle(RetryDue(placed=self.task_manager is not None), time.monotonic())
 
     def try_anew(self) -> Instructions:
-        """Forget its failures; returns an instruction if it was given up and is tried again."""
+        """Reset its failure count; return an instruction if it was given up and is tried again."""
         with self.changing:
             return self.life.handle(CauseGone(placed=self.task_manager is not None), time.monotonic())
 
     def reinstate(self, *, runs: bool = False, why: str | None = None, differs: bool = False) -> None:
-        """Have it restarted where it ran, or go on there if it still `runs`: the deployment that should replace it has
-        failed. `why` is what it tells as its failure; `differs`, whether the instances that replaced it may have read
-        on."""
+        """Undo its stop, as the deployment that should replace it has failed: it restarts where it ran, or goes on
+        there if it still `runs`. It reports `why` as its failure. `differs`: the instances that replaced it may have
+        read further."""
         with self.changing:
             self.books_differ = self.books_differ or differs
             runs = runs and self.query is not None
@@ -214,7 +214,7 @@ class Instance:
 
     @property
     def is_paced(self) -> bool:
-        """Whether its plan has a dial for the time between its micro-batches."""
+        """Return whether its plan has a dial that delays its micro-batches."""
         manager = self.task_manager
         batches = self.mode == "micro-batch" and bool(self.job.feeds)
         return batches and manager is not None and manager.reading is not DialReading.RESTART
@@ -228,7 +228,7 @@ class Instance:
 
     @property
     def may_run_realtime(self) -> bool:
-        """Whether its present run is in real-time mode or, without one, the next one may be."""
+        """Return whether its present run is in real-time mode or, without a run, whether the next one may be."""
         if self.query is not None:
             return self.mode == "real-time"
         if self.mode_wanted == "microbatch" or self.job.only_microbatch is not None:
@@ -239,22 +239,23 @@ class Instance:
 
     @property
     def writes_row_by_row(self) -> bool:
-        """Whether it writes each row when it is processed, not when its batch is over: to Kafka, without state."""
+        """Return whether it writes each row when it is processed, not at the end of its batch: to Kafka, without
+        state."""
         return self.job.writes_row_by_row and self.facts is not None and not self.facts.keeps_state
 
     @property
     def batches(self) -> list[Batch]:
-        """Known batches of its present run, the newest last."""
+        """Return the known batches of its present run, the newest last."""
         return [batch for _, batch in list(self.meter.spans) if batch.run_id == self.run_id]
 
     @property
     def wrote_nothing_at(self) -> float:
-        """When its last batch began, seconds since the epoch, if the result of that batch had no row; else 0."""
+        """Return when its last batch began, seconds since the epoch, if the result of that batch had no row; else 0."""
         last = next((batch for _, batch in reversed(list(self.meter.spans))), None)
         return last.start if last is not None and last.rows and not last.out else 0.0
 
     def inherit_state(self, before: Instance, *, begun: bool, same_files: bool) -> None:
-        """Go on from a copy of another one's checkpoint: `begun` says whether that has a batch. Files stay in their
+        """Continue from a copy of another instance's checkpoint; `begun`: it has a batch. Files of a sink stay in their
         directory, whose log has the numbers of the batches."""
         self.begun = begun
         if same_files:
@@ -266,12 +267,12 @@ class Instance:
         self.job = replace(self.job, run=run)
 
     def replaces(self, before: Iterable[Instance], why: str) -> None:
-        """Begin with the stories of the instances whose places it takes, in a change of tasks."""
+        """Take over the stories of the instances that it replaces in a change of tasks."""
         self.handle(Follows(why=why, steps=tuple(step for each in before for step in each.life.steps)))
 
     def follow(self, before: Instance, afresh: bool, home: TaskManager | None, why: str) -> None:
         """Succeed the previous instance of this name, on `home`: take over its measurements and, unless this one starts
-        `afresh`, its checkpoint and output."""
+        on a new checkpoint (`afresh`), its checkpoint and output."""
         self.task_manager = home
         self.meter, self.held, self.unended = before.meter, before.held, before.unended
         self.handle(Follows(before.unended is not None, why, tuple(before.life.steps)))
@@ -353,14 +354,15 @@ class Instance:
                 raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {reason(error)}") from error
 
     def _against_realtime(self, facts: PlanFacts, free_slots: float = inf) -> str:
-        """See `modes.against_realtime`; what its task manager refuses is refused, too."""
+        """Return why real-time mode is impossible here (`modes.against_realtime`), also if its task manager refuses
+        it."""
         refused = self.no_realtime or (self.task_manager.no_realtime if self.task_manager is not None else "")
         kind = "local" if self.task_manager is None else self.task_manager.kind
         return against_realtime(self.job, facts, self.mode_wanted, refused, free_slots, kind)
 
     def _stop_previous_run(self, task_manager: TaskManager) -> None:
-        """Stop a previous run that has not ended, also one that another call has started meanwhile: two at once would
-        write rows twice."""
+        """Stop a previous run that has not ended, also one that another call has started meanwhile: two runs at once
+        would write rows twice."""
         try:
             if self.query is not None:
                 self.stop()
@@ -423,7 +425,7 @@ class Instance:
             )
 
     def fall_back(self, why: str) -> None:
-        """Spark refused real-time mode after the query had started: use micro-batches from the next start on. If no
+        """Use micro-batches from the next start on: Spark refused real-time mode after the query had started. If no
         batch was finished, they get a new checkpoint: for a first batch, Spark refuses a state store that is not
         empty."""
         self.no_realtime = why
@@ -436,9 +438,10 @@ class Instance:
         self.checkpoint = f"{self.checkpoint}-afresh"
 
     def poll(self) -> bool:
-        """Collect the reports since the last call; whether a batch was finished. Raises whatever the connection raises.
+        """Collect the reports since the last call; return whether a batch was finished. Raises whatever the connection
+        raises.
 
-        Each batch is added to `reported` at once: a call that fails later loses no row counts.
+        Each batch is added to `reported` at once, so a call that fails later loses no row counts.
         """
         query = self.query
         if query is None:
@@ -471,13 +474,13 @@ class Instance:
         return fresh
 
     def unpolled(self) -> float:
-        """Batches that it may have ended since the last poll."""
+        """Return how many batches it may have ended since the last poll."""
         lengths = [batch.end - begin for begin, batch in list(self.meter.spans) if batch.run_id == self.run_id][-8:]
         each_s = sum(lengths) / len(lengths) if lengths else SHORT_BATCH_S
         return (time.monotonic() - max(self.polled_at, self.started_at)) / each_s
 
     def failed(self) -> str | None:
-        """Why the query ended by itself; None while it runs."""
+        """Return why the query ended by itself; None while it runs."""
         query = self.query
         if query is None or query.isActive:
             return None
@@ -485,10 +488,10 @@ class Instance:
         return reason(error) if error is not None else "the query ended by itself"
 
     def stop(self, at_batch_end_s: float = 0.0) -> None:
-        """Stop the query, just after its next report if one comes within `at_batch_end_s` seconds. A run that could
-        not be stopped before is stopped at once.
+        """Stop the query, just after its next report if one comes within `at_batch_end_s` seconds. A run that could not
+        be stopped before is stopped at once.
 
-        The next run reads an interrupted batch again: downstream of Kafka, at most one batch is seen twice.
+        The next run reads an interrupted batch again, so downstream of Kafka at most one batch is read twice.
         """
         with self.lock:
             query = self.query or self.unended
@@ -532,16 +535,16 @@ class Instance:
                 lock.release()
 
     def hold(self, reading: MeterReading | None = None) -> None:
-        """Hold the last reading, or this one, until the next run has one."""
+        """Keep this reading, by default the last one, until the next run has one."""
         self.held = reading or self.meter.reading(REALTIME_BATCH_S, self.run_id) or self.held
         self.run_id = None
 
     def reading(self, period_s: float) -> MeterReading | None:
-        """Of the present run; None while it has reported nothing."""
+        """Return the reading of the present run; None while it has reported nothing."""
         return self.meter.reading(period_s, self.run_id)
 
     def busy_s(self, since: float) -> float:
-        """Seconds after `since` (epoch) in which its present run had a batch under way."""
+        """Return the seconds after `since` (epoch) in which its present run had a batch under way."""
         batches = [batch for _, batch in list(self.meter.spans) if batch.run_id == self.run_id and batch.end > since]
         busy = sum(batch.end - max(batch.start, since) for batch in batches)
         query = self.query
@@ -551,25 +554,26 @@ class Instance:
         return busy
 
     def stalled_s(self) -> float:
-        """Seconds since its present run last ended a batch, or since its start if it has not yet."""
+        """Return the seconds since its present run last ended a batch, or since its start if it has not ended one."""
         last = next((batch for _, batch in reversed(list(self.meter.spans)) if batch.run_id == self.run_id), None)
         return time.monotonic() - self.started_at if last is None else time.time() - last.end
 
     def patience_s(self, least_s: float) -> float:
-        """Seconds without the end of a batch after which it counts as stalled: `least_s` plus the trigger interval, or
-        more where batches have been taking long. A micro-batch is as long as its rows and its sink make it: it has
-        three times as long, and twice as long after each restart, so that a slow one ends at last."""
+        """Return after how many seconds without the end of a batch it counts as stalled: `least_s` plus the trigger
+        interval, or more where batches have been taking long. The rows and the sink of a micro-batch decide how long
+        it takes: it may take three times as long, and twice as long after each restart, so that a slow one ends at
+        last."""
         took = [batch.end - batch.start for _, batch in list(self.meter.spans)]
         if self.mode != "real-time":
             least_s *= SLOW_BATCH * 2**self.failures
         return max(least_s + (self.job.trigger_s or 0.0), 3 * median(took) if took else 0.0)
 
     def ended(self) -> int:
-        """Id of the last batch that its present run reported as ended, with rows or without; -1 before the first. While
-        it stays the same, no batch ends."""
+        """Return the id of the last batch that its present run reported as ended, with rows or without; -1 before the
+        first. While it stays the same, no batch ends."""
         return -1 if self.run_id is None else self.meter.last.get(self.run_id, -1)
 
 
 def finds_remains(error: str) -> bool:
-    """Whether Spark says that a checkpoint without a batch is not empty."""
+    """Return whether Spark says that a checkpoint without a batch is not empty."""
     return "CHECKPOINT_LOCATION_NOT_EMPTY" in error

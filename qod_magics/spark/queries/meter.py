@@ -1,4 +1,4 @@
-"""Rates and CPU of one task instance, from its batches.
+"""Measure rates and CPU of one task instance from its batches.
 
 A batch's rows and CPU are spread from the end of the previous batch to its own end, so that idle time counts and a long
 batch does not look like a burst. All means are over the last period before the last report.
@@ -31,7 +31,7 @@ FAR_APART = 2.0
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """One instance as last measured. Rates in rows/s, CPU in % of one core."""
+    """The last measurement of one instance. Rates in rows/s, CPU in % of one core."""
 
     in_rate: float
     read_rate: float
@@ -90,8 +90,8 @@ def shared(readings: Iterable[MeterReading | None], instances: int) -> MeterRead
 
 
 def in_a_row(first: MeterReading | None, second: MeterReading | None) -> MeterReading | None:
-    """What one query for two tasks, the second of which reads the first, would have read as, at the CPU of both. None
-    if that of one is not known."""
+    """Return the reading that one query for two tasks, the second of which reads the first, would have at the CPU of
+    both; None if one of them is unknown."""
     if first is None or second is None:
         return None
     cpu = None if first.cpu is None or second.cpu is None else first.cpu + second.cpu
@@ -113,7 +113,7 @@ class Meter:
     last: dict[str, int] = field(default_factory=dict)
 
     def add(self, batch: Batch) -> bool:
-        """Add a batch; False if it was known. Batches of one run must be added in order of their ids."""
+        """Add a batch; return False if it was known. Batches of one run must be added in order of their ids."""
         if batch.batch_id <= self.last.get(batch.run_id, -1):
             return False
         self.last[batch.run_id] = batch.batch_id
@@ -133,7 +133,8 @@ class Meter:
                 del self.times[key]
 
     def reading(self, period_s: float, run_id: str | None) -> MeterReading | None:
-        """Means over the last period before the last report of run `run_id`; None while it has reported nothing."""
+        """Return the means over the last period before the last report of run `run_id`; None while it has reported
+        nothing."""
         spans = [(begin, batch) for begin, batch in list(self.spans) if batch.run_id == run_id]
         if not spans:
             return None

@@ -1,4 +1,4 @@
-"""In which of Spark's modes an instance runs, and why: real-time or micro-batches, update, append or complete."""
+"""Choose the mode in which an instance runs: real-time or micro-batches; update, append or complete."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ STATE_IN_BATCHES = "it keeps state, which a micro-batch updates once for all row
 
 
 def slots_needed(job: Job, facts: PlanFacts | None) -> int:
-    """Task slots of a run in real-time mode: one per partition that it reads, and one for the aggregation if it keeps
-    state."""
+    """Return the task slots of a run in real-time mode: one per partition that it reads, and one for the aggregation if
+    it keeps state."""
     keeps_state = facts is not None and facts.keeps_state
     return sum(len(feed.partitions) for feed in job.feeds) + keeps_state
 
@@ -99,9 +99,9 @@ def against_realtime(
 
 
 def output_modes(job: Job, realtime: bool) -> tuple[str, ...]:
-    """Those to try, in this order. Groups that an operator with state reads are emitted once, when they are complete:
-    in update mode, it would count a group each time that it has changed. What is sorted or cut over groups is written
-    as a whole."""
+    """Return the output modes to try, in this order. Groups that an operator with state reads are emitted once, when
+    they are complete: in update mode, it would count a group each time that it changes. A result that is sorted or
+    limited over groups is written as a whole."""
     if job.whole:
         return ("complete",)
     if realtime:

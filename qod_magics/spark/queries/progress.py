@@ -1,4 +1,4 @@
-"""Progress reports of a streaming query, as one frozen type, whatever the client and the Spark version."""
+"""Read the progress reports of a streaming query as one frozen type, whatever the client and the Spark version."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ class Batch:
 
 
 def batch_of(report: Mapping[str, Any]) -> Batch | None:
-    """The batch of this progress report; None for an idle trigger: its report has the id of the next batch, and would
-    hide that batch."""
+    """Return the batch of this progress report; None for an idle trigger: its report has the id of the next batch, and
+    would hide that batch."""
     observed = {name: _observed(row) for name, row in (report.get("observedMetrics") or {}).items()}
     feeds: list[FeedCount] = []
     times, moved = 1.0, False

@@ -15,13 +15,14 @@ from qod_magics.spark.servers.task_manager import TaskManager
 
 
 def held(instance: Instance) -> int:
-    """Slots that its run holds, or that a new one would ask for: one per partition that it reads, and one for the
-    aggregation if it keeps state; 0 in micro-batches, whose tasks wait for one another."""
+    """Return the slots that its run holds, or that a new run would need: one per partition that it reads, and one for
+    the aggregation if it keeps state; 0 in micro-batches, whose tasks wait for one another."""
     return slots_needed(instance.job, instance.facts) if instance.may_run_realtime else 0
 
 
 def free(managers: Iterable[TaskManager], instances: Iterable[Instance]) -> dict[str, float]:
-    """By task manager: slots that no query in real-time mode holds; infinite where their number is unknown."""
+    """Return by task manager the slots that no query in real-time mode holds; infinite where their number is
+    unknown."""
     found = {manager.id: inf if manager.slots is None else float(manager.slots) for manager in managers}
     for instance in instances:
         home = instance.task_manager

@@ -19,7 +19,7 @@ LONGEST_LOOK_S = 2.0
 
 
 def share(busy: float | None, others_end: bool) -> float:
-    """The share of the time since the last look that counts.
+    """Return the share of the time since the last look that counts.
 
     Args:
         busy: utilization of the task manager's cores, a fraction of 1; None if unknown.
@@ -35,7 +35,7 @@ def share(busy: float | None, others_end: bool) -> float:
 
 @dataclass(slots=True)
 class StallDetector:
-    """For one instance, since its last batch ended or its present run began."""
+    """Measures for one instance how long no batch has ended, since its last batch or the start of its present run."""
 
     counted_s: float = 0.0  #: time in which it could have ended a batch
     watched_s: float = 0.0  #: total time
@@ -43,7 +43,7 @@ class StallDetector:
     _looked_at: float = 0.0
 
     def reset(self) -> None:
-        """Nothing waits: no batch is due."""
+        """Begin again, as no batch is due: nothing waits."""
         self._since = None
 
     def look(self, now: float, run_id: str | None, ended: int, share: float) -> None:

@@ -1,6 +1,6 @@
-"""Evidence beyond the loads of a snapshot for when to shed and move: none, as in the paper, or backlogs. Pure.
+"""Decide by more than the loads of a snapshot when to shed and move: by nothing, as in the paper, or by backlogs. Pure.
 
-With backlogs as evidence, nothing is shed without a backlog, and instances that have just moved have a cool-down.
+With backlogs as evidence, no load is shed without a backlog, and instances that have just moved have a cool-down.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ REACT_ABOVE = 1.4
 
 
 class Evidence:
-    """Each method is a hook where evidence may change a cycle's decision; these change nothing."""
+    """Hooks with which evidence may change a cycle's decision. Those of this class change nothing."""
 
     def __repr__(self) -> str:
         return type(self).__name__
 
     def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
-        """`snapshot` with learned values in its optional fields, and the memory for the next call; None at first."""
+        """Return `snapshot` with learned values in its optional fields, and the memory for the next call; None at
+        first."""
         return snapshot, memory
 
     def kept(self, memory: Any) -> Any:
@@ -48,15 +49,15 @@ class Evidence:
         return memory
 
     def settled(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot to decide on."""
+        """Return the snapshot to decide on."""
         return snapshot
 
     def requirements(self, required: Requirements, snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
-        """CPU that tasks need and task managers have; `required` is that by costs alone."""
+        """Return the CPU that tasks need and that task managers have; `required` is what costs alone say."""
         return required
 
     def is_open(self, snapshot: Snapshot) -> Sequence[bool]:
-        """By task manager: whether its CPU is not limited yet, so that `requirements` don't apply to it."""
+        """Return by task manager whether its CPU is not limited yet, so that `requirements` do not apply to it."""
         return [False] * len(snapshot.task_managers)
 
     #: Whether a warm-up excludes all instances of its task manager from sharing, or only the one that warms up.
@@ -68,15 +69,16 @@ class Evidence:
         return {i for i, home in enumerate(homes) if warming[home]} if any(warming) else set()
 
     def movable(self, failed: Sequence[int], situation: Situation) -> Sequence[int]:
-        """The instances (positions) in `failed`, chosen to leave, that may do so."""
+        """Return the instances (positions) in `failed`, which were chosen to leave, that may do so."""
         return failed
 
     def left(self, available: list[float], situation: Situation) -> list[float]:
-        """CPU to share by task manager, given the `available` above the minimum accuracies, % of one core."""
+        """Return the CPU to share by task manager, given the `available` above the minimum accuracies, % of one
+        core."""
         return available
 
     def requests(self, snapshot: Snapshot) -> Mapping[str, Any]:
-        """Further requests: fields of the plan."""
+        """Return further requests: fields of the plan."""
         return {}
 
 
@@ -84,11 +86,11 @@ NO_EVIDENCE = Evidence()
 
 
 class BacklogEvidence(Evidence):
-    """Load is shed only with a backlog, or if known costs far exceed the CPU (`trust`); an instance that has just moved
-    stays for a while (`rests`)."""
+    """Shed load only with a backlog, or if known costs far exceed the CPU (`trust`); let an instance that has just
+    moved stay for a while (`rests`)."""
 
     def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
-        """`snapshot` with `open_s`, `tolerated_s`, `trust`, `paced_s` and `rests_s` where they apply."""
+        """Return `snapshot` with `open_s`, `tolerated_s`, `trust`, `paced_s` and `rests_s` where they apply."""
         trusts, homes = memory if memory is not None else (None, None)
         snapshot, trusts = trusted(snapshot, measured, trusts)
         snapshot, homes = with_rests(snapshot, homes)
@@ -113,9 +115,9 @@ class BacklogEvidence(Evidence):
         return replace(trusts, **known), homes
 
     def settled(self, snapshot: Snapshot) -> Snapshot:
-        """Without the warm-ups of instances whose cool-down is over: where minimums don't fit, they are never reached,
-        and waiting for them would block every change. A moving instance still warms up: the CPU that it uses on its old
-        task manager is about to be freed."""
+        """Return the snapshot without the warm-ups of instances whose cool-down is over. Where minimums do not fit,
+        they are never reached, and waiting for them would block every change. A moving instance still warms up: the CPU
+        that it uses on its old task manager is about to be freed."""
         if True not in column(snapshot.instances, "warming_up"):
             return snapshot
         instances = [
@@ -124,7 +126,8 @@ class BacklogEvidence(Evidence):
         return replace(snapshot, instances=tuple(instances))
 
     def requirements(self, required: Requirements, snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
-        """As learned; a task manager that runs open has no limit, and tasks on such ones only need nothing."""
+        """Return the requirements by learned costs. A task manager that runs open has no limit, and tasks that run only
+        on such ones need no CPU."""
         is_open = self.is_open(snapshot)
         # moves are decided by costs: a backlog of a cycle or two moves nothing
         trust = [max(manager.trust or 1.0, 1.0) for manager in snapshot.task_managers]
@@ -138,32 +141,32 @@ class BacklogEvidence(Evidence):
         return replace(required, base=base, cpu=cpu, at=at, available=available)
 
     def is_open(self, snapshot: Snapshot) -> Sequence[bool]:
-        """By task manager: whether it sheds nothing without a backlog."""
+        """Return by task manager whether it sheds no load without a backlog."""
         return [manager.open_s is not None for manager in snapshot.task_managers]
 
     warm_ups_exclude_all = False
 
     def excluded_by_warm_ups(self, situation: Situation) -> Set[int]:
-        """The instances that warm up on task managers that shed: they run at their minimums until they have proved
-        themselves, and exclude nobody else."""
+        """Return the instances that warm up on task managers that shed load. They run at their minimums until the
+        warm-up is over, and exclude no other instance."""
         instances = situation.snapshot.instances
         sheds = [manager.open_s is None for manager in situation.snapshot.task_managers]
         homes = situation.load.manager_of
         return {i for i, home in enumerate(homes) if instances[i].warming_up and sheds[home]}
 
     def movable(self, failed: Sequence[int], situation: Situation) -> Sequence[int]:
-        """The instances that run and are not in their cool-down."""
+        """Return the instances that run and are not in their cool-down."""
         instances = situation.snapshot.instances
         return [i for i in failed if instances[i].rests_s is None and is_running(instances[i])]
 
     def left(self, available: list[float], situation: Situation) -> list[float]:
-        """Less the CPU that trust below 1 takes away."""
+        """Return the CPU to share, less what a trust below 1 takes away."""
         trust = [manager.trust or 1.0 for manager in situation.snapshot.task_managers]
         less = [max(1.0 - t, 0.0) * cpu for t, cpu in zip(trust, situation.required.available, strict=True)]
         return [max(cpu - gone, 0.0) for cpu, gone in zip(available, less, strict=True)]
 
     def requests(self, snapshot: Snapshot) -> Mapping[str, Any]:
-        """The rate above which to replan, the backlogs that are tolerated, and where micro-batches are to be paced."""
+        """Return the rate above which to replan, the tolerated backlogs, and where micro-batches are to be paced."""
         pace_s = {m.id: m.paced_s for m in snapshot.task_managers if m.paced_s is not None}
         return {"react_above": REACT_ABOVE, "backlog_s": _tolerated(snapshot), "pace_s": pace_s}
 

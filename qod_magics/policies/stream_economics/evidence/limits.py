@@ -1,4 +1,5 @@
-"""How much backlog is ordinary on a task manager, and how much sheds load: by the intervals of its batches. Pure."""
+"""Find how much backlog is ordinary on a task manager, and how much makes it shed load, from its batch intervals.
+Pure."""
 
 from __future__ import annotations
 

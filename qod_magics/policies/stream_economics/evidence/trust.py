@@ -1,6 +1,6 @@
-"""Trust in cost estimates, from snapshots: what is seen of each task manager, and its regime. Pure.
+"""Collect from snapshots how far the cost estimates of each task manager are trusted, and find its regime. Pure.
 
-See `regimes` for what follows from it, and `limits` for the backlogs that it is compared with.
+`regimes` says what follows from a regime, and `limits` with which backlogs it compares.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
 def _fields(
     manager: TaskManager, found: Trust, seen: Seen, intervals: Intervals, paced: bool, most_s: float
 ) -> Mapping[str, Any]:
-    """The fields of a task manager, of which no task waits for longer than `most_s` seconds of its input."""
+    """Return the fields of a task manager. No task there waits for longer than `most_s` seconds of its input."""
     fields: dict[str, Any] = {}
     if found.is_open:
         fields["open_s"] = seen.limit_s
