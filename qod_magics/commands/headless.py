@@ -14,12 +14,14 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from graphlib import TopologicalSorter
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
 from qod_magics.controller.journal import describe
 from qod_magics.controller.log import Entry
+from qod_magics.core.runtime import FeedRows
 from qod_magics.errors import UsageProblem
 
 # --- Cells ------------------------------------------------------------------------------------------------------------
@@ -266,3 +268,50 @@ def summary(cycle: Any) -> Mapping[str, Any]:
     }
     rows = {name: {"lag": measured.lag.get(name), "dropped": n} for name, n in measured.dropped.items()}
     return {"cycle": cycle.number, "queries": queries, "rows": rows, "starved": list(plan.starved)}
+
+
+# --- Until now --------------------------------------------------------------------------------------------------------
+
+
+class CatchUp:
+    """Finds out when all rows that were there at first have been read, by every task that they lead to.
+
+    A round notes what has arrived at each input, and is over once all of that is read. A row is one task further with
+    each round, so it takes as many as the longest path has tasks. Pure.
+    """
+
+    def __init__(self) -> None:
+        self._rounds = 0  #: that are over
+        self._due: Mapping[str, int] = {}  #: rows that each input is to have read at the end of this round
+
+    def __repr__(self) -> str:
+        return f"catching up: {self._rounds} rounds are over"
+
+    def done(self, rows: Sequence[FeedRows]) -> bool:
+        """Whether they have been read, given the rows now."""
+        read = {each.feed: each.count.arrived - each.count.waiting for each in rows}
+        arrived = {each.feed: each.count.arrived for each in rows}
+        if any(each.topic and not each.waiting for each in rows):
+            return False  # nobody has asked the broker yet
+        if self._due.keys() != arrived.keys():  # the first look, or an application that has changed
+            self._rounds, self._due = 0, arrived
+        while all(read[feed] >= due for feed, due in self._due.items()):
+            self._rounds, self._due = self._rounds + 1, arrived
+            if self._rounds >= _longest(rows):
+                return True
+            if any(read[feed] < due for feed, due in arrived.items()):
+                break
+        return False
+
+
+def _longest(rows: Sequence[FeedRows]) -> int:
+    """Return the number of tasks on the longest path, by the names of their inputs; one at least."""
+    above: dict[str, set[str]] = {each.task: set() for each in rows}
+    for each in rows:
+        source, _, reader = each.feed.rpartition(">")
+        if source in above:
+            above[reader].add(source)
+    depth: dict[str, int] = {}
+    for task in TopologicalSorter(above).static_order():
+        depth[task] = 1 + max((depth[each] for each in above[task]), default=0)
+    return max(depth.values(), default=1)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.arguments.parser import Parser
-from qod_magics.commands.headless import Asked, JsonLines, Signals, cells_of, new_shell, run_cells, summary
+from qod_magics.commands.headless import Asked, CatchUp, JsonLines, Signals, cells_of, new_shell, run_cells, summary
 from qod_magics.controller.journal import describe
 from qod_magics.errors import QueryError, UsageProblem, counted
 from qod_magics.monitoring.alarms import GIVEN_UP, SILENT, STARVED, Alarm
@@ -29,7 +29,7 @@ ENDED, CELL_FAILED = 0, 3
 CODES = {GIVEN_UP: 4, STARVED: 5, SILENT: 6}
 
 _EXIT_CODES = """exit codes:
-  0  ended as asked: by SIGTERM or SIGINT, after --for, or by the application
+  0  ended as asked: by SIGTERM or SIGINT, after --for or --until, or by the application
   1  an error of the system, such as a full disk
   2  wrong arguments, or no such application
   3  a cell raised an error
@@ -67,6 +67,9 @@ def _parser() -> Parser:
     parser.add_argument("application", metavar="APP", type=Path, help="a notebook, or a script: .ipynb, .py or .ipy")
     parser.add_argument("--for", dest="for_s", metavar="TIME", type=seconds_of, help="end after this: 90s, 5m, 1h30m")
     parser.add_argument(
+        "--until", choices=("now",), help="end once all rows are processed that are there when the cells have run"
+    )
+    parser.add_argument(
         "--tolerate",
         dest="tolerate_s",
         metavar="TIME",
@@ -101,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             run.lines.write("serving", metrics=door.url, health=door.url.replace("/metrics", "/healthz"))
         stack.enter_context(run.signals.heard())
         stack.enter_context(run.lines.taking_over())
-        return run.whole(path, cells, given.for_s)
+        return run.whole(path, cells, given.for_s, given.until == "now")
 
 
 class Run:
@@ -143,7 +146,7 @@ class Run:
             return "starting"
         return "; ".join(filter(None, (session.health() for session in self._known if session.alive)))
 
-    def whole(self, path: Path, cells: Sequence[str], for_s: float | None) -> int:
+    def whole(self, path: Path, cells: Sequence[str], for_s: float | None, until_now: bool = False) -> int:
         """Run the cells, keep their sessions going, end them; returns the exit code."""
         shell = new_shell()
         here = os.getcwd()
@@ -156,7 +159,7 @@ class Run:
         try:
             self.lines.write("begun", application=str(path), cells=len(cells), pid=os.getpid())
             error = run_cells(shell, cells, self.signals, self.lines, lambda: self.look(shell.user_ns))
-            code, why = self.keep_going(for_s) if error is None else self._failed(error)
+            code, why = self.keep_going(for_s, until_now) if error is None else self._failed(error)
         finally:
             self.look(shell.user_ns)
             left = self.end(code)
@@ -187,10 +190,11 @@ class Run:
                     value.metrics(file=self._metrics_file)
                 self.lines.write("session", session=value.id)
 
-    def keep_going(self, for_s: float | None) -> tuple[int, str]:
+    def keep_going(self, for_s: float | None, until_now: bool = False) -> tuple[int, str]:
         """Wait until the run is to end; returns the exit code, and why."""
         self._goes_on = True
         now = time.monotonic()
+        reading = CatchUp() if until_now else None
         deadline, status_at = None if for_s is None else now + for_s, now + min(self._status_s, 5.0)
         while True:
             now = time.monotonic()
@@ -206,6 +210,8 @@ class Run:
                 problem = session.problem(self._tolerate_s)
                 if problem is not None:
                     return CODES[problem.rule or ""], str(problem)
+            if reading is not None and reading.done([rows for session in up for rows in session.rows()]):
+                return ENDED, "all rows are processed that were there"
             if now >= status_at:
                 status_at = now + self._status_s
                 for session in up:

@@ -59,9 +59,10 @@ class FeedRows:
     task: str  #: the task that reads it
     topic: str  #: "" for a recipe that makes its own rows
     count: Count
-    waiting: Mapping[int, int] = field(default_factory=dict)  #: rows not yet read, by partition
+    waiting: Mapping[int, int] = field(default_factory=dict)  #: rows not yet read, by partition; empty: not known yet
     dropped_sending: int = 0  #: rows that the sender's shedder dropped: they never reached the topic
     deleted: int = 0  #: of those unreported: rows that the topic's retention deleted before they were read
+    read_again: int = 0  #: of those arrived: rows that were read a second time
 
 
 @dataclass(frozen=True, slots=True)

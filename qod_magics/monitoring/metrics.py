@@ -178,6 +178,12 @@ METRICS: tuple[Metric, ...] = (
         _feeds(lambda f: f.deleted),
     ),
     Metric(
+        "qod_rows_read_again_total",
+        _FEED,
+        "Rows that were read a second time, after a run that was killed.",
+        _feeds(lambda f: f.read_again),
+    ),
+    Metric(
         "qod_rows_dropped_sending_total",
         _FEED,
         "Rows that the sender's shedder dropped; they never arrived.",

@@ -33,6 +33,7 @@ class KeptFeed(msgspec.Struct, omit_defaults=True):
     dropped: int = 0
     dropped_before: int = 0
     unreported: int = 0
+    deleted: int = 0
     again: int = 0
     malformed: int = 0
     tombstones: int = 0

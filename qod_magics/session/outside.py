@@ -19,6 +19,7 @@ from qod_magics.monitoring.monitor import Monitor
 
 if TYPE_CHECKING:
     from qod_magics.controller import Controller
+    from qod_magics.core.runtime import FeedRows
     from qod_magics.spark.runtime import SparkRuntime
 
 #: Seconds for which `run` puts up with a minimum that does not fit, and with a silent controller.
@@ -182,6 +183,11 @@ class Outside:
                 raise problem
             await asyncio.sleep(LOOK_S if deadline is None else max(min(LOOK_S, deadline - time.monotonic()), 0.0))
 
+    def rows(self) -> Sequence[FeedRows]:
+        """Return the row accounting of each input of each task, all at one instant: `count.arrived` is
+        `count.processed + count.dropped + count.waiting + count.unreported`."""
+        return self.runtime.rows()
+
     @property
     def collector(self) -> SessionCollector:
         """The metrics as `prometheus_client` collects them, for a registry of your own."""
@@ -207,7 +213,7 @@ class Outside:
     def _told(self) -> Told:
         from qod_magics import __version__
 
-        return Told(self.id, __version__, self.controller.policy.name, self.runtime.rows())
+        return Told(self.id, __version__, self.controller.policy.name, self.rows())
 
 
 def _path(path: str | os.PathLike[str]) -> Path:

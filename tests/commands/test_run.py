@@ -23,7 +23,9 @@ import pytest
 
 from qod_magics.__main__ import COMMANDS
 from qod_magics.__main__ import main as command
+from qod_magics.commands.headless import CatchUp
 from qod_magics.commands.run import CODES, FINISH_S, _parser, main, seconds_of
+from qod_magics.core.runtime import Count, FeedRows
 from qod_magics.errors import UsageProblem
 from qod_magics.monitoring.alarms import GIVEN_UP, SILENT, STARVED
 from tests.monitoring.sessions import Session
@@ -129,6 +131,70 @@ def test_what_is_no_application_is_refused(tmp_path: Path, name: str, text: str 
     with pytest.raises(UsageProblem, check=breaks(rule)):
         main([str(tmp_path / name)])
     assert command(["run", str(tmp_path / name)]) == 2
+
+
+# --- until now --------------------------------------------------------------------------------------------------------
+
+
+def rows(**feeds: tuple[int, int]) -> list[FeedRows]:
+    """Inputs by name, `_` for `>`: rows that arrived, and that were read."""
+    found = []
+    for name, (arrived, read) in feeds.items():
+        feed = name.replace("_", ">")
+        count = Count(arrived, read, 0, arrived - read)
+        found.append(FeedRows(feed, feed.rpartition(">")[2], "t", count, {0: count.waiting}))
+    return found
+
+
+def test_rows_that_come_later_are_not_waited_for() -> None:
+    reading = CatchUp()
+    assert not reading.done(rows(a=(10, 0)))
+    assert not reading.done(rows(a=(50, 9)))
+    assert reading.done(rows(a=(90, 10)))
+
+
+def test_rows_are_followed_through_all_tasks() -> None:
+    reading = CatchUp()
+    assert not reading.done(rows(a=(10, 0), a_b=(0, 0), b_c=(0, 0)))
+    assert not reading.done(rows(a=(30, 10), a_b=(10, 0), b_c=(0, 0)))
+    assert not reading.done(rows(a=(50, 30), a_b=(30, 10), b_c=(10, 0)))
+    assert reading.done(rows(a=(99, 50), a_b=(50, 30), b_c=(30, 10)))
+
+
+def test_what_is_not_known_yet_is_waited_for() -> None:
+    reading = CatchUp()
+    assert not reading.done([FeedRows("a", "a", "t", Count())])
+    assert not reading.done(rows(a=(10, 0)))
+    assert reading.done(rows(a=(10, 10)))
+    assert CatchUp().done([FeedRows("a", "a", "", Count(7, 7))]), "a recipe that makes its own rows"
+
+
+def test_where_nothing_waits_nothing_is_waited_for() -> None:
+    assert CatchUp().done(rows(a=(10, 10), a_b=(5, 5)))
+    assert CatchUp().done([])
+
+
+def test_an_application_that_changes_is_followed_from_then_on() -> None:
+    reading = CatchUp()
+    assert not reading.done(rows(a=(10, 0)))
+    assert not reading.done(rows(a=(20, 10), a_b=(10, 0)))
+    assert not reading.done(rows(a=(30, 20), a_b=(20, 10)))
+    assert reading.done(rows(a=(30, 30), a_b=(20, 20)))
+
+
+def test_a_run_until_now_ends_when_rows_are_read(run: Ran) -> None:
+    text = (
+        BEGIN
+        + """
+from tests.commands.test_run import rows
+steps = [rows(a=(5, 1)), rows(a=(7, 4)), rows(a=(9, 5))]
+qod.rows = lambda: steps.pop(0) if len(steps) > 1 else steps[0]
+"""
+    )
+    code, lines = run(text, "--until", "now", "--for", "20s")
+    assert code == 0
+    assert "that were there" in ended(lines)["why"]
+    assert Session.made[0].finish_s == FINISH_S
 
 
 # --- cells and lines --------------------------------------------------------------------------------------------------

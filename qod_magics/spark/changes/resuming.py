@@ -26,7 +26,7 @@ from qod_magics.spark.queries.instance import Instance
 
 #: The counts of an account that a manifest keeps.
 COUNTS = (
-    *("processed", "dropped", "dropped_before", "unreported", "again"),
+    *("processed", "dropped", "dropped_before", "unreported", "deleted", "again"),
     *("malformed", "tombstones", "columnless", "implausible"),
 )
 
