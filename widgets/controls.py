@@ -94,6 +94,10 @@ class Controlled(Protocol):
         """Change the controller's period."""
         ...
 
+    def set_policy(self, name: str) -> object:
+        """Have another policy decide, or the same with other parameters: "henge settle_s=15"."""
+        ...
+
     def pause(self) -> None:
         """Make plans without applying them."""
         ...
@@ -198,6 +202,7 @@ class Panel:
         self._limits: dict[str, Followed] = {}  #: of the CPU, by task manager
         self._lists: tuple[ipw.Dropdown, ...] = ()  #: task manager to remove; instance to move, its target
         self._loop: tuple[Followed, Followed] | None = None
+        self._policy: Followed | None = None
         self._tabs = ipw.Tab([ipw.VBox() for _ in self.TABS], titles=self.TABS)
         self.said = ipw.HTML()
         self.body = ipw.VBox()
@@ -208,11 +213,18 @@ class Panel:
         return f"controls of {', '.join(self._queries) or 'no query'}"
 
     def update(
-        self, frame: Mapping[str, Any], period_s: float, paused: bool, by_hand: Mapping[str, float] | None = None
+        self,
+        frame: Mapping[str, Any],
+        period_s: float,
+        paused: bool,
+        by_hand: Mapping[str, float] | None = None,
+        policy: str = "",
+        policies: Sequence[str] = (),
     ) -> None:
         """Show the session's values; rebuild controls whose tasks, streams or task managers have changed.
 
-        `by_hand` are the non-drop probabilities that are held by hand, by source or stream.
+        `by_hand` are the non-drop probabilities that are held by hand, by source or stream; `policy` is the name of the
+        one that decides, with its parameters, and `policies` are the names to choose from.
         """
         self._update_queries([task for task in frame["tasks"] if task["minimum"] is not None])
         self._update_shedders({edge["name"]: edge["d"] for edge in frame["edges"]}, by_hand or {})
@@ -227,7 +239,10 @@ class Panel:
             self._limits[manager["id"]].follow(manager["limit"])
         if self._loop is None:
             self._loop = self._make_loop(period_s, paused)
-            self._fill(3, [row(each.control) for each in self._loop])
+            self._policy = self._make_policy(policy, policies)
+            self._fill(3, [row(each.control) for each in (*self._loop, self._policy)])
+        if self._policy is not None:
+            self._policy.follow(policy)
         for each, holds in zip(self._loop, (period_s, paused), strict=True):
             each.follow(holds)
         if not self.body.children:
@@ -368,6 +383,15 @@ class Panel:
                     back,
                 ),
             ),
+        )
+
+    def _make_policy(self, policy: str, policies: Sequence[str]) -> Followed:
+        box = ipw.Combobox(
+            value=policy, options=tuple(policies), continuous_update=False, **labelled("policy", ("decide every, s",))
+        )
+        box.tooltip = "with parameters: henge settle_s=15; %qod policy NAME -h lists them"
+        return Followed(
+            box, lambda new, back: self.give(f"policy {new}", lambda: self.session.set_policy(new.strip()), back)
         )
 
 

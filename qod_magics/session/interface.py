@@ -89,6 +89,10 @@ class SessionInterface(Protocol):
         """Change the controller's period."""
         ...
 
+    def set_policy(self, name: str) -> object:
+        """Have another policy decide, or the same with other parameters: "henge settle_s=15"."""
+        ...
+
     def pause(self) -> None:
         """Make plans without applying them."""
         ...

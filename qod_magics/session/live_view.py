@@ -12,6 +12,7 @@ from qod_magics.controller.record import record_of
 from qod_magics.controller.runtime_calls import STOPPING
 from qod_magics.core.plan import edge_name
 from qod_magics.errors import QodError
+from qod_magics.policies import policy_names
 from qod_magics.recordings.frame import Frame, frame, frames, skipped
 from qod_magics.recordings.reading import newest_records, policy_notes
 from qod_magics.session.show import Picture
@@ -34,6 +35,7 @@ class View:
         self._since: deque[Entry] = deque(maxlen=LOG_LENGTH)  #: in the decision log since the last frame
         self._pictures: list[Any] = []
         self._commands = Commands()
+        self._policies = policy_names()
         self.panel = Panel(session, self._commands)
         if self.frames:
             self._follow(self.frames[-1])
@@ -92,7 +94,7 @@ class View:
     def _follow(self, made: Frame) -> None:
         controller = self._session.controller
         by_hand = {edge_name(edge): d for edge, d in controller.overrides.items()}
-        self.panel.update(made, controller.period_s, controller.paused, by_hand)
+        self.panel.update(made, controller.period_s, controller.paused, by_hand, controller.policy.name, self._policies)
 
     def _picture(self) -> Picture:
         """Accuracies and CPU of the session so far, from its recording, as SVG."""

@@ -46,8 +46,8 @@ class Shown(Panel):
             assert time.monotonic() < deadline, (words, self.texts)
             time.sleep(0.01)
 
-    def show(self, line=LINE, period_s=5.0, paused=False, by_hand=None):
-        self.update(shown(line), period_s, paused, by_hand)
+    def show(self, line=LINE, period_s=5.0, paused=False, by_hand=None, policy="auto"):
+        self.update(shown(line), period_s, paused, by_hand, policy, ("auto", "henge"))
 
     def tab(self, title):
         return self._tabs.children[self.TABS.index(title)].children
@@ -115,13 +115,27 @@ def test_what_was_set_elsewhere_is_shown_and_no_command(panel):
     assert panel.tab("Queries")[0].children[1].value == 9
     slider, by_hand = panel.tab("Shedders")[0].children
     assert (slider.value, slider.disabled, by_hand.value) == (0.4, False, True)
-    period, paused = (row.children[0] for row in panel.tab("Controller"))
+    period, paused, _ = (row.children[0] for row in panel.tab("Controller"))
     assert (period.value, paused.value) == (2.0, True)
     panel.show()
     assert by_hand.value is False
     assert slider.disabled
     assert panel.texts == []
     assert panel.session.told == []
+
+
+def test_a_policy_is_chosen_with_its_parameters_and_that_of_the_session_is_shown(panel):
+    box = panel.tab("Controller")[2].children[0]
+    assert (box.value, box.options) == ("auto", ("auto", "henge"))
+    box.value = "henge settle_s=15"
+    panel.until("policy henge settle_s=15: done")
+    assert panel.session.told == [("set_policy", "henge settle_s=15")]
+    panel.show(policy="henge settle_s=15")
+    assert box.value == "henge settle_s=15"
+    panel.session.against = "settle_s must be a number"
+    box.value = "henge settle_s=x"
+    panel.until("refused, settle_s must be a number")
+    assert box.value == "henge settle_s=15"
 
 
 def test_a_choice_stays_on_show_until_something_else_holds(panel):
