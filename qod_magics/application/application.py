@@ -160,12 +160,13 @@ class Application:
         wanted = {key: value for key, value in given.items() if value is not None}
         if not wanted:
             raise ApplicationError(
-                f"say what to change of {name!r}: a priority, a minimum accuracy, a maximum latency or a utility",
+                f"say what to change of {name!r}: a priority, a minimum accuracy, a maximum latency, a utility "
+                "or a minimum juice",
                 rule="a change",
             )
         if wanted.keys() <= removable and name not in self.queries:
             raise ApplicationError(
-                f"{name!r} is no query, so it has no maximum latency and no utility; the queries are "
+                f"{name!r} is no query, so it has no maximum latency, utility or minimum juice; the queries are "
                 f"{', '.join(self.queries) or 'none so far'}"
             )
         removed = {key: None for key in wanted.keys() & removable if wanted[key] == inf}

@@ -148,6 +148,11 @@ class TaskSpec:
         """The utility of meeting a query's maximum latency, as stated; None for all other tasks."""
         return self.tail.utility if self.is_query else None
 
+    @property
+    def min_juice(self) -> float | None:
+        """The share of the rows that arrive which a query must process, as stated; None for all other tasks."""
+        return self.tail.min_juice if self.is_query else None
+
 
 #: Pairs of a stream and one of its readers.
 Edges = Collection[tuple[str, str]]

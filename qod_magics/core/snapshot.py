@@ -205,6 +205,10 @@ class Task(Row, frozen=True):
         Annotated[float, measure("utility", _HENGE, "queries: utility of meeting the target; absent: the priority")]
         | None
     ) = None
+    min_juice: (
+        Annotated[float, measure("a ratio", _HENGE, "queries: share of the rows that arrive that it must process")]
+        | None
+    ) = None
     latency_p50_s: (
         Annotated[float, measure("s", _HENGE, "queries: median latency of the rows in its last results")] | None
     ) = None

@@ -75,6 +75,7 @@ class DecisionCommands(Commands):
             ("minimum accuracy", given.min_accuracy, ""),
             ("maximum latency", given.max_latency_s, " s"),
             ("utility", given.utility, ""),
+            ("minimum juice", given.min_juice, ""),
         )
         told = [
             f"no {what}" if value == inf else f"{what} {value:g}{unit}"

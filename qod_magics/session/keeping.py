@@ -248,6 +248,7 @@ def kept_stream(stream: StreamDeclaration) -> KeptStream:
         min_accuracy=stream.min_accuracy,
         max_latency_s=stream.max_latency_s,
         utility=stream.utility,
+        min_juice=stream.min_juice,
     )
 
 

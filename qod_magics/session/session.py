@@ -417,11 +417,11 @@ class Session(Decisions, Outside, OwnData):
 
     @takes(RESTRICTIONS)
     def set(self, name: str, **restrictions: Unpack[RestrictionKeywords]) -> str:
-        """Change the restrictions of a query, from the next cycle on, without a restart. A maximum latency (seconds) or
-        a utility of infinity removes it. Returns what its author should know: what a new maximum latency does not
-        change, the mode of a query that keeps state, and what dropping rows does to the columns of a query of which
-        none were dropped so far; "" otherwise. Raises ApplicationError: there is no such query, or the value is out of
-        range; KafkaError, TaskManagerError: it waited for a query, and can't start."""
+        """Change the restrictions of a query, from the next cycle on, without a restart. A maximum latency (seconds), a
+        utility or a minimum juice of infinity removes it. Returns what its author should know: what a new maximum
+        latency does not change, the mode of a query that keeps state, and what dropping rows does to the columns of a
+        query of which none were dropped so far; "" otherwise. Raises ApplicationError: there is no such query, or the
+        value is out of range; KafkaError, TaskManagerError: it waited for a query, and can't start."""
         told = self._streams.restrict(name, **taken("set", restrictions, RESTRICTIONS))
         unmet = latency_note(self.controller.policy.name, restrictions.get("max_latency_s"))
         return "; ".join(note for note in (told, unmet) if note)

@@ -234,6 +234,7 @@ BAD_LINES = {
     "%qod stop Snk": "nothing is up",
     "%qod set": "required: name",
     "%qod set Snk": "%qod set Snk: nothing to set; say --priority N, --min-accuracy F, --max-latency S, --utility U, "
+    "--min-juice F, "
     "or several of them",
     "%qod set Snk --priority high": "invalid int value: 'high'",
     "%qod set Snk --priorty 2": "Did you mean '--priority'?",
@@ -251,6 +252,9 @@ BAD_LINES = {
     "%qod set Snk --max-latency 0": "--max-latency: seconds above 0 are needed, not '0'; or none",
     "%qod set Snk --max-latency 0ms": "--max-latency: milliseconds above 0 are needed, not '0ms'; or none",
     "%qod set Snk --utility -1": "--utility: utility is a number of 0 or more, not -1.0; or none",
+    "%qod set Snk --min-juice 1.5": "minimum juice must be a fraction above 0 and up to 1, got 1.5; or none",
+    "%qod set Snk --min-juice 0": "minimum juice must be a fraction above 0 and up to 1, got 0.0; or none",
+    "%qod set Snk --min-juice none": "nothing is up",
     "%qod set Snk --max-latency 500ms": "nothing is up",
     "%qod set Snk --max-latency none": "nothing is up",
     "%qod why Snk": "nothing is up",

@@ -50,7 +50,7 @@ def test_an_option_of_a_cell_is_kept_by_the_declaration_or_by_its_topic() -> Non
 
 
 def test_what_can_be_set_restarts_nothing() -> None:
-    assert [row.name for row in RESTRICTIONS] == ["priority", "min_accuracy", "max_latency_s", "utility"]
+    assert [row.name for row in RESTRICTIONS] == ["priority", "min_accuracy", "max_latency_s", "utility", "min_juice"]
     assert {row.name for row in RESTRICTIONS} <= RESUMING.keys()
     assert parameters(Session.set) == {"self", "name", *(row.name for row in RESTRICTIONS)}
 

@@ -194,7 +194,7 @@ def test_a_maximum_latency_restarts_nothing(streams: Streams, runtime: Deployed)
     [
         ("query", {"max_latency_s": 0.0}, "the maximum latency is in seconds and above 0, not 0.0"),
         ("query", {"utility": -1.0}, "utility is a number of 0 or more, not -1.0"),
-        ("query", {}, "a priority, a minimum accuracy, a maximum latency or a utility"),
+        ("query", {}, "a priority, a minimum accuracy, a maximum latency, a utility or a minimum juice"),
         ("waits", {"max_latency_s": 1.0}, "'waits' is no query, .*; the queries are query"),
     ],
 )

@@ -27,6 +27,7 @@ from qod_magics.application.streams.stream import (
     TimeUnit,
     as_schema,
     check_min_accuracy,
+    check_min_juice,
     check_utility,
 )
 from qod_magics.arguments.option import Option, duration, number, seconds, whole, words
@@ -68,6 +69,13 @@ def utility(text: str) -> float:
     """Read a number of 0 or more. Raises UsageProblem, ApplicationError."""
     value = number(text)
     check_utility(value)
+    return value
+
+
+def juice(text: str) -> float:
+    """Read a fraction above 0 and up to 1. Raises UsageProblem, ApplicationError."""
+    value = number(text)
+    check_min_juice(value)
     return value
 
 
@@ -183,6 +191,14 @@ class StreamOptions:
         "what meeting the maximum latency is worth, 0 or more",
         convert=utility,
         unless="the priority",
+        **_RESTRICTION,
+        removable=True,
+    )
+    min_juice: float | None = _row(
+        "--min-juice F",
+        "throughput target: share of the rows that arrive which must be processed, a fraction above 0 and up to 1; "
+        "policy henge acts on it",
+        convert=juice,
         **_RESTRICTION,
         removable=True,
     )
@@ -401,6 +417,7 @@ class RestrictionKeywords(TypedDict, total=False):
     min_accuracy: float | None
     max_latency_s: float | None
     utility: float | None
+    min_juice: float | None
 
 
 class StreamKeywords(RestrictionKeywords, total=False):

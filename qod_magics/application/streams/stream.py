@@ -242,6 +242,7 @@ class StreamDeclaration:
     #: target of the 95th percentile of latency, from a row's arrival to its result, seconds; None: not stated
     max_latency_s: float | None = None
     utility: float | None = None  #: of meeting the target; None: the priority
+    min_juice: float | None = None  #: share of the rows that arrive which must be processed; None: not stated
     fuse: bool = True  #: may share a Spark query with its neighbour
 
     def __post_init__(self) -> None:
@@ -310,6 +311,7 @@ class StreamDeclaration:
             raise ApplicationError(f"trigger is in seconds and above 0, not {self.trigger_s!r}")
         check_max_latency(self.max_latency_s)
         check_utility(self.utility)
+        check_min_juice(self.min_juice)
 
     def _check_inputs(self) -> None:
         if not isinstance(self.inputs, TopicInput) and len(set(self.inputs)) < len(self.inputs):
@@ -361,6 +363,14 @@ def check_utility(utility: float | None) -> None:
     """ApplicationError unless it is a finite number of 0 or more, or None."""
     if utility is not None and not (_is_number(utility) and math.isfinite(utility) and utility >= 0):
         raise ApplicationError(f"utility is a number of 0 or more, not {utility!r}")
+
+
+def check_min_juice(juice: float | None) -> None:
+    """ApplicationError unless it is a fraction above 0 and up to 1, or None."""
+    if juice is not None and not (_is_number(juice) and 0 < juice <= 1):
+        raise ApplicationError(
+            f"minimum juice must be a fraction above 0 and up to 1, got {juice!r}", value=juice, rule="in range"
+        )
 
 
 def _is_number(value: object) -> bool:

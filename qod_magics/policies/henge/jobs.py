@@ -181,16 +181,17 @@ def _utility(
     query: Task, juice: float | None, latency_s: float | None, parameters: Parameters, margin: float
 ) -> Utility:
     """Return equation 2 for a query with a target of its latency, equation 1 for another, or the mean of both
-    (`hybrid`)."""
+    (`hybrid`, or where it has a target of its juice, too)."""
     most = maximum_utility(query)
     target_s = query.max_latency_s
-    enough = parameters.juice_target * (1.0 - parameters.juice_slack)
-    full = juice is None or juice >= enough
-    by_juice = most if full else throughput_utility(juice or 0.0, parameters.juice_target, most, parameters.curve)
+    target = parameters.juice_target if query.min_juice is None else query.min_juice
+    full = juice is None or juice >= target * (1.0 - parameters.juice_slack)
+    by_juice = most if full else throughput_utility(juice or 0.0, target, most, parameters.curve)
     if target_s is None:
         return Utility(by_juice, most)
+    both = parameters.hybrid or query.min_juice is not None
     by_latency = latency_utility(latency_s or 0.0, margin * target_s, most, parameters.curve)
-    return Utility(hybrid_utility(by_latency, by_juice) if parameters.hybrid else by_latency, most)
+    return Utility(hybrid_utility(by_latency, by_juice) if both else by_latency, most)
 
 
 def _operator(task: Task, instances: Sequence[Instance], cores: int) -> Operator:

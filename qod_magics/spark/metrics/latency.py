@@ -187,11 +187,8 @@ class Lateness:
         for spec in specs.values():
             if not spec.is_query:
                 continue
-            fields = found[spec.id] = {
-                name: value
-                for name, value in (("max_latency_s", spec.max_latency_s), ("utility", spec.utility))
-                if value is not None
-            }
+            stated = {"max_latency_s": spec.max_latency_s, "utility": spec.utility, "min_juice": spec.min_juice}
+            fields = found[spec.id] = {name: value for name, value in stated.items() if value is not None}
             latency = latencies.of(spec.id, now)
             if latency is not None:
                 fields |= {"latency_p50_s": round(latency.p50, 4), "latency_p95_s": round(latency.p95, 4)}

@@ -50,7 +50,8 @@ def test_every_option_in_its_long_form() -> None:
     line = (
         'busy --topic nyc-taxi --schema "zone INT, at STRUCT<x: DOUBLE>" --starting earliest --priority 3 '
         "--min-accuracy 0.4 --parallelism 2 --max-parallelism 4 --key zone --sink kafka:out "
-        "--mode realtime --trigger 5 --max-latency 0.5 --utility 2.5 --no-fuse --sql --estimates --dry-run"
+        "--mode realtime --trigger 5 --max-latency 0.5 --utility 2.5 --min-juice 0.9 --no-fuse "
+        "--sql --estimates --dry-run"
     )
     assert parse_stream_line(line) == StreamOptions(
         name="busy",
@@ -67,6 +68,7 @@ def test_every_option_in_its_long_form() -> None:
         trigger_s=5.0,
         max_latency_s=0.5,
         utility=2.5,
+        min_juice=0.9,
         fuse=False,
         sql=True,
         estimates=True,

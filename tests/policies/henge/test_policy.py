@@ -19,7 +19,15 @@ from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManag
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
 from qod_magics.policies.henge import TUNED, Henge, Parameters
-from qod_magics.policies.henge.jobs import Tally, jobs_of, juice_of, maximum_utility, rate_tallies, tallies
+from qod_magics.policies.henge.jobs import (
+    Tally,
+    jobs_of,
+    juice_of,
+    maximum_utility,
+    measured_jobs,
+    rate_tallies,
+    tallies,
+)
 from tests.policies.snapshots import snapshots
 from tests.raising import breaks
 
@@ -481,3 +489,16 @@ def test_any_valid_snapshot_gets_a_plan_that_sheds_nothing(snapshot: Snapshot) -
     assert len(tasks) == len(plan.actions)
     assert all(count >= 1 for count in tasks.values())
     henge.explain(learned, plan).task(snapshot.tasks[0].id)
+
+
+@pytest.mark.parametrize(
+    ("min_juice", "target_s", "share"),
+    [(None, None, 0.5), (0.4, None, 1.0), (0.8, None, 0.625), (None, 2.0, 1.0), (0.8, 2.0, 0.8125), (0.8, 0.5, 0.5625)],
+)
+def test_a_query_is_judged_by_its_own_target_of_juice_and_by_both_targets_where_it_has_both(
+    min_juice: float | None, target_s: float | None, share: float
+) -> None:
+    query = Task("q", (), 100.0, 4, 1.0, min_juice=min_juice, max_latency_s=target_s)
+    seen = Snapshot((TaskManager("tm1", 1.0, 50.0),), (query,), (), ())
+    (job,) = measured_jobs(seen, {"q": ("q",)}, {"q": 0.5}, {"q": 1.0}, Parameters()).values()
+    assert job.utility.share == pytest.approx(share)

@@ -22,7 +22,7 @@ from tests.spark.fakes import cluster
 SPECS = tasks(
     application(
         stream("S", topic="rows", fuse=False),
-        stream("Q", "S", priority=1, min_accuracy=0.5, max_latency_s=2.0, utility=3.0, fuse=False),
+        stream("Q", "S", priority=1, min_accuracy=0.5, max_latency_s=2.0, utility=3.0, min_juice=0.9, fuse=False),
         stream("P", "S", priority=1, fuse=False),
     )
 )
@@ -64,7 +64,10 @@ def test_a_target_and_a_utility_are_those_of_the_user() -> None:
     whole, lateness = made()
     read(whole)
     found = lateness.fields(100.0, {})
-    assert found == {"Q": {"max_latency_s": 2.0, "utility": 3.0, "oldest_s": 0.0}, "P": {"oldest_s": 0.0}}
+    assert found == {
+        "Q": {"max_latency_s": 2.0, "utility": 3.0, "min_juice": 0.9, "oldest_s": 0.0},
+        "P": {"oldest_s": 0.0},
+    }
 
 
 def test_latencies_add_those_of_the_task_upstream() -> None:
@@ -107,7 +110,7 @@ def test_a_row_that_has_waited_for_hours_is_still_known() -> None:
 def test_without_a_topic_there_is_no_oldest_row() -> None:
     whole, lateness = made()
     whole.deployment.accounts.clear()
-    assert lateness.fields(100.0, {}) == {"Q": {"max_latency_s": 2.0, "utility": 3.0}, "P": {}}
+    assert lateness.fields(100.0, {}) == {"Q": {"max_latency_s": 2.0, "utility": 3.0, "min_juice": 0.9}, "P": {}}
 
 
 def test_a_task_is_looked_at_once_however_many_ways_lead_from_it_to_a_query() -> None:
