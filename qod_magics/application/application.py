@@ -11,7 +11,7 @@ from typing import Any
 from qod_magics.application import graph
 from qod_magics.application.graph import SOURCE, topic_alias
 from qod_magics.application.streams.options import RESTRICTIONS
-from qod_magics.application.streams.sink import KafkaTopic, Parquet
+from qod_magics.application.streams.sink import Files, KafkaTopic
 from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.errors import ApplicationError, nearest
 
@@ -115,7 +115,7 @@ def _check_sinks(streams: Streams) -> None:
                 f"{stream.name!r} writes the topic {topic!r}, which {reader!r} reads: rows would loop through Kafka. "
                 f"Let {reader!r} read a stream with --from, or take another topic"
             )
-        if isinstance(stream.sink, Parquet):
+        if isinstance(stream.sink, Files):
             other = writers.setdefault(stream.sink.path.rstrip("/"), stream.name)
             if other != stream.name:
                 raise ApplicationError(

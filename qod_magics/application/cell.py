@@ -15,6 +15,7 @@ from qod_magics.application.recipes.recipe import Recipe, SqlRecipe
 from qod_magics.application.recipes.views import View, global_views_read
 from qod_magics.application.sql.parameters import parameters_of
 from qod_magics.application.streams.options import StreamOptions, check_together
+from qod_magics.application.streams.sink import Named
 from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
 from qod_magics.errors import ApplicationError, nearest
 
@@ -51,6 +52,8 @@ def declaration_of(
     A body that is no Python and begins as SQL does is SQL, with or without `--sql`. `namespace` is the notebook's; the
     values and the `views` that the body reads are captured now. Raises ApplicationError, one line.
     """
+    if isinstance(options.sink, Named):
+        options = replace(options, sink=options.sink.found(namespace))
     if options.sql or is_sql(body):
         sql = body.strip()
         parameters = parameters_of(sql, namespace, whose="a variable of the notebook")

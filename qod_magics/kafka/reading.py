@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka.admin import OffsetSpec
 
@@ -70,6 +70,47 @@ def beginning_offsets(kafka: Kafka, topics: Iterable[str], *, timeout_s: float =
 
     """
     return _offsets(kafka, topics, OffsetSpec.earliest(), timeout_s)
+
+
+def offsets_at(kafka: Kafka, topics: Iterable[str], at_ms: int, *, timeout_s: float = 2.0) -> Offsets:
+    """The offset of the first row of each partition that is as new as a time, in milliseconds since 1970, or newer;
+    the end offset of a partition without one.
+
+    Raises:
+        KafkaError: as `end_offsets`.
+
+    """
+    names = list(topics)
+    ends = end_offsets(kafka, names, timeout_s=timeout_s)
+    found = _offsets(kafka, names, OffsetSpec.for_timestamp(at_ms), timeout_s)
+    return {
+        name: {number: offset if offset >= 0 else ends[name][number] for number, offset in partitions.items()}
+        for name, partitions in found.items()
+    }
+
+
+def committed_offsets(kafka: Kafka, group: str, topic: str, *, timeout_s: float = 2.0) -> dict[int, int]:
+    """The offsets that a consumer group has committed for a topic, by partition; others have none.
+
+    Raises:
+        KafkaError: the group has committed none for this topic, or the broker does not answer in time.
+
+    """
+    asked = kafka.admin().list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=timeout_s)
+    try:
+        found = asked[group].result(timeout_s + 1.0).topic_partitions or []
+    except (KafkaException, TimeoutError) as error:
+        why = said(error) if isinstance(error, KafkaException) else "no answer"
+        raise KafkaError(f"Kafka did not return the offsets of the consumer group {group!r}: {why}.") from error
+    offsets = {each.partition: each.offset for each in found if each.topic == topic and each.offset >= 0}
+    if not offsets:
+        raise KafkaError(
+            f"the consumer group {group!r} must have committed offsets of {topic!r}, got none; "
+            "take --starting latest or earliest",
+            name=group,
+            rule="committed",
+        )
+    return offsets
 
 
 def _offsets(

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from qod_magics.arguments.option import Option, pairs
 from qod_magics.core.policy import StagedPolicy
-from qod_magics.errors import TaskManagerError, UsageProblem, counted
+from qod_magics.errors import KafkaError, TaskManagerError, UsageProblem, counted
+from qod_magics.notebook.files import kafka_of
 from qod_magics.notebook.options import COMMANDS, CONFIGURED, RESTRICTIONS, parameters_text
 from qod_magics.policies.parameters import assigned
 from qod_magics.spark.servers.connection import hidden
@@ -29,12 +30,16 @@ class Commands:
     quiet: Any  #: whether nothing is said on success
 
     def names(self, kind: str) -> Iterable[str]:
-        """Return the names of a kind that there are now: of streams, instances, task managers, shedders, or stages."""
+        """Return the names of a kind that there are now, as `Option.names` has them."""
         if (session := self._there) is None:
             return ()
         if kind == "stages":
             policy = session.controller.policy
             return policy.stage_names if isinstance(policy, StagedPolicy) else ()
+        if kind == "topics":
+            with suppress(KafkaError):  # a broker that does not answer completes nothing
+                return session.topics()
+            return ()
         if kind == "streams":
             return session.application.names
         found: Iterable[str] = session.shedders if kind == "shedders" else getattr(session.runtime, kind)
@@ -175,6 +180,10 @@ def already_up(before: Begun | None, now: Begun) -> str:
     return f"already up, with {kept}" if kept else "already up"
 
 
+def _kafka(given: Namespace) -> dict[str, Any]:
+    return kafka_of(vars(given), pairs(given.kafka_options))
+
+
 def _flag(row: Option) -> str:
     return "the name" if row.positional else row.flag
 
@@ -191,7 +200,7 @@ def _shown(row: Option, begun: Begun) -> str:
 
 
 class ClusterCommands(Commands):
-    """`up`, `attach`, `down`, `topic`, `add-tm`, `remove-tm`, `move`, `scale`, `fuse`, `unfuse`."""
+    """`up`, `attach`, `down`, `topic`, `peek`, `add-tm`, `remove-tm`, `move`, `scale`, `fuse`, `unfuse`."""
 
     _spark: object
     _begun: Begun | None = None  #: how the session was begun
@@ -205,8 +214,10 @@ class ClusterCommands(Commands):
             return
         from qod_magics.session.session import Session
 
-        options = {name: pairs(vars(given)[name]) for name in ("kafka_options", "ui_headers")}
-        self._keep(begun, Session.up(say=self._say, **{**vars(given), **options}))
+        named = {name: pairs(vars(given)[name]) for name in ("conf", "ui_headers")}
+        options = {**vars(given), **_kafka(given), **named}
+        del options["config"], options["kafka_config"]
+        self._keep(begun, Session.up(say=self._say, **options))
 
     def _connect_as_asked(self, given: Namespace) -> None:
         """Use the server that the environment names, where the line says nothing of task managers."""
@@ -220,7 +231,8 @@ class ClusterCommands(Commands):
         begun = self._begins("attach", given)
         if self._is_up(begun):
             return
-        options = {**vars(given), "kafka_options": pairs(given.kafka_options)}
+        options = {**vars(given), **_kafka(given)}
+        del options["kafka_config"]
         name = options.pop("name")
         spark = self.shell.user_ns.get(name)
         if spark is None or not hasattr(spark, "readStream"):
@@ -237,6 +249,9 @@ class ClusterCommands(Commands):
             self._say(f"down: no query or server of ours is left; {session.keeper.stays}")
             return
         self._say(f"down, but {'; '.join(left)}" if left else "down: no query, server or topic of ours is left")
+
+    def _peek(self, given: Namespace) -> None:
+        print(self._session().peek(given.name))
 
     def _topic(self, given: Namespace) -> None:
         if given.name is not None:

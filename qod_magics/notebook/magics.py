@@ -19,6 +19,7 @@ from qod_magics.arguments.option import Option
 from qod_magics.arguments.parser import Command, continued, joined, wants_help, words_of
 from qod_magics.errors import QodError, UsageProblem, nearest
 from qod_magics.notebook.commands import ClusterCommands, DecisionCommands
+from qod_magics.notebook.files import options_of
 from qod_magics.notebook.options import CHECKPOINTS, COMMANDS, CONFIGURABLE, HEADROOM, JIT, PERIOD, POLICY
 from qod_magics.notebook.replies import send_through_stream
 from qod_magics.results.drawing import Wish
@@ -208,7 +209,10 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
         if wants_help(line):
             print(COMMANDS[name].help(defaults, words[1:]))
             return
-        getattr(self, f"_{name.replace('-', '_')}")(COMMANDS[name].read(words[1:], defaults))
+        command = COMMANDS[name]
+        if (file := command.given(words[1:])[0].get("config")) is not None:
+            defaults = defaults | options_of(file, command)
+        getattr(self, f"_{name.replace('-', '_')}")(command.read(words[1:], defaults))
 
     # -- %qod ... --------------------------------------------------------------------------------------------------
 

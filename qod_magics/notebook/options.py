@@ -13,7 +13,7 @@ from typing import Any
 from qod_magics.application.streams.options import COMMAND as STREAM
 from qod_magics.application.streams.options import RESTRICTIONS as OF_STREAMS
 from qod_magics.application.streams.options import accuracy
-from qod_magics.arguments.option import Option, cores, or_none, whole
+from qod_magics.arguments.option import Option, cores, or_none, whole, words
 from qod_magics.arguments.parser import Command, wrapped
 from qod_magics.machine.java import JIT_OPTIONS
 from qod_magics.policies import is_policy, parameters_of, policy_names
@@ -75,6 +75,25 @@ KAFKA_OPTION = Option(
     "--kafka-option NAME=VALUE",
     "an option of its clients (SASL, TLS), as librdkafka names it",
     name="kafka_options",
+    default=[],
+    repeats=True,
+    secret=True,
+)
+KAFKA_CONFIG = Option(
+    "--kafka-config FILE", "client.properties of your broker, with ${NAME} for variables of the environment"
+)
+PACKAGES = Option(
+    "--packages G:A:V",
+    "Maven packages that local task managers load, with what these need",
+    words,
+    default=[],
+    repeats=True,
+    changes="Spark",
+)
+JARS = Option("--jars FILE", "jars that local task managers load", words, default=[], repeats=True)
+CONF = Option(
+    "--conf NAME=VALUE",
+    "a Spark setting of local task managers, as for spark-submit",
     default=[],
     repeats=True,
     secret=True,
@@ -179,7 +198,11 @@ _COMMANDS = (
         Option("--no-standby", "start none ahead within the budget", name="standby", default=True),
         KAFKA,
         KAFKA_OPTION,
+        KAFKA_CONFIG,
         Option("--kafka-cpus N,N", "cores for the embedded broker", cores, unless="all"),
+        PACKAGES,
+        JARS,
+        CONF,
         PERIOD,
         POLICY,
         HEADROOM,
@@ -187,6 +210,7 @@ _COMMANDS = (
         CHECKPOINTS,
         Option("--name NAME", "go on with this session after the kernel has ended; needs --checkpoints"),
         Option("--take-over", "go on with it though another kernel holds it, whose queries then end", default=False),
+        Option("--config FILE", "a TOML file with any of these options; the line overrides it"),
     ),
     _command(
         "attach",
@@ -194,6 +218,7 @@ _COMMANDS = (
         Option("[name]", "the variable that holds it", default="spark"),
         KAFKA,
         KAFKA_OPTION,
+        KAFKA_CONFIG,
         PERIOD,
         POLICY,
         RECORD,
@@ -205,6 +230,11 @@ _COMMANDS = (
         "Create a Kafka topic, for rows of your own; without a NAME, list the topics.",
         Option("[name] NAME", ""),
         Option("--partitions N", "partitions of the topic", int, unless="1"),
+    ),
+    _command(
+        "peek",
+        "Look into a topic: its rate, its newest records, and a --schema line for them.",
+        Option("name TOPIC", "", names=("topics",)),
     ),
     _command("status", "What runs where, and how it keeps up."),
     _command(

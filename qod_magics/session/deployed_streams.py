@@ -17,6 +17,7 @@ from qod_magics.application.tasks import TaskSpec, difference, tasks
 from qod_magics.application.weights import EMPTY_SIDE, LEFT_OUT, WEIGHT, Weights
 from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, UsageProblem, counted
 from qod_magics.session.results import read_results
+from qod_magics.sources.starting import LATEST
 from qod_magics.spark.changes.resuming import held
 from qod_magics.spark.cluster.books import anew_text
 from qod_magics.spark.plans.inspection import Checked
@@ -226,13 +227,16 @@ class Streams:
         return notes
 
     def _records_note(self, application: Application, name: str) -> str | None:
-        """In which form a query writes to its Kafka topic."""
+        """In which form a query writes to its Kafka topic, and how often a row is written to any sink."""
         sink = application[name].effective_sink
-        if name not in application.queries or not isinstance(sink, KafkaTopic) or name not in self._checked.schemas:
+        if name not in application.queries or sink is None or name not in self._checked.schemas:
             return None
+        if not isinstance(sink, KafkaTopic):
+            return sink.guarantee or None
         form = record_form(self._checked.schemas[name])
         told = form.words(sink.topic, self._checked.keys.get(name))
-        return f"{told}; {WHOLE_IN_KAFKA}" if name in self._checked.whole else told
+        whole = f"; {WHOLE_IN_KAFKA}" if name in self._checked.whole else ""
+        return f"{told}{whole}; {sink.guarantee}"
 
     def _check(self, specs: Sequence[TaskSpec]) -> None:
         checked = self._runtime.deployment.check(specs, self._runtime.workshop())
@@ -307,6 +311,6 @@ def _estimates_note(declaration: StreamDeclaration) -> str | None:
 
 def _offsets_note(before: StreamDeclaration, new: StreamDeclaration) -> str | None:
     one, other = before.topic, new.topic
-    if one is None or other is None or one.topic != other.topic or other.starting != "earliest":
+    if one is None or other is None or one.topic != other.topic or other.starting == LATEST:
         return None
-    return f"it goes on where it was: `%qod stop {new.name}` first lets it read {other.topic!r} from the earliest row"
+    return f"it goes on where it was: `%qod stop {new.name}` first lets it read {other.topic!r} from {other.starting}"

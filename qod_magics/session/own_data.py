@@ -7,10 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.recipes.views import MadeViews, View
-from qod_magics.errors import ApplicationError, KafkaError, UsageProblem, counted
+from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, UsageProblem, counted
 from qod_magics.kafka.rows import By, RowSender, Sent, records
 from qod_magics.kafka.topics import create_topics, grow_topics, topic_partitions
+from qod_magics.session.peek import Peek, peek
 from qod_magics.sources.source import check_topic
+from qod_magics.sources.starting import LATEST
 from qod_magics.spark.servers.connection import let_go, offer
 
 if TYPE_CHECKING:
@@ -148,6 +150,21 @@ class OwnData:
         """Return the partitions of each topic, without those that sessions make for themselves. Raises KafkaError."""
         return {name: n for name, n in sorted(topic_partitions(self.kafka).items()) if not name.startswith("qod.")}
 
+    def peek(self, topic: str) -> Peek:
+        """Return a look into a topic, to print: its rate, its newest records, and a line that `--schema` takes.
+
+        Raises:
+            UsageProblem: this is no name of a topic.
+            KafkaError: there is no such topic, or the broker does not answer.
+
+        """
+        _check(topic, None)
+        try:
+            spark = self.spark
+        except TaskManagerError:  # none is up: all but the schema
+            spark = None
+        return peek(self.kafka, topic, spark)
+
     def send(
         self,
         topic: str,
@@ -217,7 +234,7 @@ def _is_view(spark: SparkSession, name: str) -> bool:
 
 
 def _reads_from_now(topic: Any) -> bool:
-    return bool(topic.starting == "latest")
+    return bool(topic.starting == LATEST)
 
 
 def _check(topic: str, partitions: int | None) -> None:

@@ -178,6 +178,7 @@ class Session(Decisions, Outside, OwnData):
         if take_over and name is None:
             raise UsageProblem("--take-over must come with --name, got none; name the session", option="--name")
         settings, broker = Settings(**options), configure(kafka, kafka_options, kafka_cpus)
+        settings.check_local(task_managers > 0)
         begun = time.monotonic()
         keeper = None if name is None else Keeper.open(name, settings.checkpoints, take_over)
         launched: Sequence[Any] = ()
@@ -216,6 +217,7 @@ class Session(Decisions, Outside, OwnData):
         """Use the notebook's own Spark session as the only task manager. It needs the Kafka connector on its class
         path, and stays up when this session ends. Raises KafkaError, TaskManagerError, UsageProblem."""
         settings = Settings(**options)
+        settings.check_local(False)
         resources = Resources(access(configure(kafka, kafka_options)), settings, own_kafka=kafka is None)
         try:
             for note in resources.notes:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict
 
 from qod_magics.errors import UsageProblem
 from qod_magics.machine.java import DEFAULT_JIT
+from qod_magics.machine.packages import expanded
 from qod_magics.policies import DEFAULT_POLICY, policy
-from qod_magics.spark.servers.server import SLOTS, ServerOptions, notebook_directory
+from qod_magics.spark.servers.server import SLOTS, ServerOptions, check_conf, notebook_directory
 
 #: Fraction of each task manager's cores that plans leave free, to drain backlogs and for the JVM itself.
 HEADROOM = 0.1
@@ -40,9 +41,13 @@ class Settings:
     #: their working directory: the kernel's, as it is when the session begins
     directory: Path | None = field(default_factory=notebook_directory)
     slots: int = SLOTS  #: their task slots: a query in real-time mode holds one per partition it reads or shuffles
+    packages: Sequence[str] = ()  #: Maven packages that they load: group:artifact:version
+    jars: Sequence[str | os.PathLike[str]] = ()  #: jars that they load
+    conf: Mapping[str, str] = field(default_factory=dict)  #: Spark settings of theirs
 
     def __post_init__(self) -> None:
         policy(self.policy_name)
+        check_conf(self.conf)
         self.server(None)
         if not (math.isfinite(self.period_s) and self.period_s > 0):
             raise UsageProblem(f"a period of {self.period_s!r} s makes no loop: take a number of seconds above 0")
@@ -51,6 +56,16 @@ class Settings:
         if self.record is not None and Path(self.record).expanduser().is_dir():
             raise UsageProblem(
                 f"the recording needs a file, and {os.fspath(self.record)!r} is a directory: add a name to it"
+            )
+
+    def check_local(self, local: bool) -> None:
+        """Refuse jars and settings of local task managers where there is none. Raises UsageProblem."""
+        given = [name for name in ("packages", "jars", "conf") if getattr(self, name)]
+        if given and not local:
+            raise UsageProblem(
+                f"--{given[0]} is of local task managers, and none is started: give it to your server as it starts",
+                name=given[0],
+                rule="a local one",
             )
 
     def server(
@@ -71,6 +86,9 @@ class Settings:
             jit=self.jit if jit is None else jit,
             memory=self.memory if memory is None else memory,
             directory=self.directory,
+            conf=self.conf,
+            jars=expanded(self.jars),
+            packages=tuple(self.packages),
         )
 
 
@@ -87,6 +105,9 @@ class SettingKeywords(TypedDict, total=False):
     memory: str
     directory: Path | None
     slots: int
+    packages: Sequence[str]
+    jars: Sequence[str | os.PathLike[str]]
+    conf: Mapping[str, str]
 
 
 def check_kind(url: str | None, of_servers: Mapping[str, object], of_local: Mapping[str, object]) -> None:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from qod_magics.kafka.reading import beginning_offsets, end_offsets, known_end_offsets
+from qod_magics.errors import ApplicationError
+from qod_magics.kafka.reading import (
+    beginning_offsets,
+    committed_offsets,
+    end_offsets,
+    known_end_offsets,
+    offsets_at,
+)
 from qod_magics.kafka.topics import partitions
 from qod_magics.sources.source import OPTIONS, Context, Identity, Part, Payload, Position, Span, check_topic
+from qod_magics.sources.starting import LATEST, parse_start
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -27,6 +36,8 @@ GATHERING = {"kafka.fetch.min.bytes": "65536", "kafka.fetch.max.wait.ms": "100"}
 #: long on these requests as on the records.
 POLLED = 5_000
 _MIB = 1 << 20
+#: How long a starting point is looked up, seconds.
+_ANSWER_S = 10.0
 #: What a fetch brings of one partition at most, bytes: at least Kafka's default, and less where an instance reads many
 #: partitions, since each holds what it has fetched.
 FETCHED, LEAST_FETCHED, FETCHED_BY_ALL = 8 * _MIB, _MIB, 64 * _MIB
@@ -70,9 +81,35 @@ class KafkaSource:
         return partitions(self._kafka, place)
 
     def begin(self, place: str, starting: str) -> Position:
-        """Return the end offsets of a topic, or its beginning offsets."""
-        ask = end_offsets if starting == "latest" else beginning_offsets
-        return dict(ask(self._kafka, [place], timeout_s=10.0)[place])
+        """Return the offsets of a starting point. Raises KafkaError, ApplicationError: partitions lack an offset."""
+        start = parse_start(starting)
+        if start.offsets is not None:
+            return self._given(place, start.offsets)
+        if start.group:
+            ends = end_offsets(self._kafka, [place], timeout_s=_ANSWER_S)[place]
+            return {**ends, **committed_offsets(self._kafka, start.group, place, timeout_s=_ANSWER_S)}
+        if (at_ms := start.instant_ms(datetime.now(UTC))) is not None:
+            return dict(offsets_at(self._kafka, [place], at_ms, timeout_s=_ANSWER_S)[place])
+        ask = end_offsets if start.end == LATEST else beginning_offsets
+        return dict(ask(self._kafka, [place], timeout_s=_ANSWER_S)[place])
+
+    def _given(self, place: str, offsets: dict[int, int]) -> Position:
+        ends = end_offsets(self._kafka, [place], timeout_s=_ANSWER_S)[place]
+        if ends.keys() != offsets.keys():
+            raise ApplicationError(
+                f"--starting must give an offset to each of the {len(ends)} partitions of {place!r}, "
+                f"got some for {', '.join(map(str, sorted(offsets)))}",
+                rule="all partitions",
+            )
+        for partition, offset in offsets.items():
+            if offset > ends[partition]:
+                raise ApplicationError(
+                    f"--starting must be at most the end offset {ends[partition]} of partition {partition} of "
+                    f"{place!r}, got {offset}",
+                    value=offset,
+                    rule="within the topic",
+                )
+        return offsets
 
     def ends(self, places: Collection[str]) -> tuple[Mapping[str, Position], Mapping[str, str]]:
         """Return the end offsets of topics, all in one request."""

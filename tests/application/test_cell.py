@@ -11,9 +11,11 @@ from qod_magics.application.application import Application
 from qod_magics.application.cell import declaration_of, declared, find_inputs
 from qod_magics.application.recipes.recipe import FunctionRecipe, SqlRecipe
 from qod_magics.application.streams.options import StreamOptions, parse_stream_line
+from qod_magics.application.streams.sink import ForEachBatch, as_sink
 from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
 from qod_magics.errors import ApplicationError
 from tests.application.frames import application, stream
+from tests.raising import breaks
 
 APP = application(stream("trips", topic="t"), stream("zones", topic="u"))
 
@@ -154,3 +156,18 @@ def test_estimates_are_of_the_recipe() -> None:
 def test_sql_is_kept_as_written() -> None:
     text = "SELECT *  -- all\nFROM trips"
     assert cell("q --sql", text).recipe == SqlRecipe(text)
+
+
+def write(batch: Any, number: int) -> None:
+    """Take a batch."""
+
+
+def test_a_function_of_the_notebook_is_a_sink_by_its_name() -> None:
+    options = parse_stream_line("q --topic t --sink $write -p 1")
+    made = declaration_of(options, "source", {"write": write}, Application())
+    assert made.sink == ForEachBatch(write)
+    for namespace, got in (({}, "write"), ({"write": 7}, "write")):
+        with pytest.raises(ApplicationError, check=breaks("function", name=got)):
+            declaration_of(options, "source", namespace, Application())
+    with pytest.raises(ApplicationError, check=breaks(name="write")):
+        as_sink("$write")

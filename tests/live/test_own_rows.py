@@ -14,13 +14,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from confluent_kafka import TopicPartition
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType
 from pyspark.sql.udf import UserDefinedFunction
 
-from qod_magics.errors import ApplicationError, KafkaError
+from qod_magics.errors import ApplicationError, KafkaError, QodError
 from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import delete_topics, topic_partitions
 from qod_magics.notebook.commands import Begun
@@ -172,6 +173,34 @@ spark.sql("CREATE OR REPLACE TEMPORARY VIEW low AS SELECT * FROM zones WHERE zon
     spark.sql("CREATE TEMPORARY VIEW low (zone) AS SELECT 1")
     with pytest.raises(ApplicationError, match="only its own session has; make it by createOrReplaceTempView"):
         qod.cell(_options("lost", name), "SELECT * FROM source JOIN low ON id = zone", {})
+
+
+def test_a_topic_is_looked_into_and_read_from_where_it_was(notebook: Notebook, qod: Session) -> None:
+    name = new_topic(qod, partitions=2)
+    assert "no --schema" not in notebook.run(f"%qod peek {name}")
+    old = [{"zone": 1, "fare": 0.5, "at": {"first name": "a"}}]
+    qod.send(name, [*old, *old], timestamp=lambda row: 1_000_000_000_000)
+    qod.send(name, [{"zone": 2, "fare": 2}, b"none"], timestamp=lambda row: 1_700_000_000_000)
+    said = notebook.run(f"%qod peek {name}")
+    assert "4 records, 0.0/s" in said
+    schema = next(line for line in said.splitlines() if line.startswith("--schema")).split("  (")[0]
+    kafka = qod.runtime.deployment.sources.of(name)
+    ends = dict(kafka.begin(name, "latest"))
+    first = kafka.begin(name, "2023-11-14T22:13:20")
+    assert sum(ends.values()) - sum(first.values()) == 2
+    assert kafka.begin(name, "-1m") == ends
+    assert kafka.begin(name, json.dumps(first)) == first
+    for wrong in ("group:nobody", '{"0": 1}', '{"0": 99, "1": 0}'):
+        with pytest.raises(QodError, check=breaks()):
+            kafka.begin(name, wrong)
+    consumer = qod.kafka.consumer({**qod.kafka.client_config(), "group.id": f"{name}-group"})
+    consumer.commit(offsets=[TopicPartition(name, p, at) for p, at in first.items()], asynchronous=False)
+    consumer.close()
+    assert kafka.begin(name, f"group:{name}-group") == first
+    notebook.run(f"%%qod_stream began --topic {name} {schema} --sink memory --starting group:{name}-group\nsource")
+    assert rows(qod, "began", 1)[0]["zone"] == 2
+    read = qod.runtime.deployment.accounts
+    assert [account.first for account in read.values() if account.topic == name] == [first]
 
 
 HELPERS = "import inside\ndef clean(x): return f'{inside.TEXT} {x}'\n"

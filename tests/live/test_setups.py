@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import ConfigResource
 from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro, to_avro
 
 from qod_magics.errors import KafkaError, QodError, SetupError, TaskManagerError
 from qod_magics.kafka import topics
@@ -87,9 +88,10 @@ def one_line(error: BaseException) -> str:
 
 
 def test_where_slots_are_too_few_a_query_runs_in_micro_batches(cluster: Session) -> None:
-    """And its server ends when memory does, and shows no password of Kafka's."""
+    """And its server ends when memory does, shows no password of Kafka's, and has the user's jars and settings."""
     kafka = kafka_of(cluster)
-    with Session.up(task_managers=1, cores=1, slots=4, **kafka) as session, Events(session) as events:
+    own: Any = {"packages": [f"org.apache.spark:spark-avro_2.13:{AVRO}"], "conf": {"spark.sql.ansi.enabled": "false"}}
+    with Session.up(task_managers=1, cores=1, slots=4, **kafka, **own) as session, Events(session) as events:
         topic = new_topic(session, partitions=8)
         session.stream("rows", topic=topic, schema="key LONG", priority=1, sink="memory", starting="earliest")
         sent = produce(session, topic, ({"key": i} for i in range(1000)))
@@ -103,6 +105,22 @@ def test_where_slots_are_too_few_a_query_runs_in_micro_batches(cluster: Session)
         assert "-XX:+ExitOnOutOfMemoryError" in line
         assert "-XX:TrimNativeHeapInterval=60000" in line
         assert "local[4]" in line
+        check_avro(session)
+        assert session.spark.conf.get("spark.sql.ansi.enabled") == "false"
+
+
+#: The newest release of Spark's own package for Avro that runs on this Spark.
+AVRO = "4.2.0"
+
+
+def check_avro(session: Session) -> None:
+    """A recipe makes Avro of rows and rows of Avro, which Spark does by a package of its own."""
+    topic = new_topic(session)
+    schema = '{"type": "record", "name": "row", "fields": [{"name": "key", "type": ["long", "null"]}]}'
+    recipe = lambda source: source.select(to_avro(F.struct("key")).alias("a")).select(from_avro("a", schema).alias("r"))  # noqa: E731
+    session.stream("avro", recipe, topic=topic, schema="key LONG", priority=1, sink="memory", starting="earliest")
+    produce(session, topic, [{"key": 7}])
+    eventually(lambda: [row.r.key for row in session.results("avro").collect()] == [7], what=session.status)
 
 
 # -- Java --------------------------------------------------------------------------------------------------------------

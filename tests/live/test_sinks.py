@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from qod_magics.application.streams.options import parse_stream_line
 from qod_magics.errors import ApplicationError
 from qod_magics.session.session import Session
 from tests.live.applications import all_read, cell, count, instances, rows_in
@@ -92,15 +93,8 @@ def test_a_function_gets_every_batch_and_may_look_at_it_twice(brief: Session, to
             for row in batch.collect():
                 file.write(json.dumps({**row.asDict(), "batch": number, "of": found}) + "\n")
 
-    session.stream(
-        "noted",
-        lambda rows: rows.withColumn("even", rows.id % 2 == 0),
-        topic=topic,
-        schema="id BIGINT, name STRING",
-        starting="earliest",
-        priority=1,
-        sink=note,
-    )
+    line = f"noted --topic {topic} --schema 'id BIGINT, name STRING' --starting earliest -p 1 --sink $note"
+    session.cell(parse_stream_line(line), "source.withColumn('even', source.id % 2 == 0)", {"note": note})
     (instance,) = instances(session, "noted")
     assert instance.mode == "micro-batch"
     assert instance.mode_why == "real-time mode does not write foreachBatch:note"

@@ -31,6 +31,18 @@ class Repository:
         self.files[path] = jar.getvalue()
         return hashlib.sha256(jar.getvalue()).hexdigest()
 
+    def publish_with_pom(self, coordinate: str, *needs: str, scope: str = "compile") -> None:
+        """Publish a jar that needs these others."""
+        self.publish(coordinate)
+        tags = ("groupId", "artifactId", "version")
+        parts = ["".join(f"<{t}>{v}</{t}>" for t, v in zip(tags, c.split(":"), strict=True)) for c in needs]
+        below = "".join(f"<dependency>{part}<scope>{scope}</scope></dependency>" for part in parts)
+        own = "".join(f"<{t}>{v}</{t}>" for t, v in zip(tags, coordinate.split(":"), strict=True))
+        group, artifact, version = coordinate.split(":")
+        self.files[f"/{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.pom"] = (
+            f"<project><modelVersion>4.0.0</modelVersion>{own}<dependencies>{below}</dependencies></project>"
+        ).encode()
+
     def swap(self, path: str) -> None:
         """Publish another jar under this path."""
         self.files[path] += b"more"

@@ -23,7 +23,7 @@ THERE = {
         ("%qod s", ["status", "show", "stop", "set", "scale"]),
         ("%qod show p", ["per_zone"]),
         ("%qod show per_zone --", ["--help", "--kind", "--rows", "--x", "--y", "--save", "--from"]),
-        ("%qod up --co", ["--cores", "--connect"]),
+        ("%qod up --co", ["--cores", "--connect", "--conf", "--config"]),
         ("%qod set p", ["per_zone"]),
         ("%qod set per_zone --p", ["--priority"]),
         ("%qod set per_zone t", []),

@@ -36,6 +36,7 @@ COMMANDS = (
         "attach",
         "down",
         "topic",
+        "peek",
         "status",
         "watch",
         "show",
@@ -186,7 +187,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 BAD_LINES = {
     "%qod stat": "there is no %qod 'stat'. Did you mean 'status'? %qod alone lists them all.",
-    "%qod frobnicate": "There are: add-tm, attach, cpu, down, fuse, metrics, move, override ... (24 in all).",
+    "%qod frobnicate": "There are: add-tm, attach, cpu, down, fuse, metrics, move, override ... (25 in all).",
     "%qod 'up": "a closing ' is missing",
     "%qod up --cores two": "--cores: invalid int value: 'two'",
     "%qod up --cores 0": "a task manager needs 1 core or more, not 0",

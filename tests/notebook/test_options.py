@@ -35,12 +35,16 @@ def test_each_command_has_a_method_and_each_option_a_name_of_its_own() -> None:
         assert all(row.help for row in command.options if not row.positional)
 
 
+#: Options that name files of others: they are read before the session begins.
+FILES = {"config", "kafka_config"}
+
+
 @pytest.mark.parametrize(
     ("command", "method"),
     [("up", Session.up), ("attach", Session.attach), ("set", Session.set), ("add-tm", Session.add_task_manager)],
 )
 def test_options_are_keywords_of_the_method_that_is_called(command: str, method: object) -> None:
-    asked = {row.name for row in COMMANDS[command].options} - ({"name"} if command == "attach" else set())
+    asked = {row.name for row in COMMANDS[command].options} - ({"name"} if command == "attach" else set()) - FILES
     assert asked <= parameters(method) | SETTINGS
 
 
@@ -67,9 +71,12 @@ def test_what_is_configured_is_a_default_of_up() -> None:
 def test_defaults_of_up_are_those_of_the_session() -> None:
     defaults = {each.name: each.default for each in fields(Settings)}
     defaults |= {each.name: each.default for each in inspect.signature(Session.up).parameters.values()}
-    several = ("connect", "cores", "ui", "ui_headers", "spare_connect", "kafka_options")
+    several = ("connect", "cores", "ui", "ui_headers", "spare_connect", "kafka_options", "packages", "jars", "conf")
     same = {"task_managers": None, **{name: [] for name in several}}  # read otherwise
     for row in COMMANDS["up"].options:
+        if row.name in FILES:
+            assert row.default is None
+            continue
         assert row.default == same.get(row.name, defaults[row.name]), row.name
 
 

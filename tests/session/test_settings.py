@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.errors import KafkaError, UsageProblem
+from qod_magics.errors import KafkaError, SetupError, UsageProblem
 from qod_magics.kafka.broker import configure
 from qod_magics.session.session import Session
 from qod_magics.session.settings import SettingKeywords, Settings, check_kind
@@ -34,6 +34,31 @@ def test_a_wrong_option_is_refused_before_kafka_is_asked(
         Session.up(kafka=NOBODY, **options)
     with pytest.raises(kind, match=match):
         Session.attach(object(), kafka=NOBODY, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("conf", "attributes"),
+    [
+        ({"spark.sql.shuffle.partitions": "8"}, {"rule": "ours", "name": "spark.sql.shuffle.partitions"}),
+        ({"spark.sql.session.timeZone": "Europe/Lisbon"}, {"rule": "ours"}),
+        ({"spark.sql.streaming.checkpoint.fileChecksum.enabled": "true"}, {"rule": "ours"}),
+        ({"spark.connect.grpc.binding.address": "0.0.0.0"}, {"rule": "ours"}),
+        ({"spark.jars": "x"}, {"rule": "ours"}),
+        ({"sql.ansi.enabled": "true"}, {"rule": "Spark setting"}),
+    ],
+)
+def test_a_setting_that_running_queries_depend_on_is_refused(conf: dict[str, str], attributes: dict[str, str]) -> None:
+    with pytest.raises(SetupError, check=breaks(**attributes)):
+        Session.up(kafka=NOBODY, conf=conf)
+
+
+@pytest.mark.parametrize("option", [{"packages": ["a:b:1"]}, {"jars": [__file__]}, {"conf": {"spark.x": "1"}}])
+def test_jars_and_settings_need_a_local_task_manager(option: dict[str, Any]) -> None:
+    [name] = option
+    with pytest.raises(UsageProblem, check=breaks("a local one", name=name)):
+        Session.up(kafka=NOBODY, task_managers=0, connect=["sc://127.0.0.1:1"], **option)
+    with pytest.raises(UsageProblem, check=breaks("a local one", name=name)):
+        Session.attach(object(), kafka=NOBODY, **option)  # type: ignore[arg-type]
 
 
 def test_what_is_no_address_is_refused_before_anything_is_fetched_or_started(

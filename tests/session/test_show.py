@@ -341,7 +341,7 @@ class Session:
     [
         (
             "filed",
-            "writes to parquet:/out, which is not read: read its files by spark.read.parquet('/out'), or declare",
+            "writes to parquet:/out, which is not read: read its files by spark.read.format('parquet').load('/out')",
         ),
         ("told", "writes to console, which is not read: its rows are printed by the task manager"),
         ("given", "writes to foreachBatch:print, which is not read: your function has each batch; declare it with"),

@@ -19,11 +19,9 @@ from qod_magics.application.streams.stream import (
     DEFAULT_PRIORITY,
     MALFORMED,
     MODES,
-    STARTING,
     TIME_UNITS,
     Malformed,
     Mode,
-    Starting,
     TimeUnit,
     as_schema,
     check_min_accuracy,
@@ -35,6 +33,8 @@ from qod_magics.arguments.parser import Command, words_of, wrapped
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
 from qod_magics.sources.registry import FORMS, KINDS, as_source, source_name
 from qod_magics.sources.source import check_topic
+from qod_magics.sources.starting import ENDS, LATEST, check_start
+from qod_magics.sources.starting import FORMS as FORMS_OF_START
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -127,7 +127,14 @@ class StreamOptions:
         accepts=as_schema,
         in_python="or a type of Spark",
     )
-    starting: Starting = _row("--starting", "starting offsets of a first run", "latest", choices=STARTING, **_OF_TOPIC)
+    starting: str = _row(
+        "--starting WHERE",
+        f"where a first run begins: {FORMS_OF_START} (offsets of all partitions); times are in UTC",
+        LATEST,
+        convert=check_start,
+        offers=(*ENDS, "group:"),
+        **_OF_TOPIC,
+    )
     malformed: Malformed | None = _row(
         "--malformed",
         "what happens to values that are not JSON of the schema, besides being counted: drop; keep: null where a value "
@@ -230,7 +237,8 @@ class StreamOptions:
     )
     sink: Sink | None = _row(
         f"--sink {'|'.join(SINK_FORMS)}",
-        "where the rows go. A relative PATH is one of the notebook's directory",
+        "where the rows go. A relative PATH is one of the notebook's directory; a FUNCTION takes each batch (a "
+        "DataFrame) and its number",
         convert=parse_sink,
         offers=tuple(form.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ") for form in SINK_FORMS),
         unless="memory for a query",
@@ -240,7 +248,8 @@ class StreamOptions:
     )
     sink_options: tuple[str, ...] = _row(
         "--sink-option NAME=VALUE",
-        "of a Kafka sink: partitions=12, which its topic has, and gets where there is none; 1 if not given",
+        "of a Kafka sink: partitions=12, which its topic has, and gets where there is none, 1 if not given; of files: "
+        "an option of Spark's writer, such as compression=gzip",
         (),
         convert=words,
         several=True,
@@ -426,7 +435,7 @@ class StreamKeywords(RestrictionKeywords, total=False):
     topic: str | None
     source: str | None
     schema: str | DataType | None
-    starting: Starting
+    starting: str
     malformed: Malformed | None
     time_unit: TimeUnit
     shed_by: str | Sequence[str]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import DataStreamWriter
 
+_AT_LEAST_ONCE = "rows of a batch that is tried again are written again"
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
 
 
@@ -50,6 +51,7 @@ class Sink:
     appends: ClassVar[bool] = False  #: whether a group is written once, when it is complete, to files of its run
     exactly_once: ClassVar[bool] = False  #: whether a batch that is tried again leaves no row twice
     read_back: ClassVar[bool] = False  #: whether its newest rows can be shown
+    inspects: ClassVar[bool] = False  #: whether only people look at its rows
     prints: ClassVar[bool] = False  #: whether rows are printed by the task manager
     runs_python: ClassVar[bool] = False  #: whether it calls a function of the notebook's
 
@@ -62,11 +64,18 @@ class Sink:
 
     def with_options(self, given: Mapping[str, str]) -> Sink:
         """Return the sink with options. Raises ApplicationError: it does not have them."""
-        raise ApplicationError(f"--sink-option {next(iter(given))} must go with --sink kafka:TOPIC, got {self}")
+        raise ApplicationError(f"--sink-option {next(iter(given))} must go with a topic or files, got {self}")
 
     def write(self, rows: DataFrame, output: Output) -> DataStreamWriter:
         """Return the writer of the rows of an instance."""
         raise NotImplementedError
+
+    @property
+    def guarantee(self) -> str:
+        """Say how often a row is written where a batch is tried again; "" where only people look at it."""
+        if self.inspects:
+            return ""
+        return "each row is written once" if self.exactly_once else _AT_LEAST_ONCE
 
     def where(self, results: str | None, begun: Mapping[int, int] | None) -> Where | None:
         """Return where its newest rows are read; None while it is being deployed.
@@ -89,6 +98,7 @@ class Memory(Sink):
     survives moves and lost task managers."""
 
     kind: ClassVar[str] = "memory"
+    inspects: ClassVar[bool] = True
     read_back: ClassVar[bool] = True
     row_by_row: ClassVar[bool] = True
 
@@ -150,38 +160,87 @@ class KafkaTopic(Sink):
 
 
 @dataclass(frozen=True, slots=True)
-class Parquet(Sink):
-    """Parquet files under a directory that the task managers reach, partitioned by instance: `run=...` is a column for
-    readers of the whole."""
+class Files(Sink):
+    """Files of a format of Spark's under a directory that the task managers reach, partitioned by instance: `run=...`
+    is a column for readers of the whole."""
 
     path: str  #: a URL, or made absolute where it is declared: a task manager's own directory ends with it
-    kind: ClassVar[str] = "parquet"
+    options: tuple[tuple[str, str], ...] = ()  #: of Spark's writer, such as compression
     realtime: ClassVar[bool] = False
     appends: ClassVar[bool] = True
     exactly_once: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.path.strip():
-            raise ApplicationError("the sink 'parquet' needs a path: parquet:/data/out")
+            raise ApplicationError(f"the sink {self.kind!r} needs a path: {self.kind}:/data/out")
         object.__setattr__(self, "path", absolute(self.path))
 
     def __str__(self) -> str:
-        return f"parquet:{self.path}"
+        return f"{self.kind}:{self.path}"
 
     @classmethod
     def parsed(cls, place: str | None) -> Sink:
         """Return the sink of a path."""
         return cls(place or "")
 
+    def with_options(self, given: Mapping[str, str]) -> Sink:
+        """Return the files with options of Spark's writer."""
+        for name in given:
+            if name.casefold() in _OWN_OPTIONS:
+                raise ApplicationError(
+                    f"{name} must be left out of --sink-option, as the session sets it, got {given[name]!r}", name=name
+                )
+        return replace(self, options=tuple(sorted(given.items())))
+
     def write(self, rows: DataFrame, output: Output) -> DataStreamWriter:
         """Write to a directory of the run: Spark skips batches whose ids are in a directory's log, whichever query
         wrote them."""
         path = f"{self.path.rstrip('/')}/run={output.run}"
-        return rows.writeStream.format("parquet").option("path", path)
+        return rows.writeStream.format(self.kind).options(**dict(self.options)).option("path", path)
 
     def instead(self, printed: str) -> str:
         """Name the call that reads them."""
-        return f"read its files by spark.read.parquet({self.path!r}), or declare it with --sink memory"
+        reads = f"spark.read.format({self.kind!r}).load({self.path!r})"
+        return f"read its files by {reads}, or declare it with --sink memory"
+
+
+#: Options of Spark's writer that are not the user's.
+_OWN_OPTIONS = frozenset({"path", "checkpointlocation"})
+
+
+class Parquet(Files):
+    """Parquet files."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "parquet"
+
+
+class Orc(Files):
+    """ORC files."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "orc"
+
+
+class JsonFiles(Files):
+    """Files with a JSON value in each line."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "json"
+
+
+class CsvFiles(Files):
+    """Files with comma-separated values in each line."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "csv"
+
+
+class AvroFiles(Files):
+    """Avro files, by a package of Spark's: `%qod up --packages org.apache.spark:spark-avro_2.13:VERSION`."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "avro"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +248,7 @@ class Console(Sink):
     """The standard output of the task manager."""
 
     kind: ClassVar[str] = "console"
+    inspects: ClassVar[bool] = True
     prints: ClassVar[bool] = True
 
     def __str__(self) -> str:
@@ -220,25 +280,60 @@ class ForEachBatch(Sink):
         return "your function has each batch; declare it with --sink memory to have them shown"
 
 
+@dataclass(frozen=True, slots=True)
+class Named(Sink):
+    """A function of the notebook by its name, `--sink $write`, until the cell looks it up."""
+
+    name: str
+    kind: ClassVar[str] = "function"
+
+    def __str__(self) -> str:
+        return f"${self.name}"
+
+    def found(self, namespace: Mapping[str, Any]) -> Sink:
+        """Return the function in this name space as a sink. Raises ApplicationError."""
+        function = namespace.get(self.name)
+        if not callable(function):
+            what = "no such name" if self.name not in namespace else f"a {type(function).__name__}"
+            raise ApplicationError(
+                f"--sink {self} must name a function of the notebook that takes a batch (a DataFrame) and its number, "
+                f"got {what}",
+                name=self.name,
+                rule="function",
+            )
+        return ForEachBatch(function)
+
+
 #: How `--sink` names each kind, and its class.
 KINDS: Mapping[str, tuple[str, type[Sink]]] = {
     "memory": ("memory", Memory),
     "kafka": ("kafka:TOPIC", KafkaTopic),
     "parquet": ("parquet:PATH", Parquet),
+    "orc": ("orc:PATH", Orc),
+    "json": ("json:PATH", JsonFiles),
+    "csv": ("csv:PATH", CsvFiles),
+    "avro": ("avro:PATH", AvroFiles),
     "console": ("console", Console),
 }
-SINK_FORMS = tuple(form for form, _ in KINDS.values())
+#: How it names a function of the notebook.
+FUNCTION = "$"
+SINK_FORMS = (*(form for form, _ in KINDS.values()), f"{FUNCTION}FUNCTION")
 
 
 def as_sink(given: Sink | str | Callable[[DataFrame, int], Any] | None) -> Sink | None:
     """A sink, its text form, or a function for foreachBatch. Raises ApplicationError for other text."""
     if isinstance(given, str):
-        return parse_sink(given)
+        sink = parse_sink(given)
+        if isinstance(sink, Named):
+            raise ApplicationError(f"sink must be the function itself, got its name {given!r}", name=sink.name)
+        return sink
     return given if given is None or isinstance(given, Sink) else ForEachBatch(given)
 
 
 def parse_sink(text: str) -> Sink:
-    """The sink that `--sink` names: memory, kafka:TOPIC, parquet:PATH or console. ApplicationError for all else."""
+    """The sink that `--sink` names, in one of `SINK_FORMS`. Raises ApplicationError."""
+    if text.startswith(FUNCTION) and text.removeprefix(FUNCTION).isidentifier():
+        return Named(text.removeprefix(FUNCTION))
     kind, colon, place = text.partition(":")
     if kind not in KINDS:
         raise ApplicationError(f"unknown sink {text!r}.{nearest(kind, KINDS)} The forms are {', '.join(SINK_FORMS)}.")
@@ -254,7 +349,7 @@ def with_options(sink: Sink | None, words: Sequence[str]) -> Sink:
             raise ApplicationError(f"a sink option must be NAME=VALUE, got {word!r}; such as partitions=12")
         given[name] = value
     if sink is None:
-        raise ApplicationError(f"--sink-option {next(iter(given))} must go with --sink kafka:TOPIC, got none")
+        raise ApplicationError(f"--sink-option {next(iter(given))} must go with a topic or files, got no --sink")
     return sink.with_options(given)
 
 

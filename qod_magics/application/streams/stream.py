@@ -13,6 +13,7 @@ from qod_magics.application.streams.sink import Memory, Sink
 from qod_magics.errors import ApplicationError, nearest
 from qod_magics.sources.registry import checked_name, kind_of
 from qod_magics.sources.source import is_topic
+from qod_magics.sources.starting import ENDS, LATEST, check_start
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -86,10 +87,8 @@ def _quoted(name: str) -> str:
 
 
 Mode = Literal["auto", "realtime", "microbatch"]
-Starting = Literal["latest", "earliest"]
 Malformed = Literal["drop", "keep", "fail"]
 MODES: tuple[str, ...] = get_args(Mode)
-STARTING: tuple[str, ...] = get_args(Starting)
 MALFORMED: tuple[str, ...] = get_args(Malformed)
 #: Of numbers in columns of times: Spark takes them for seconds
 TimeUnit = Literal["s", "ms", "us", "ns"]
@@ -119,7 +118,7 @@ class TopicInput:
     topic: str  #: the name of the source: a topic, or kind and place, "json:/data/in"
     #: DDL of the JSON rows, "id INT, fare DOUBLE", or a type of other values; None: the raw Kafka record
     schema: str | None = None
-    starting: Starting = "latest"  #: starting offsets of a first run
+    starting: str = LATEST  #: where a first run begins: see `sources.starting`
     #: what is done with values that are not JSON of the schema, besides being counted; None: they are dropped, or kept
     #: where the schema has a column for them
     malformed: Malformed | None = None
@@ -134,8 +133,7 @@ class TopicInput:
             raise ApplicationError(f"time_unit must be one of {', '.join(TIME_UNITS)}, got {self.time_unit!r}")
         if self.schema is not None and not self.schema.strip():
             raise ApplicationError(f"the schema of the topic {self.topic!r} is empty: give DDL such as 'id INT'")
-        if self.starting not in STARTING:
-            raise ApplicationError(f"starting is 'latest' or 'earliest', not {self.starting!r}")
+        check_start(self.starting)
         if self.malformed is not None and self.malformed not in MALFORMED:
             raise ApplicationError(f"malformed is 'drop', 'keep' or 'fail', not {self.malformed!r}")
         if len({name.casefold() for name in self.shed_by}) < len(self.shed_by):
@@ -172,7 +170,7 @@ class TopicInput:
             return
         stated = {
             "schema": self.schema is not None,
-            "starting": self.starting != "latest",
+            "starting": self.starting != LATEST,
             "malformed": self.malformed is not None,
             "time_unit": self.time_unit != "s",
             "shed_by": bool(self.shed_by),
@@ -181,6 +179,10 @@ class TopicInput:
             if is_stated and option not in kind.options:
                 flag = f"--{option.replace('_', '-')}"
                 raise ApplicationError(f"{flag} must be left out for a {kind.unit}, got {self.topic}", option=flag)
+        if self.starting not in ENDS:
+            raise ApplicationError(
+                f"--starting must be {' or '.join(ENDS)} for a {kind.unit}, got {self.starting}", option="--starting"
+            )
         if kind.payload != "json" and self.shed_by == AUTO:
             raise ApplicationError(f"--shed-by must name columns for {self.topic}, got {AUTO[0]}", option="--shed-by")
         if kind.payload != "json" and self.form is not Form.ROW:

@@ -23,6 +23,7 @@ from qod_magics.machine.child import Child, check_user, temporary
 from qod_magics.machine.cores import CoreClaim
 from qod_magics.machine.jars import SPARK_SUPPORTED, connector_jars
 from qod_magics.machine.java import DEFAULT_JIT, HOST, JIT_OPTIONS, Java, find_java, free_ports
+from qod_magics.machine.packages import check_files, check_packages, package_jars, spark_words
 from qod_magics.spark.servers.connection import CONNECT_MODE, REMOTE
 from qod_magics.spark.servers.own_jars import loopback_jar, shedding_jar, with_jar
 
@@ -73,6 +74,8 @@ OWN_SESSION_CONF: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
 }
 
+_LOOPBACK = "what the session starts listens on loopback only, behind a token"
+
 #: Settings of every local server; a user's `conf` overrides them.
 _CONF: Mapping[str, str] = {
     **OWN_SESSION_CONF,
@@ -117,6 +120,39 @@ _CONF: Mapping[str, str] = {
     "spark.sql.debug.maxToStringFields": "8",
 }
 
+#: Settings that no user changes, by their beginnings, each with what to do instead.
+_REFUSED: Mapping[str, str] = {
+    **dict.fromkeys(OWN_SESSION_CONF, "checkpoints and results of running queries depend on it"),
+    "spark.sql.streaming.checkpoint": "checkpoints of running queries depend on it",
+    "spark.jars.packages": "give --packages",
+    "spark.jars": "give --jars",
+    "spark.master": "give --cores and --slots",
+    "spark.driver.memory": "give --memory",
+    "spark.driver.extraJavaOptions": "give --memory and --jit",
+    "spark.driver.extraClassPath": "give --jars",
+    "spark.driver.host": _LOOPBACK,
+    "spark.driver.bindAddress": _LOOPBACK,
+    "spark.connect.grpc.binding": _LOOPBACK,
+    "spark.authenticate": _LOOPBACK,
+    "spark.ui.port": "the controller reads CPU there",
+    "spark.ui.enabled": "the controller reads CPU there",
+    "spark.port.maxRetries": "the session chooses the ports",
+    "spark.local.dir": "its directory ends with the task manager",
+}
+
+
+def check_conf(conf: Mapping[str, str]) -> None:
+    """Refuse Spark settings that the session depends on. Raises SetupError."""
+    for name in conf:
+        if not name.startswith("spark."):
+            raise SetupError(f"a Spark setting must begin with spark., got {name!r}", name=name, rule="Spark setting")
+        for refused, why in _REFUSED.items():
+            if name == refused or name.startswith(f"{refused}."):
+                raise SetupError(
+                    f"{name} must stay as the session sets it, got {conf[name]!r}; {why}", name=name, rule="ours"
+                )
+
+
 #: Task slots of a server, many more than cores: long-running tasks hold one each, and the OS shares the CPU.
 SLOTS = 32
 
@@ -131,6 +167,8 @@ class ServerOptions:
     memory: str = "1g"  #: Java heap
     jit: str = DEFAULT_JIT  #: a key of `JIT_OPTIONS`
     conf: Mapping[str, str] = field(default_factory=dict)  #: Spark settings on top of ours
+    jars: tuple[Path, ...] = ()  #: jars of the user's
+    packages: tuple[str, ...] = ()  #: Maven packages of the user's: group:artifact:version
     #: its working directory, to which relative paths in recipes and the entry "" of Python's path refer; None: its own
     directory: Path | None = None
 
@@ -154,6 +192,8 @@ class ServerOptions:
                 value=self.memory,
                 rule="size with unit",
             )
+        check_packages(self.packages)
+        check_files(self.jars)
 
 
 def spark_home() -> Path:
@@ -252,7 +292,8 @@ class LocalServer:
             (self.directory / "log4j2.properties").write_text(_LOGGING)
             java, home = tools.java(), tools.home()
             jars, self.no_shedding_source = _with_shedding_source(tools.jars(), java, home)
-            plain, self.no_realtime = _on_loopback(tools.command(java, home, _SUBMIT, self._arguments(jars)), home)
+            own = [*options.jars, *tools.packages(options.packages, home)]
+            plain, self.no_realtime = _on_loopback(tools.command(java, home, _SUBMIT, self._arguments(jars, own)), home)
             self.making = class_data.making(ARCHIVE, plain) if archiving else None
             self.child = tools.child(
                 class_data.with_archive(ARCHIVE, plain) if self.making is None else self.making.command,
@@ -329,7 +370,7 @@ class LocalServer:
             return any(each.status == psutil.CONN_LISTEN and each.laddr.port == self.port for each in own)
         return False
 
-    def _arguments(self, jars: Sequence[Path]) -> list[str]:
+    def _arguments(self, jars: Sequence[Path], own: Sequence[Path]) -> list[str]:
         options = self.options
         java_options = [
             GARBAGE_COLLECTOR,
@@ -358,7 +399,7 @@ class LocalServer:
         words = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
         words += ["--name", f"qod-{self.name}", "--master", f"local[{options.slots}]"]
         words += ["--driver-memory", options.memory, "--driver-java-options", " ".join(map(_quoted, java_options))]
-        words += _on_class_path(jars)
+        words += [*_on_class_path(jars), *spark_words(own)]
         for key, value in conf.items():
             words += ["--conf", f"{key}={value}"]
         return [*words, "spark-internal"]
@@ -466,5 +507,6 @@ class Tools:
     java: Callable[[], Java] = find_java
     home: Callable[[], Path] = spark_home
     jars: Callable[[], list[Path]] = connector_jars
+    packages: Callable[[Sequence[str], Path], list[Path]] = package_jars
     command: Callable[[Java, Path, str, Sequence[str]], list[str]] = launch_command
     child: Callable[..., Child] = Child

@@ -20,7 +20,17 @@ from qod_magics.application.streams.options import (
     keywords,
     parse_stream_line,
 )
-from qod_magics.application.streams.sink import Console, KafkaTopic, Memory, Parquet
+from qod_magics.application.streams.sink import (
+    AvroFiles,
+    Console,
+    CsvFiles,
+    JsonFiles,
+    KafkaTopic,
+    Memory,
+    Named,
+    Orc,
+    Parquet,
+)
 from qod_magics.arguments.option import Option
 from qod_magics.arguments.parser import wants_help
 from qod_magics.errors import UsageProblem
@@ -100,6 +110,11 @@ def test_from_takes_all_words_up_to_the_next_option(line: str) -> None:
         ("console", Console()),
         ("kafka:a.b", KafkaTopic("a.b")),
         ("parquet:/d/x:y", Parquet("/d/x:y")),
+        ("orc:/d", Orc("/d")),
+        ("json:s3a://b/c", JsonFiles("s3a://b/c")),
+        ("csv:/d", CsvFiles("/d")),
+        ("avro:/d", AvroFiles("/d")),
+        ("$write", Named("write")),
         ("'parquet:/with space'", Parquet("/with space")),
     ],
 )
@@ -111,6 +126,11 @@ def test_a_kafka_sink_has_partitions() -> None:
     made = parse_stream_line("q --sink-option partitions=12 --sink kafka:out -p 1")
     assert made.sink == KafkaTopic("out", 12)
     assert made.priority == 1
+
+
+def test_files_take_options_of_their_writer() -> None:
+    made = parse_stream_line("q --sink csv:/d --sink-option sep=; header=true")
+    assert made.sink == CsvFiles("/d", (("header", "true"), ("sep", ";")))
 
 
 @pytest.mark.parametrize(
@@ -125,6 +145,8 @@ def test_a_kafka_sink_has_partitions() -> None:
             "q --sink memory --sink-option partitions=12",
             *(f"q --sink kafka:o --sink-option {words}" for words in ("", "12", "parts=12", "partitions=two")),
             "q --sink kafka:o --sink-option partitions=0",
+            "q --sink csv:/d --sink-option checkpointLocation=/x",
+            "q --sink $write --sink-option a=1",
         ],
         "--priority": ["q -p", "q -p -a 1", "q -p high", "q -p 1.5", "q -p 1 -p 2"],
         "--min-accuracy": [f"q -a {value}" for value in ("1.01", "-0.1", "nan", "40", "40%")],
@@ -163,7 +185,7 @@ def test_what_is_wrong_is_said_of_its_option_in_one_line(option: str, lines: lis
         ("q -a 40", "0.4"),
         ("q -a 40%", "0.4"),
         ("q --sink kafak:t", "Did you mean 'kafka'?"),
-        ("q --sink file:/x", "memory, kafka:TOPIC, parquet:PATH, console"),
+        ("q --sink file:/x", "memory, kafka:TOPIC, parquet:PATH, orc:PATH"),
         ("q --mode realtme", "Did you mean 'realtime'?"),
         ("q --topic t --starting newest", "latest, earliest"),
         ("q --schema 'a INT'", "--topic"),

@@ -1,0 +1,122 @@
+"""Options of `%qod up` from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qod_magics.arguments.parser import words_of
+from qod_magics.errors import UsageProblem
+from qod_magics.notebook.files import client_properties, kafka_of, options_of
+from qod_magics.notebook.options import COMMANDS
+from tests.raising import breaks
+
+UP = COMMANDS["up"]
+
+
+def written(directory: Path, text: str) -> str:
+    (directory / "qod.toml").write_text(text)
+    return str(directory / "qod.toml")
+
+
+def test_a_file_sets_what_the_line_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", 'a"b')
+    file = written(
+        tmp_path,
+        """
+task-managers = 2
+period = 3
+headroom = 0.2
+policy = "henge"
+no-standby = true
+max-task-managers = 3
+connect = ["sc://a:1", "sc://b:1"]
+packages = "a:b:1,c:d:2"
+jars = ["x.jar"]
+kafka-cpus = "0,1"
+[conf]
+"spark.sql.extensions" = "io.delta.sql.DeltaSparkSessionExtension"
+"spark.ui.retainedTasks" = 7
+"spark.sql.ansi.enabled" = false
+[kafka-option]
+"sasl.password" = "${SECRET}"
+""",
+    )
+    line = (
+        "--task-managers 2 --period 3 --headroom 0.2 --policy henge --no-standby --max-task-managers 3 "
+        "--connect sc://a:1 sc://b:1 --packages a:b:1,c:d:2 --jars x.jar --kafka-cpus 0,1 "
+        "--conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension "
+        "--conf spark.ui.retainedTasks=7 --conf spark.sql.ansi.enabled=false"
+    )
+    found = options_of(file, UP)
+    assert found == UP.given([*words_of(line), "--kafka-option", 'sasl.password=a"b'])[0]
+    assert UP.read(["--period", "9"], found).period_s == 9
+    assert UP.read([], found).period_s == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "attributes"),
+    [
+        ("perod = 3", {"rule": "exists", "name": "perod"}),
+        ("config = 'other.toml'", {"rule": "exists", "name": "config"}),
+        ("period = 'soon'", {"rule": "type", "option": "--period"}),
+        ("period = [1, 2]", {"rule": "type", "option": "--period"}),
+        ("period = 2026-01-01", {"rule": "type", "option": "--period"}),
+        ("no-standby = 1", {"rule": "type", "option": "--no-standby"}),
+        ("[period]\na = 1", {"rule": "type", "option": "--period"}),
+        ("[conf]\na = []", {"rule": "type", "option": "--conf"}),
+        ("jit = 'c3'", {"option": "--jit"}),
+        ("kafka = '${NO_SUCH_VARIABLE}'", {"rule": "environment", "name": "NO_SUCH_VARIABLE"}),
+        ("period =", {"rule": "TOML"}),
+    ],
+)
+def test_what_a_file_can_not_set_is_one_line(tmp_path: Path, text: str, attributes: dict[str, Any]) -> None:
+    with pytest.raises(UsageProblem, check=breaks(**attributes)):
+        options_of(written(tmp_path, text), UP)
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    for name in (tmp_path / "none.toml", tmp_path):
+        with pytest.raises(UsageProblem, check=breaks("readable", name=str(name))):
+            options_of(str(name), UP)
+        with pytest.raises(UsageProblem, check=breaks("readable", name=str(name))):
+            client_properties(str(name))
+
+
+PROPERTIES = r"""
+# of the operators
+bootstrap.servers = one:9092,two:9092
+security.protocol=SASL_SSL
+sasl.mechanism=SCRAM-SHA-512
+ssl.ca.location=/etc/ca = 1.pem
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \
+    username="me" \
+    password="${SECRET}";
+"""
+
+
+def test_properties_are_options_of_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", 'a"b\\c')
+    (file := tmp_path / "client.properties").write_text(PROPERTIES.replace("${SECRET}", 'x\\"y'))
+    found = client_properties(str(file))
+    assert found["sasl.username"] == "me"
+    assert found["sasl.password"] == 'x"y'
+    assert found["ssl.ca.location"] == "/etc/ca = 1.pem"
+    assert "sasl.jaas.config" not in found
+
+    file.write_text("sasl.username=me\nsasl.password=${SECRET}\nbootstrap.servers=one:9092\n")
+    given = {"kafka": None, "kafka_config": str(file)}
+    assert kafka_of(given, {"sasl.username": "you"}) == {
+        "kafka": "one:9092",
+        "kafka_options": {"sasl.username": "you", "sasl.password": 'a"b\\c'},
+    }
+    assert kafka_of({**given, "kafka": "two:1"}, {})["kafka"] == "two:1"
+    assert kafka_of({"kafka": None, "kafka_config": None}, {}) == {"kafka": None, "kafka_options": {}}
+
+
+def test_a_line_without_a_value_is_named(tmp_path: Path) -> None:
+    (file := tmp_path / "client.properties").write_text("a=1\n\nb\n")
+    with pytest.raises(UsageProblem, check=breaks("NAME=VALUE")):
+        client_properties(str(file))
