@@ -50,6 +50,7 @@ _RULES = (
     ("Expected `array` of length >= 1", "be a list of at least one"),
     ("Expected `array` of length", "be a list of another length"),
     ("Expected `array", "be a list"),
+    ("Expected `object", "be an object"),
     ("Number out of range", "be a finite number"),
 )
 
@@ -103,24 +104,27 @@ def _error(kind: type[Struct], message: str, value: Any, where: str) -> Scenario
     if what.startswith("Expected `object") and isinstance(expected, inspect.StructType):
         known = ", ".join(_names(expected))
         return ScenarioError(f"{there} is {_short(here)}: write an object with {known}", name=there, rule="object")
+    must = _rule(what, expected, here)
+    if must is None:  # of a form's `__post_init__`
+        return ScenarioError(f"{there}: {what}", name=there)
+    return ScenarioError(f"{there} is {_short(here)}: it must {must}", name=there)
+
+
+def _rule(what: str, expected: inspect.Type, value: Any) -> str | None:
+    """Return the end of the sentence "it must ...", by msgspec's words; None if these are not about a type."""
     if what.startswith("Invalid enum value"):
         values = list(map(str, _values(expected)))
-        close = get_close_matches(str(here), values, n=1, cutoff=0.5)
+        close = get_close_matches(str(value), values, n=1, cutoff=0.5)
         hint = f". Did you mean {close[0]!r}?" if close else ""
-        must = f"be {values[0]!r}" if len(values) == 1 else f"be one of {', '.join(values)}{hint}"
-    elif (bound := _BOUND.match(what)) is not None and bound[2] != "<=":
-        whole = "a whole number of " if bound[1] == "int" else ""
-        must = f"be above {float(bound[3]):g}" if bound[2] == ">" else f"be {whole}{float(bound[3]):g} or more"
-    elif bound is not None:
-        must = f"be {float(bound[3]):g} or less" if float(bound[3]) < float_info.max else "be a finite number"
-    elif what.startswith("Expected `object"):
-        must = "be an object"
-    else:
-        rule = next((rule for start, rule in _RULES if what.startswith(start)), None)
-        if rule is None:  # of a form's `__post_init__`
-            return ScenarioError(f"{there}: {what}", name=there)
-        must = rule
-    return ScenarioError(f"{there} is {_short(here)}: it must {must}", name=there)
+        return f"be {values[0]!r}" if len(values) == 1 else f"be one of {', '.join(values)}{hint}"
+    bound = _BOUND.match(what)
+    if bound is not None:
+        kind, sign, limit = bound[1], bound[2], float(bound[3])
+        if sign == "<=":
+            return f"be {limit:g} or less" if limit < float_info.max else "be a finite number"
+        whole = "a whole number of " if kind == "int" else ""
+        return f"be above {limit:g}" if sign == ">" else f"be {whole}{limit:g} or more"
+    return next((rule for start, rule in _RULES if what.startswith(start)), None)
 
 
 def _at(found: inspect.Type, path: Sequence[tuple[str, str]]) -> inspect.Type:

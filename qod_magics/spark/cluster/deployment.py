@@ -241,17 +241,22 @@ class Deployment:
     def prepare(self, specs: Sequence[TaskSpec], checked: Checked) -> Prepared:
         """Create the topics that these tasks need, and fetch the first offsets of new accounts. All calls to the broker
         are here, so that `adopt` can be called under a lock. Raises KafkaError."""
-        wanted: dict[str, Pipe] = {}
-        for spec in specs:
-            for upstream in spec.upstream:
-                name = f"{upstream}>{spec.id}"
-                known = self.pipes.get(name)
-                topic = known.topic if known else self._new_topic(f"{upstream}.{spec.id}")
-                parts = max(spec.partitions, known.partitions if known else 1)
-                wanted[name] = Pipe(name, upstream, spec.id, topic, parts, spec.key)
+        wanted = {f"{upstream}>{spec.id}": self._pipe(upstream, spec) for spec in specs for upstream in spec.upstream}
         results = {spec.id: self._results_topic(spec, checked) for spec in specs if isinstance(spec.sink, Memory)}
         topics = {pipe.topic: pipe.partitions for pipe in wanted.values()}
         topics.update({results[spec.id]: spec.parallelism for spec in specs if spec.id in results})
+        self._make_topics(specs, topics)
+        return Prepared(tuple(specs), checked, wanted, results, self._sinks(specs, checked), self._opened(specs))
+
+    def _pipe(self, upstream: str, spec: TaskSpec) -> Pipe:
+        """Return the stream between two tasks, on the topic that it has, or else on a new one."""
+        name = f"{upstream}>{spec.id}"
+        known = self.pipes.get(name)
+        topic = known.topic if known else self._new_topic(f"{upstream}.{spec.id}")
+        return Pipe(name, upstream, spec.id, topic, max(spec.partitions, known.partitions if known else 1), spec.key)
+
+    def _make_topics(self, specs: Sequence[TaskSpec], topics: dict[str, int]) -> None:
+        """Create or grow these topics, whose partitions are given, and create those of Kafka sinks."""
         there = topic_partitions(self.kafka)
         topics.update({topic: max(count, there.get(topic, 0)) for topic, count in topics.items()})
         grow_topics(self.kafka, {topic: n for topic, n in topics.items() if there.get(topic, n) < n})
@@ -261,14 +266,15 @@ class Deployment:
             self.kafka, {topic: n or 1 for topic, n in written.items() if n is not None or topic not in there}
         )
         self.created |= {topic: n or 1 for topic, n in written.items() if topic not in there}
-        sinks = self._sinks(specs, checked)
-        opened = {}
-        for spec in specs:
-            for head, source in spec.topics.items():
-                if self._known_account(specs, spec, head) is None:
-                    begins = dict(self.sources.begin(source.topic, source.starting))
-                    opened[feed_of(spec, head)] = Account(source.topic, begins)
-        return Prepared(tuple(specs), checked, wanted, results, sinks, opened)
+
+    def _opened(self, specs: Sequence[TaskSpec]) -> dict[str, Account]:
+        """Return new accounts, by feed, of topics that no task has read so far."""
+        return {
+            feed_of(spec, head): Account(source.topic, dict(self.sources.begin(source.topic, source.starting)))
+            for spec in specs
+            for head, source in spec.topics.items()
+            if self._known_account(specs, spec, head) is None
+        }
 
     def adopt(self, prepared: Prepared) -> set[str]:
         """Make these tasks the current ones, with their accounts; returns unneeded topics, to be deleted once the tasks

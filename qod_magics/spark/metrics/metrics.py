@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psutil
@@ -23,6 +23,15 @@ from qod_magics.spark.plans.pipeline import feed_of, reader
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
 from qod_magics.spark.servers.connection import reason
 from qod_magics.spark.servers.task_manager import TaskManager
+
+
+@dataclass(slots=True)
+class _Feeds:
+    """What is measured of sources and streams, by name."""
+
+    lag: dict[str, int] = field(default_factory=dict)  #: backlog, rows
+    rate: dict[str, float] = field(default_factory=dict)  #: rows/s that arrive
+    counts: dict[str, Count] = field(default_factory=dict)
 
 
 class Metrics:
@@ -117,36 +126,15 @@ class Metrics:
         self.cluster.measured(manager.id, cpu, sum(neighbours) / len(neighbours) if neighbours else None)
 
     def observation(self) -> Observation:
-        """The present state, and the events since the last observation."""
+        """Return the present state, and the events since the last observation."""
         views = [self._at_rest(self._with_input(self._with_queue(view))) for view in self.cluster.views()]
         for manager in self.cluster.task_managers.values():
             self._measure(manager, [v for v in views if v.task_manager == manager.id and v.current])
-        lag, rate = {}, {}
-        counts: dict[str, Count] = {}
-        now, wall = time.monotonic(), time.time()
-        for name, account in self.cluster.deployment.accounts.items():
-            ends = {p: int(o) for p, o in self.history.at(account.topic, now).items()}
-            counts[name] = account.count(ends)
-            arriving = self.history.rate(account.topic, self.cluster.period_s)
-            if arriving is not None:
-                rate[name] = arriving
-            task = reader(name)
-            seen = [v for v in views if v.task == task and v.current and v.reading is not None]
-            if seen and len(seen) == sum(v.task == task for v in views) and not any(map(self._is_overdue, seen)):
-                then = self.history.at(account.topic, now - (wall - min(v.reading.at for v in seen if v.reading)))
-                lag[name] = sum(max(int(then.get(p, e)) - account.next_row(p), 0) for p, e in ends.items())
-            else:
-                lag[name] = counts[name].waiting
-        for spec in self.cluster.deployment.specs.values():
-            if len(spec.topics) > 1:  # elsewhere it is one source
-                names = [feed_of(spec, head) for head in spec.topics]
-                lag[spec.id] = sum(lag.pop(name) for name in names)
-                counts[spec.id] = sum((counts.pop(name) for name in names), Count())
-                rates = [rate.pop(name) for name in names if name in rate]
-                if len(rates) == len(names):
-                    rate[spec.id] = sum(rates)
+        wall = time.time()
+        feeds = self._feed_counts(views, wall)
+        self._join_topics(feeds)
         for task, (kept, dropped) in self.cluster.own_source.items():
-            counts[task] = Count(kept + dropped, kept, dropped, 0)
+            feeds.counts[task] = Count(kept + dropped, kept, dropped, 0)
         late = self.lateness.fields(wall, self._reported(views))
         tasks = [
             TaskView(
@@ -156,8 +144,8 @@ class Metrics:
                 spec.min_accuracy,
                 self._feeds(spec.id),
                 tuple(p.name for p in self.cluster.deployment.pipes.values() if p.source == spec.id),
-                rate.get(spec.id),
-                sum(rate.get(name, 0.0) for name in {spec.id, *self._feeds(spec.id)}),
+                feeds.rate.get(spec.id),
+                sum(feeds.rate.get(name, 0.0) for name in {spec.id, *self._feeds(spec.id)}),
                 {**self._work(spec), **self._scalability(spec), **late.get(spec.id, {})},
             )
             for spec in self.cluster.deployment.specs.values()
@@ -167,9 +155,9 @@ class Metrics:
             self._with_memory(self.cluster.core_managers(), views),
             tasks,
             views,
-            lag=lag,
-            input_rate=rate,
-            counts=counts,
+            lag=feeds.lag,
+            input_rate=feeds.rate,
+            counts=feeds.counts,
             dropped_sending={n: a.dropped_before for n, a in self.cluster.deployment.accounts.items()},
             fresh_for_s=max(2.5 * self.cluster.period_s, 2.5 * REALTIME_BATCH_S),
             events=events,
@@ -179,6 +167,36 @@ class Metrics:
                 if task in self.cluster.deployment.specs
             },
         )
+
+    def _feed_counts(self, views: Sequence[InstanceView], wall: float) -> _Feeds:
+        """Return backlogs, input rates and row counts, by feed. The backlog of a task whose instances have all reported
+        in time is as of the oldest of these reports."""
+        feeds, now = _Feeds(), time.monotonic()
+        for name, account in self.cluster.deployment.accounts.items():
+            ends = {p: int(o) for p, o in self.history.at(account.topic, now).items()}
+            feeds.counts[name] = account.count(ends)
+            arriving = self.history.rate(account.topic, self.cluster.period_s)
+            if arriving is not None:
+                feeds.rate[name] = arriving
+            task = reader(name)
+            seen = [v for v in views if v.task == task and v.current and v.reading is not None]
+            if seen and len(seen) == sum(v.task == task for v in views) and not any(map(self._is_overdue, seen)):
+                then = self.history.at(account.topic, now - (wall - min(v.reading.at for v in seen if v.reading)))
+                feeds.lag[name] = sum(max(int(then.get(p, e)) - account.next_row(p), 0) for p, e in ends.items())
+            else:
+                feeds.lag[name] = feeds.counts[name].waiting
+        return feeds
+
+    def _join_topics(self, feeds: _Feeds) -> None:
+        """Add up the topics of each task that reads several: elsewhere they are one source."""
+        for spec in self.cluster.deployment.specs.values():
+            if len(spec.topics) > 1:
+                names = [feed_of(spec, head) for head in spec.topics]
+                feeds.lag[spec.id] = sum(feeds.lag.pop(name) for name in names)
+                feeds.counts[spec.id] = sum((feeds.counts.pop(name) for name in names), Count())
+                rates = [feeds.rate.pop(name) for name in names if name in feeds.rate]
+                if len(rates) == len(names):
+                    feeds.rate[spec.id] = sum(rates)
 
     def rows(self) -> tuple[FeedRows, ...]:
         """The row accounting of each feed by the last sample of offsets."""

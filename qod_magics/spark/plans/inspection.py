@@ -212,7 +212,7 @@ class Inspection:
     _passed: Sequence[TaskSpec] = ()  #: of the last check: those run on also while one of their topics has no leader
 
     def check(self, specs: Sequence[TaskSpec], workshop: Workshop, known: Mapping[TaskSpec, Labels]) -> Checked:
-        """Facts about tasks, from building each recipe once.
+        """Return facts about tasks, from building each recipe once.
 
         Args:
             specs: the tasks, inputs first.
@@ -249,11 +249,7 @@ class Inspection:
                     self._check_unions(spec, analyzed_plan_of(rows))
                 if may_shed:
                     labelled = known.get(spec) if spec.is_source else None
-                    labelled = labelled or self._labels(spec, rows, weights, told, losing)
-                    if labelled is not None and all(name in told for name in spec.upstream):
-                        told[spec.id] = labelled  # else nothing is known of the columns that it reads
-                    if labelled is not None and labelled.refused is not None and spec.id in losing:
-                        raise ApplicationError(f"stream {spec.id!r}: {labelled.refused}")
+                    _note_labels(spec, labelled or self._labels(spec, rows, weights, told, losing), told, losing)
                 found_whole = whole_of(analyzed_plan_of(rows)) if may_be_whole(plans.last) else None
             states[spec.id] = TaskState(spec.aggregates) if plans.last is None else task_state(plans.last)
             signatures[spec.id] = None if plans.last is None else state_signature(plans.last)
@@ -265,14 +261,7 @@ class Inspection:
                 signatures[spec.id] = None if kept is None else f"complete {kept}"
             self._check_columns(spec, schemas)
         groups = chained(states, {spec.id: spec.upstream for spec in specs})
-        for task, reader in groups.items():
-            if not states[task].completes:
-                of = "groups of its own" if task == reader else f"the groups of {task!r}"
-                raise ApplicationError(
-                    f"{reader!r} keeps state of {of}, which would count again each time that they change: give them "
-                    "withWatermark() and a window, so that each is emitted once, when it is complete",
-                    rule="watermark",
-                )
+        _check_chained(groups, states)
         self._passed = tuple(specs)
         return Checked(schemas, weights, told, groups, keys, watermarks, signatures, whole=whole)
 
@@ -417,3 +406,26 @@ class Inspection:
             raise_unless_connection(error)
             return ()
         return () if found is None else renamed(found.asks, heads)
+
+
+def _note_labels(spec: TaskSpec, found: Labels | None, labels: dict[str, Labels], losing: Collection[str]) -> None:
+    """Add what shedding does to a task's columns. Raises ApplicationError if its rows may be dropped, and must not."""
+    if found is None:
+        return
+    if all(name in labels for name in spec.upstream):
+        labels[spec.id] = found  # else nothing is known of the columns that it reads
+    if found.refused is not None and spec.id in losing:
+        raise ApplicationError(f"stream {spec.id!r}: {found.refused}")
+
+
+def _check_chained(groups: Mapping[str, str], states: Mapping[str, TaskState]) -> None:
+    """Raise ApplicationError for groups that an operator with state reads, by the task that reads them, and that are
+    never complete."""
+    for task, reader in groups.items():
+        if not states[task].completes:
+            of = "groups of its own" if task == reader else f"the groups of {task!r}"
+            raise ApplicationError(
+                f"{reader!r} keeps state of {of}, which would count again each time that they change: give them "
+                "withWatermark() and a window, so that each is emitted once, when it is complete",
+                rule="watermark",
+            )

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from qod_magics.core.runtime import MISFITS
 from qod_magics.sources.registry import span_of
@@ -19,6 +19,9 @@ Offsets = Mapping[int, int]
 
 #: Names, in reports, of operators that check rows against the watermark once these are aggregated by group and task.
 _AGGREGATES = re.compile(r"stateStoreSave|sessionWindow", re.IGNORECASE)
+
+#: What a batch observed: columns and their values, by the name of the metrics.
+Observed: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,45 +85,11 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
     """Return the batch of this progress report; None for an idle trigger: its report has the id of the next batch, and
     would hide that batch."""
     observed = {name: _observed(row) for name, row in (report.get("observedMetrics") or {}).items()}
-    feeds: list[FeedCount] = []
-    times, moved = 1.0, False
-    sources = report.get("sources") or ()
-    for feed in _numbered(observed):
-        records = _records(feed)
-        times, moved = max(times, (feed.read or 0) / max(records, 1)), True
-        feeds.append(feed.counted_once(records))
-    if feeds:  # beside such sources a query reads nothing but topics
-        told = {f"shed.{feed.topic}" for feed in feeds}
-        observed = {name: row for name, row in observed.items() if name not in told}
-        sources = [source for source in sources if _offsets(source.get("endOffset"))]
-    ends = [_offsets(source.get("endOffset")) for source in sources]
-    topics = [next(iter(end)) if len(end) == 1 else "" for end in ends]  # a recipe may read several at once
-    for source, end, counted in zip(sources, ends, _counted(observed, topics), strict=True):
-        start, of_one = _offsets(source.get("startOffset")), len(end) == 1
-        moved = moved or (start != end if of_one else source.get("startOffset") != source.get("endOffset"))
-        if counted is None:
-            continue
-        topic, row = counted
-        feed = FeedCount(
-            topic,
-            start.get(topic) if start else None,
-            end.get(topic, {}),
-            _count(row, "rows"),
-            _count(row, "kept"),
-            **_misfits(observed, topic),
-            ages=_quantiles(row, AGE_WHEN_READ.name),
-            times=_quantiles(row, WHEN_WRITTEN.name),
-        )
-        if feed.start is not None and feed.end.keys() <= feed.start.keys():  # else new partitions have no start yet
-            # a topic that was deleted and made anew meanwhile ends before the batch's start
-            records = sum(max(offset - feed.start.get(partition, offset), 0) for partition, offset in feed.end.items())
-            times = max(times, (feed.read or 0) / max(records, 1))
-            feed = feed.counted_once(records)
-        feeds.append(feed)
-    out, operators = observed.get("out", {}), report.get("stateOperators") or ()
-    late = [each for each in operators if each.get("numRowsDroppedByWatermark")]
+    feeds, times, moved = _feeds(observed, report.get("sources") or ())
     if not observed and not moved:
         return None
+    out, operators = observed.get("out", {}), report.get("stateOperators") or ()
+    late = [each for each in operators if each.get("numRowsDroppedByWatermark")]
     began = datetime.fromisoformat(report["timestamp"].replace("Z", "+00:00")).timestamp()
     durations = report.get("durationMs") or {}
     took_ms = report.get("batchDuration") or durations.get("triggerExecution") or 0
@@ -143,38 +112,76 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
     )
 
 
-def _numbered(observed: Mapping[str, Mapping[str, Any]]) -> list[FeedCount]:
-    """What a batch read from sources whose rows were numbered where they were counted."""
+def _feeds(observed: Observed, sources: Sequence[Mapping[str, Any]]) -> tuple[list[FeedCount], float, bool]:
+    """Return what a batch read from each source, how many times it counted a row at most, and whether any source has
+    moved on."""
+    feeds, times, moved = [], 1.0, False
+    for numbered in _numbered(observed):
+        records = _records(numbered)
+        times, moved = max(times, (numbered.read or 0) / max(records, 1)), True
+        feeds.append(numbered.counted_once(records))
+    if feeds:  # beside such sources a query reads nothing but topics
+        known = {f"shed.{feed.topic}" for feed in feeds}
+        observed = {name: row for name, row in observed.items() if name not in known}
+        sources = [source for source in sources if _offsets(source.get("endOffset"))]
+    ends = [_offsets(source.get("endOffset")) for source in sources]
+    topics = [next(iter(end)) if len(end) == 1 else "" for end in ends]  # a recipe may read several at once
+    for source, end, counted in zip(sources, ends, _counted(observed, topics), strict=True):
+        start, of_one = _offsets(source.get("startOffset")), len(end) == 1
+        moved = moved or (start != end if of_one else source.get("startOffset") != source.get("endOffset"))
+        if counted is None:
+            continue
+        topic, row = counted
+        feed = _feed(observed, topic, row, start.get(topic) if start else None, end.get(topic, {}))
+        if feed.start is not None and feed.end.keys() <= feed.start.keys():  # else new partitions have no start yet
+            # a topic that was deleted and created again meanwhile ends before the batch's start
+            records = sum(max(offset - feed.start.get(partition, offset), 0) for partition, offset in feed.end.items())
+            times = max(times, (feed.read or 0) / max(records, 1))
+            feed = feed.counted_once(records)
+        feeds.append(feed)
+    return feeds, times, moved
+
+
+def _feed(
+    observed: Observed,
+    topic: str,
+    row: Mapping[str, Any],
+    start: Offsets | None,
+    end: Offsets,
+    anew: bool = False,
+) -> FeedCount:
+    """Return what a batch read from one source, given the metrics of its shedder and its positions."""
+    return FeedCount(
+        topic,
+        start,
+        end,
+        _count(row, "rows"),
+        _count(row, "kept"),
+        **_misfits(observed, topic),
+        ages=_quantiles(row, AGE_WHEN_READ.name),
+        times=_quantiles(row, WHEN_WRITTEN.name),
+        anew=anew,
+    )
+
+
+def _numbered(observed: Observed) -> list[FeedCount]:
+    """Return what a batch read from sources whose rows were numbered where they were counted."""
     found = []
     for name, row in observed.items():
         kind, _, source = name.partition(".")
         span = span_of(source, row) if kind == "shed" and not is_topic(source) else None
         if span is not None:
-            found.append(
-                FeedCount(
-                    source,
-                    span.start,
-                    span.end,
-                    _count(row, "rows"),
-                    _count(row, "kept"),
-                    **_misfits(observed, source),
-                    ages=_quantiles(row, AGE_WHEN_READ.name),
-                    times=_quantiles(row, WHEN_WRITTEN.name),
-                    anew=span.anew,
-                )
-            )
+            found.append(_feed(observed, source, row, span.start, span.end, span.anew))
     return found
 
 
 def _records(feed: FeedCount) -> int:
-    """How many rows a batch read from a source, by its positions."""
+    """Return how many rows a batch read from a source, by its positions."""
     start = feed.start or {}
     return sum(end - start.get(split, end) for split, end in feed.end.items())
 
 
-def _counted(
-    observed: Mapping[str, Mapping[str, Any]], topics: Sequence[str]
-) -> list[tuple[str, Mapping[str, Any]] | None]:
+def _counted(observed: Observed, topics: Sequence[str]) -> list[tuple[str, Mapping[str, Any]] | None]:
     """For each source, given its topic, what it is told as: a topic, and the metrics of its shedder. None for one that
     is told with a source before it.
 
@@ -198,7 +205,7 @@ def _counted(
     return found
 
 
-def _of_topic(observed: Mapping[str, Mapping[str, Any]], topic: str) -> Mapping[str, Any]:
+def _of_topic(observed: Observed, topic: str) -> Mapping[str, Any]:
     """The metrics with the name of this topic; those of another read of it if the plan has not the first."""
     again = (row for name, row in observed.items() if name.startswith("again.") and name.split(".", 2)[2] == topic)
     return observed.get(f"shed.{topic}") or next(again, {})
@@ -221,7 +228,7 @@ def _quantiles(row: Mapping[str, Any], what: str) -> tuple[float, ...]:
     return tuple(float(ms) / 1e3 for ms in found) if isinstance(found, list | tuple) else ()
 
 
-def _misfits(observed: Mapping[str, Mapping[str, Any]], topic: str) -> dict[str, Any]:
+def _misfits(observed: Observed, topic: str) -> dict[str, Any]:
     """The fields of a `FeedCount` about values of a topic that do not fit, by any of its schemas."""
     counts, samples = (*MISFITS, "columnless"), ("sample", "late_time")
     found: dict[str, Any] = dict.fromkeys(counts, 0) | dict.fromkeys(samples)
