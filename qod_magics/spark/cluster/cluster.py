@@ -385,30 +385,22 @@ class Cluster:
         with self.lock:
             available = {m.id for m in self.answering()} - self.leaving
             managers = [m for m in self.core_managers() if m.id in available]
-            views = [v for v in self.views() if v.id not in forbidden and v.task_manager in {m.id for m in managers}]
-            running = [
-                core.Instance(
-                    v.id,
-                    v.task,
-                    v.task_manager,
-                    v.reading.in_rate if v.reading else 0.0,
-                    (v.reading.cpu or 0.0) if v.reading else 0.0,
-                    v.reading is None,
-                )
-                for v in views
-            ]
-            unplaced = []
-            for id, refused in forbidden.items():
-                instance = self.instances.get(id)
-                last = (instance.reading(self.period_s) or instance.held) if instance else None
-                task = instance.job.task if instance else id.rpartition(".")[0]
-                unplaced.append(Unplaced(id, task, last.cpu if last else None, frozenset(refused)))
+            there = {m.id for m in managers}
+            running = [_as_measured(v) for v in self.views() if v.id not in forbidden and v.task_manager in there]
+            unplaced = [self._unplaced(id, refused) for id, refused in forbidden.items()]
             needs = {id: slots.held(self.instances[id]) for id in forbidden if id in self.instances}
             others = [i for i in self.all_instances if i.id not in forbidden]
             open_slots = slots.free((self.task_managers[m.id] for m in managers), others)
         if not managers:
             raise TaskManagerError("No task manager is up: `%qod add-tm` adds one.")
         return slots.placed(self.place, unplaced, managers, running, needs, open_slots)
+
+    def _unplaced(self, id: str, refused: Collection[str]) -> Unplaced:
+        """Return an instance that needs a task manager, none of these, with the CPU that it used last."""
+        instance = self.instances.get(id)
+        last = (instance.reading(self.period_s) or instance.held) if instance else None
+        task = instance.job.task if instance else id.rpartition(".")[0]
+        return Unplaced(id, task, last.cpu if last else None, frozenset(refused))
 
     def core_managers(self) -> list[core.TaskManager]:
         """Return the task managers as a snapshot has them."""
@@ -475,3 +467,10 @@ class Cluster:
                 )
             )
         return views
+
+
+def _as_measured(view: InstanceView) -> core.Instance:
+    """Return an instance as a policy sees it that places others beside it."""
+    found = view.reading
+    in_rate, cpu = (found.in_rate, found.cpu or 0.0) if found else (0.0, 0.0)
+    return core.Instance(view.id, view.task, view.task_manager, in_rate, cpu, found is None)

@@ -348,8 +348,8 @@ def parsed_input(
     unit: TimeUnit = "s",
     csv: bool = False,
 ) -> DataFrame:
-    """The columns of the records' JSON values, and `_weight`; malformed values are counted, and dropped, kept as rows
-    of nulls, or end the query.
+    """Return the columns of the records' JSON values, and `_weight`; malformed values are counted, and dropped, kept as
+    rows of nulls, or end the query.
 
     Args:
         records: have the columns `value` and `_weight`.
@@ -379,21 +379,33 @@ def parsed_input(
         rows = parsed(records, whole, {"columnNameOfCorruptRecord": column}, WEIGHT, read=needed, csv=csv)
     too_late = {name: f"unix_micros({_quoted(name)}) NOT BETWEEN {FIRST_TIME} AND {TOO_LATE - 1}" for name in times}
     counts = [*_value_counts(column), *_column_counts(column, [field.name for field in fields], too_late)]
-    rows = rows.observe(counted_as, *counts)
+    return _handled(rows.observe(counted_as, *counts), malformed, column, too_late).drop(MALFORMED)
+
+
+def _handled(rows: DataFrame, malformed: Malformed, column: str, too_late: Mapping[str, str]) -> DataFrame:
+    """Drop the rows of malformed values, keep them as rows of nulls, or end the query.
+
+    Args:
+        rows: with the text of a malformed value in `column`, else null there.
+        malformed: "drop", "keep" or "fail".
+        column: see above.
+        too_late: by column of times, a condition that holds for times outside of the years 1 to 9999.
+
+    """
     if malformed == "drop":
         fit = [f"{column} IS NULL", *(f"coalesce({late}, false) = false" for late in too_late.values())]
-        rows = rows.where(" AND ".join(fit))
-    elif malformed == "fail":
+        return rows.where(" AND ".join(fit))
+    if malformed == "fail":
         told = f"concat('{FAILS}', left({column}, {SHOWN}))"
         rows = rows.where(f"assert_true({column} IS NULL OR {column} = '{NO_VALUE}', {told}) IS NULL")
         for name, late in too_late.items():
             told = f"concat('{FAILS}{_text(name)} is outside of the years 1 to 9999: ', unix_micros({_quoted(name)}))"
             rows = rows.where(f"assert_true(NOT coalesce({late}, false), {told}) IS NULL")
-        rows = rows.where(f"{column} IS NULL")
-    elif times:
+        return rows.where(f"{column} IS NULL")
+    if too_late:
         kept = {name: F.expr(f"CASE WHEN {late} THEN NULL ELSE {_quoted(name)} END") for name, late in too_late.items()}
         rows = rows.select(*(kept[name].alias(name) if name in kept else _quoted(name) for name in rows.columns))
-    return rows.drop(MALFORMED)
+    return rows
 
 
 def without_header(records: DataFrame, names: Sequence[str]) -> DataFrame:

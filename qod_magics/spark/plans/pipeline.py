@@ -374,20 +374,32 @@ class Workshop:
         source, records = self.sources.of(feed.topic), self.sources.read(self.spark, part)
         if paces and not on_read:
             records = records.where(waiting_sql(self.board.pace(job.instance), MOST_S))
+        kept = self._shed(records, job, feed, timing, on_read)
+        return (
+            kept if feed.schema is None or source.payload == "columns" else self._parsed(kept, job, feed, read, checks)
+        )
+
+    def _shed(self, records: DataFrame, job: Job, feed: Feed, timing: Timing, on_read: bool) -> DataFrame:
+        """Return the records that the shedder of this feed keeps, with `_weight`."""
+        assert self.sources is not None
         counted_as, key = f"shed.{feed.topic}", self._key(feed)
         if feed.stream:
             dial = self.dial(self.board.accept(job.task))
-            kept = shedder.shed_arrivals(records, dial, counted_as, key, timing, self._sampled(feed.weighed_since))
-        elif on_read:
-            kept = shedder.shed_on_read(records, counted_as, timing)
-        else:
-            dial, identity = self.dial(self.board.source(job.task)), source.identity
-            noted = source.noted(kind_and_place(feed.topic)[1])
-            kept = shedder.shed_source(
-                records, dial, counted_as, key=key, timing=timing, identity=identity, noted=noted
-            ).drop(*(name for name in records.columns if taken_name([name])))
-        if feed.schema is None or source.payload == "columns":
-            return kept
+            return shedder.shed_arrivals(records, dial, counted_as, key, timing, self._sampled(feed.weighed_since))
+        if on_read:
+            return shedder.shed_on_read(records, counted_as, timing)
+        source, dial = self.sources.of(feed.topic), self.dial(self.board.source(job.task))
+        noted = source.noted(kind_and_place(feed.topic)[1])
+        kept = shedder.shed_source(
+            records, dial, counted_as, key=key, timing=timing, identity=source.identity, noted=noted
+        )
+        return kept.drop(*(name for name in records.columns if taken_name([name])))
+
+    def _parsed(self, kept: DataFrame, job: Job, feed: Feed, read: Read | None, checks: bool) -> DataFrame:
+        """Return the rows of these records, whose values are JSON or CSV, with `_weight`."""
+        assert self.sources is not None
+        assert feed.schema is not None
+        source = self.sources.of(feed.topic)
         schema, columns = (feed.schema, None) if read is None else (read.schema, read.columns)
         if feed.stream:
             rows = parsed(kept, schema, JSON_FORMAT, WEIGHT, read=columns)
