@@ -165,7 +165,7 @@ def throughput(records: Records) -> pd.DataFrame:
             if count is not None and not record.repeated:
                 read = count.processed + count.dropped
                 since, earlier = before.get(source, (t, read))
-                if t > since and read >= earlier:  # else it was declared anew, and counts from 0
+                if t > since and read >= earlier:  # else it was declared again, and counts from 0
                     rows.append((t, source, READ, (read - earlier) / (t - since)))
                 before[source] = (t, read)
             taken = sum(each.in_rate for each in record.snapshot.instances if each.task == source)

@@ -19,7 +19,7 @@ from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, Us
 from qod_magics.session.results import read_results
 from qod_magics.sources.starting import LATEST
 from qod_magics.spark.changes.resuming import held
-from qod_magics.spark.cluster.books import anew_text
+from qod_magics.spark.cluster.books import lost_text
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.records import WHOLE_IN_KAFKA, record_form
 
@@ -214,7 +214,7 @@ class Streams:
 
     def _state_notes(self, name: str) -> list[str]:
         """What became of the state of tasks that the last deployment replaced."""
-        deployer, anew = self._runtime.deployer, self._runtime.incomplete.anew
+        deployer, lost_at = self._runtime.deployer, self._runtime.incomplete.lost_at
         notes = []
         for task in deployer.returned:
             notes.append(("" if task == name else f"{task}: ") + deployer.resuming.notes[task])
@@ -222,8 +222,8 @@ class Streams:
             of = "" if task == name else f"{task}: "
             if task in deployer.resumed:
                 notes.append(f"{of}its state is kept: windows and groups go on with the rows so far")
-            elif task in anew:
-                notes.append(f"{of}{anew_text(anew[task])}, and its results are marked as incomplete")
+            elif task in lost_at:
+                notes.append(f"{of}{lost_text(lost_at[task])}, and its results are marked as incomplete")
         return notes
 
     def _records_note(self, application: Application, name: str) -> str | None:

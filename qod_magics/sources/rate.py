@@ -50,7 +50,7 @@ class Rate:
             return None
         began = round(int(noted["began_ms"]) * int(place) / 1000)
         first, end = int(noted["first"]), int(noted["last"]) + 1
-        return Span({0: began + first}, {0: began + end}, anew=first == 0)
+        return Span({0: began + first}, {0: began + end}, restarted=first == 0)
 
     def noted(self, place: str) -> list[Column]:
         """Return the first and the last number of a batch, and when the row 0 was made: a batch has whole seconds."""

@@ -97,7 +97,7 @@ class Span:
 
     start: Position | None  #: None: it is not known
     end: Position
-    anew: bool = False  #: whether a new generator of rows has begun at `start`: there are none before
+    restarted: bool = False  #: whether a new generator of rows has begun at `start`: there are none before
 
 
 class Source(Protocol):

@@ -67,7 +67,7 @@ def test_late_rows_are_counted_and_an_edited_cell_keeps_its_state_or_says_that_i
     assert counts(brief, "q") == [2, 10]
 
     handle = cell(brief, line, by_hour(aggregate="agg(F.sum('k').alias('count'))"))
-    assert "its state began anew" in handle.said
+    assert "its state began empty" in handle.said
     assert "incomplete" in brief.status()
     assert brief.show("q").read().incomplete
 

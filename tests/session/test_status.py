@@ -193,12 +193,12 @@ def test_rows_behind_a_watermark_and_lost_state_are_told(made: Made) -> None:
     made.controller.step()
     assert "late" not in status_text(made)
     made.runtime.incomplete.add("Snk", 1234, grouped=True)
-    made.runtime.incomplete.anew["Snk"] = 1_800_000_000.0
+    made.runtime.incomplete.lost_at["Snk"] = 1_800_000_000.0
     made.controller.step()
     text = status_text(made)
     assert row(text, "Snk")[-1] == "1,234+"
     assert "Snk: at least 1,234 rows came behind the watermark" in text
-    assert "Snk: its state began anew" in text
+    assert "Snk: its state began empty" in text
     assert "behind the watermark" in why_text(made, "Snk")
     assert "behind the watermark" not in why_text(made, "Src")
 

@@ -18,7 +18,7 @@ def noted(began_ms: int, first: int, last: int) -> dict[str, int]:
 
 
 def test_rows_are_numbered_by_the_clock() -> None:
-    assert Rate.span("100", noted(1_000_500, 0, 199)) == Span({0: 100_050}, {0: 100_250}, anew=True)
+    assert Rate.span("100", noted(1_000_500, 0, 199)) == Span({0: 100_050}, {0: 100_250}, restarted=True)
     assert Rate.span("100", noted(1_000_500, 200, 299)) == Span({0: 100_250}, {0: 100_350})
     assert Rate.span("100", {"began_ms": None, "first": None, "last": None}) is None
 
@@ -32,7 +32,7 @@ def test_the_end_is_now() -> None:
 def test_rows_before_a_new_generator_never_came_and_those_between_batches_were_lost() -> None:
     account = Account("rate:100", {0: 1_000})
     for first, end, anew in [(1_300, 1_400, True), (1_500, 1_600, False), (2_000, 2_100, True)]:
-        account.take(FeedCount("rate:100", {0: first}, {0: end}, 100, 60, anew=anew))
+        account.take(FeedCount("rate:100", {0: first}, {0: end}, 100, 60, restarted=anew))
     count = account.count({0: 2_150})
     assert (count.processed, count.dropped, count.waiting, count.unreported) == (180, 120, 50, 100)
     assert count.arrived == 450

@@ -215,7 +215,7 @@ class Deployer:
 
     def _tell_state_lost(self, task: str, why: str) -> None:
         with self.cluster.lock:
-            self.cluster.incomplete.begins_anew(task, time.time())
+            self.cluster.incomplete.lose_state(task, time.time())
         why = f"{why}: groups and windows that were open lack the rows so far"
         self.cluster.event("state-begins-anew", task=task, why=why)
 

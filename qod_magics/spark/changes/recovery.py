@@ -103,7 +103,7 @@ class Recovery:
             measured_s = now - begun[1]
             if measured_s < self.cluster.patience.hung_s:
                 continue
-            if used_s - begun[2] > AT_WORK * measured_s:  # busy: measure anew, for as long
+            if used_s - begun[2] > AT_WORK * measured_s:  # busy: measure once more, for as long
                 self._used_s[manager] = (since, now, used_s)
                 continue
             self._used_s.pop(manager)

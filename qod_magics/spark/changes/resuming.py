@@ -16,7 +16,7 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import counted
 from qod_magics.named.manifest import KeptFeed, KeptRun, KeptTask, Manifest
 from qod_magics.sources.source import is_topic
-from qod_magics.spark.cluster.books import Account, anew_text
+from qod_magics.spark.cluster.books import Account, lost_text
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.plans.inspection import Checked
@@ -209,9 +209,9 @@ class Resuming:
             if name in returning.going_on and task.late:
                 self.cluster.went_behind(name, task.late)
             if name in returning.going_on and task.state_since is not None:
-                self.cluster.incomplete.begins_anew(name, task.state_since)
+                self.cluster.incomplete.lose_state(name, task.state_since)
             if name in returning.lost:
-                self.cluster.incomplete.begins_anew(name, now)
+                self.cluster.incomplete.lose_state(name, now)
             self.notes[name] = self._note(name, task, returning)
             _, again = self._counts.get(name, (0, 0))
             self.cluster.event("resumed", task=name, again=again or None, why=self.notes[name])
@@ -220,7 +220,7 @@ class Resuming:
     def _note(self, name: str, task: KeptTask, returning: Returning) -> str:
         if name in returning.begins:
             why = "rows of its source have no numbers that outlive a kernel" if self.same_kafka else "its Kafka is new"
-            lost = f"; {anew_text(self.cluster.incomplete.anew[name])}" if name in returning.lost else ""
+            lost = f"; {lost_text(self.cluster.incomplete.lost_at[name])}" if name in returning.lost else ""
             return f"it begins as declared, as {why}{lost}"
         if name in returning.going_on:
             how = "another recipe, whose state means the same" if name in returning.edited else "the same recipe"
@@ -231,7 +231,7 @@ class Resuming:
             told += [f"{counted(untold, 'row')} were read, but not reported"] if untold else []
             return "; ".join(told)
         if name in returning.lost:
-            return f"it changed: {anew_text(self.cluster.incomplete.anew[name])}; it reads on where it was"
+            return f"it changed: {lost_text(self.cluster.incomplete.lost_at[name])}; it reads on where it was"
         return "it changed, and keeps no state: it reads on where it was"
 
     def hashes(self, spec: TaskSpec) -> tuple[str, str]:
@@ -255,7 +255,7 @@ class Resuming:
         for spec in deployment.specs.values():
             instances = cluster.instances_of(spec.id)
             accounts = deployment.accounts_of(spec.id)
-            late, since = cluster.incomplete.late.get(spec.id, 0), cluster.incomplete.anew.get(spec.id)
+            late, since = cluster.incomplete.late.get(spec.id, 0), cluster.incomplete.lost_at.get(spec.id)
             work, settings = self.hashes(spec)
             own = cluster.own_source.get(spec.id)
             found[spec.id] = KeptTask(
@@ -301,12 +301,12 @@ def _ended(at: Sequence[Reached], topic: str) -> dict[int, int]:
 
 
 def _feed(deployment: Deployment, name: str, account: Account) -> KeptFeed:
-    deal = deployment.deals.get(name)
+    assignment = deployment.assignments.get(name)
     return KeptFeed(
         account.topic,
         deployment.partitions(name),
         dict(account.first),
         dict(account.position),
-        None if deal is None else [list(each) for each in deal],
+        None if assignment is None else [list(each) for each in assignment],
         **{count: getattr(account, count) for count in COUNTS},
     )

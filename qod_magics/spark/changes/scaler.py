@@ -1,4 +1,4 @@
-"""Rescaling of stateless tasks: their partitions are dealt to another number of instances.
+"""Rescaling of stateless tasks: their partitions are assigned to another number of instances.
 
 The unit is the partition. Instances that get other partitions stop at the end of their batch; with that, the next
 offset of each of their partitions is in the books, and runs on new checkpoints start there. Instances that keep their
@@ -222,7 +222,7 @@ class Scaler:
         """Start stopped instances where they ran, with the jobs that they have by now; those whose task manager leaves,
         as all do when the session ends, are left to the watcher."""
         for sender in senders:
-            sender.reinstate(why="it stood still while rows of its stream were dealt to other partitions")
+            sender.reinstate(why="it stood still while rows of its stream were assigned to other partitions")
         up = [each for each in senders if self.cluster.is_up(each.task_manager)]
         self._start([each for each in up if each.retry()], {})
 
@@ -240,12 +240,12 @@ class Scaler:
 
     def _concerned(self, spec: TaskSpec, before: Sequence[Instance], parallelism: int) -> list[Instance]:
         """The instances that stop: the last ones of a task with fewer, and those that will read other partitions."""
-        deals = self.cluster.deployment.deals_for(spec, parallelism)
+        assignments = self.cluster.deployment.assignments_for(spec, parallelism)
         return [
             instance
             for instance in before
             if instance.job.index >= parallelism
-            or any(deals[feed.name][instance.job.index] != feed.partitions for feed in instance.job.feeds)
+            or any(assignments[feed.name][instance.job.index] != feed.partitions for feed in instance.job.feeds)
         ]
 
     def _stop(self, instances: Sequence[Instance]) -> None:
@@ -254,11 +254,11 @@ class Scaler:
     def _adopt(
         self, spec: TaskSpec, parallelism: int, before: Sequence[Instance], concerned: Sequence[Instance]
     ) -> list[Instance]:
-        """Deal the partitions anew; returns the instances to start. They are STARTING, not WAITING: the watcher would
-        start the latter too."""
+        """Assign the partitions to the new instances, and return those to start. They are STARTING, not WAITING:
+        the watcher would start the latter too."""
         deployment = self.cluster.deployment
         with self.cluster.lock:
-            senders = deployment.redeal(spec, parallelism)
+            senders = deployment.reassign(spec, parallelism)
             why = f"{spec.id} is scaled to {parallelism} instance{'s' * (parallelism > 1)}"
             had = {instance.id: instance for instance in before}
             made = []

@@ -37,7 +37,7 @@ class Incomplete:
     late: dict[str, int] = field(default_factory=dict)  #: rows that came behind a watermark; see `Batch.late`
     grouped: set[str] = field(default_factory=set)  #: the tasks of which these are rows of groups: at least so many
     watermarks: dict[str, str] = field(default_factory=dict)  #: where they were when rows came late last
-    anew: dict[str, float] = field(default_factory=dict)  #: when its state was lost, seconds since the epoch
+    lost_at: dict[str, float] = field(default_factory=dict)  #: when its state was lost, seconds since the epoch
 
     def add(self, task: str, late: int, grouped: bool, watermark: str | None = None) -> None:
         """Count the late rows of a batch."""
@@ -46,35 +46,35 @@ class Incomplete:
             self.grouped |= {task} if grouped else set()
             self.watermarks |= {task: watermark} if watermark else {}
 
-    def begins_anew(self, task: str, at: float) -> None:
+    def lose_state(self, task: str, at: float) -> None:
         """Note that a task's state was lost at this time, seconds since the epoch."""
-        self.anew[task] = at
+        self.lost_at[task] = at
 
     def restore(self, before: Incomplete) -> None:
         """Return to what was known `before`, and keep what was counted since."""
         self.late = {**before.late, **self.late}
         self.grouped |= before.grouped
         self.watermarks = {**before.watermarks, **self.watermarks}
-        self.anew = dict(before.anew)
+        self.lost_at = dict(before.lost_at)
 
     def forget(self, task: str) -> None:
         """Drop a task that is gone."""
         self.late.pop(task, None)
         self.grouped.discard(task)
         self.watermarks.pop(task, None)
-        self.anew.pop(task, None)
+        self.lost_at.pop(task, None)
 
     def copy(self) -> Incomplete:
         """A copy for a rollback."""
-        return Incomplete(dict(self.late), set(self.grouped), dict(self.watermarks), dict(self.anew))
+        return Incomplete(dict(self.late), set(self.grouped), dict(self.watermarks), dict(self.lost_at))
 
     def texts(self, task: str) -> list[str]:
         """A sentence for each reason for which a task's results are incomplete."""
         told = []
         if rows := self.late.get(task):
             told.append(late_text(rows, task in self.grouped, self.watermarks.get(task)))
-        if (since := self.anew.get(task)) is not None:
-            told.append(f"{anew_text(since)}; its results are incomplete there")
+        if (since := self.lost_at.get(task)) is not None:
+            told.append(f"{lost_text(since)}; its results are incomplete there")
         return told
 
 
@@ -96,10 +96,10 @@ def late_text(rows: int, grouped: bool, watermark: str | None = None) -> str:
     )
 
 
-def anew_text(since: float) -> str:
-    """Such as: its state began anew at 12:00:05: windows and groups that were open then lack the rows from before."""
+def lost_text(since: float) -> str:
+    """Such as: its state began empty at 12:00:05: windows and groups that were open then lack the rows from before."""
     at = datetime.fromtimestamp(since).astimezone()
-    return f"its state began anew at {at:%H:%M:%S}: windows and groups that were open then lack the rows from before"
+    return f"its state began empty at {at:%H:%M:%S}: windows and groups that were open then lack the rows from before"
 
 
 def deleted_text(rows: int) -> str:
@@ -164,8 +164,8 @@ class Account:
         """Enter one finished batch. Rows between the last known position and the batch's start are unreported: read in
         a batch whose report was lost (task manager killed), or deleted by the broker's retention. Rows re-read from
         before that position count as arrived again. A batch that ends before its start has read nothing: the topic was
-        deleted and made anew meanwhile, and Spark goes on at its end, past the rows there, which are unreported. Before
-        the first batch of a new generator of rows there are none.
+        deleted and created again meanwhile, and Spark goes on at its end, past the rows there, which are unreported.
+        Before the first batch of a new generator of rows there are none.
 
         Returns how many times the batch counted each row: 2.0 for a recipe that reads its input twice, 1.0 where its
         counts are known to be of one pass.
@@ -178,7 +178,7 @@ class Account:
                 self.first[partition] -= known - start
                 self.again += known - start
                 self.empty.pop(partition, None)
-            elif feed.anew:
+            elif feed.restarted:
                 self.first[partition] += start - known
             else:
                 self.unreported += start - known

@@ -34,10 +34,10 @@ from qod_magics.spark.servers.connection import reason
 # --- Assignment of partitions -----------------------------------------------------------------------------------------
 
 #: The partitions of one topic that each instance reads, in ascending order.
-Deal: TypeAlias = tuple[tuple[int, ...], ...]
+Assignment: TypeAlias = tuple[tuple[int, ...], ...]
 
 
-def dealt(partitions: int, instances: int, before: Sequence[Iterable[int]] = ()) -> Deal:
+def assigned(partitions: int, instances: int, before: Sequence[Iterable[int]] = ()) -> Assignment:
     """Assign partitions 0, 1, ... to instances: each partition to exactly one, and to each instance as many as to any
     other, or one more.
 
@@ -50,7 +50,7 @@ def dealt(partitions: int, instances: int, before: Sequence[Iterable[int]] = ())
 
     """
     if not 0 < instances <= partitions:
-        raise ValueError(f"{partitions} partitions can't be dealt to {instances} instances: each needs one")
+        raise ValueError(f"{partitions} partitions can't be assigned to {instances} instances: each needs one")
     share, larger = divmod(partitions, instances)
     had = [sorted(p for p in each if p < partitions) for each in before[:instances]]
     kept: list[list[int]] = [[] for _ in range(instances)]
@@ -65,7 +65,17 @@ def dealt(partitions: int, instances: int, before: Sequence[Iterable[int]] = ())
 
 
 #: The fields that a change of the application replaces.
-_BOOKS = ("specs", "pipes", "accounts", "results", "sinks", "source_partitions", "deals", "declarations", "retired")
+_BOOKS = (
+    "specs",
+    "pipes",
+    "accounts",
+    "results",
+    "sinks",
+    "source_partitions",
+    "assignments",
+    "declarations",
+    "retired",
+)
 
 
 @dataclass(slots=True)
@@ -109,7 +119,9 @@ class Deployment:
         default_factory=dict
     )  #: partitions of the sinks' topics that were created, by topic
     source_partitions: dict[str, int] = field(default_factory=dict)  #: by name of the feed
-    deals: dict[str, Deal] = field(default_factory=dict)  #: by name of the feed, where its reader was scaled
+    assignments: dict[str, Assignment] = field(
+        default_factory=dict
+    )  #: by name of the feed, where its reader was scaled
     declarations: dict[str, int] = field(default_factory=dict)  #: by task: how often with another recipe or input
     retired: dict[str, Account] = field(default_factory=dict)  #: of streams within fused tasks, by `_stream`
     topics_made: int = 0  #: numbers them: rows for a deleted topic must not reach a new one
@@ -192,7 +204,7 @@ class Deployment:
 
     def _rename(self, before: str, after: str) -> None:
         """Let another task read this feed, at the same offsets."""
-        books: Sequence[dict[str, Any]] = (self.pipes, self.accounts, self.source_partitions, self.deals)
+        books: Sequence[dict[str, Any]] = (self.pipes, self.accounts, self.source_partitions, self.assignments)
         for book in books:
             if before in book:
                 moved = {after if name == before else name: each for name, each in book.items()}
@@ -209,7 +221,9 @@ class Deployment:
         self.checked = before.checked
         return gone
 
-    def seed(self, feed: str, account: Account, partitions: int, upstream: str | None, assignment: Deal | None) -> None:
+    def seed(
+        self, feed: str, account: Account, partitions: int, upstream: str | None, assignment: Assignment | None
+    ) -> None:
         """Know a feed of a task of an earlier kernel: `prepare` and `adopt` take it over. `upstream`: the task that
         sends it; None: it is a source's."""
         self.accounts[feed] = account
@@ -218,7 +232,7 @@ class Deployment:
         else:
             self.pipes[feed] = Pipe(feed, upstream, reader(feed), account.topic, partitions, None)
         if assignment is not None:
-            self.deals[feed] = assignment
+            self.assignments[feed] = assignment
 
     def seed_task(
         self, task: str, declared: int, results: str | None = None, sink_first: Mapping[int, int] | None = None
@@ -298,7 +312,7 @@ class Deployment:
                     account = Account(account.topic, dict(account.position))
                 accounts[feed_of(spec, head)] = account
         self.accounts = accounts
-        self.deals = {name: deal for name, deal in self.deals.items() if name in accounts}
+        self.assignments = {name: assignment for name, assignment in self.assignments.items() if name in accounts}
         self.source_partitions = {n: len(account.first) for n, account in accounts.items() if n not in wanted}
         self.specs = {spec.id: spec for spec in specs}
         self.pipes, self.results, self.sinks = wanted, prepared.results, prepared.sinks
@@ -353,11 +367,13 @@ class Deployment:
 
     def instances(self, spec: TaskSpec) -> int:
         """Return how many instances a task has: as declared, until it is scaled."""
-        return next((len(self.deals[name]) for name in feeds_of(spec) if name in self.deals), spec.parallelism)
+        return next(
+            (len(self.assignments[name]) for name in feeds_of(spec) if name in self.assignments), spec.parallelism
+        )
 
-    def deal(self, feed: str, spec: TaskSpec) -> Deal:
+    def assignment(self, feed: str, spec: TaskSpec) -> Assignment:
         """Which partitions of a feed each instance of the task that reads it has."""
-        return dealt(self.partitions(feed), self.instances(spec), self.deals.get(feed, ()))
+        return assigned(self.partitions(feed), self.instances(spec), self.assignments.get(feed, ()))
 
     def max_parallelism(self, spec: TaskSpec) -> int:
         """To how many instances a task can be scaled: topics of its own have as many partitions as they have, streams
@@ -368,22 +384,24 @@ class Deployment:
             return min([spec.stated_max_parallelism or min(topics), *topics])
         return spec.max_parallelism if feeds else 1
 
-    def deals_for(self, spec: TaskSpec, instances: int) -> dict[str, Deal]:
-        """By feed of a task: the deal of its partitions to another number of instances. Streams with too few
-        partitions are dealt as `grown_to`."""
+    def assignments_for(self, spec: TaskSpec, instances: int) -> dict[str, Assignment]:
+        """By feed of a task: the assignment of its partitions to another number of instances. Streams with too few
+        partitions are assigned as `grown_to`."""
         found = {}
         for name in feeds_of(spec):
             there = self.partitions(name)
-            found[name] = dealt(self.grown_to(spec) if there < instances else there, instances, self.deal(name, spec))
+            found[name] = assigned(
+                self.grown_to(spec) if there < instances else there, instances, self.assignment(name, spec)
+            )
         return found
 
-    def redeal(self, spec: TaskSpec, instances: int) -> set[str]:
-        """Deal as `deals_for`; the topics have as many partitions by now. Returns the tasks that send to streams that
-        have got more."""
-        self.deals |= self.deals_for(spec, instances)
+    def reassign(self, spec: TaskSpec, instances: int) -> set[str]:
+        """Assign partitions as `assignments_for` says; the topics have them by now. Return the tasks that send to
+        streams with more partitions than before."""
+        self.assignments |= self.assignments_for(spec, instances)
         senders = set()
         for name, pipe in self.pipes.items():
-            there = sum(map(len, self.deals.get(name, ())))
+            there = sum(map(len, self.assignments.get(name, ())))
             if pipe.target == spec.id and there > pipe.partitions:
                 pipe.partitions = there
                 self.accounts[name].first.update({p: 0 for p in range(there) if p not in self.accounts[name].first})
@@ -398,7 +416,9 @@ class Deployment:
     def declared(self, tasks: Collection[str]) -> None:
         """Count these tasks as declared once more: they have the instances that they were declared with."""
         self.declarations |= {task: self.declarations.get(task, 0) + 1 for task in tasks}
-        self.deals = {name: deal for name, deal in self.deals.items() if reader(name) not in tasks}
+        self.assignments = {
+            name: assignment for name, assignment in self.assignments.items() if reader(name) not in tasks
+        }
 
     def accounts_of(self, task: str) -> dict[str, Account]:
         """The accounts of what a task reads, by feed."""

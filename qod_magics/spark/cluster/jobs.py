@@ -28,7 +28,7 @@ def _job(deployment: Deployment, spec: TaskSpec, index: int, found: Origins, sin
     feeds = []
     for head, source in spec.topics.items():
         name = feed_of(spec, head)
-        own = deployment.deal(name, spec)[index]
+        own = deployment.assignment(name, spec)[index]
         feeds.append(
             Feed(
                 name,
@@ -48,7 +48,7 @@ def _job(deployment: Deployment, spec: TaskSpec, index: int, found: Origins, sin
     for upstream in spec.upstream:
         name = f"{upstream}>{spec.id}"
         pipe = deployment.pipes[name]
-        own = deployment.deal(name, spec)[index]
+        own = deployment.assignment(name, spec)[index]
         starting, schema = dict(deployment.accounts[name].position), schema_of_stream(schemas[upstream])
         by_key = keys.get(upstream, ()) and (RECORD_KEY,)
         feeds.append(

@@ -43,7 +43,7 @@ class FeedCount:
     columnless: int = 0  #: of the rows kept, those that are JSON objects without any of the columns read
     implausible: int = 0  #: of the rows kept, those with a time outside of the years 1 to 9999
     late_time: str | None = None  #: such a time: "column=microseconds since the epoch"
-    anew: bool = False  #: whether a new generator of rows begins at `start`: there are no rows before it
+    restarted: bool = False  #: whether a new generator of rows begins at `start`: there are no rows before it
 
     def counted_once(self, records: int) -> FeedCount:
         """The counts scaled to one pass over the batch's records: a recipe that reads its input twice, or a
@@ -148,7 +148,7 @@ def _feed(
     row: Mapping[str, Any],
     start: Offsets | None,
     end: Offsets,
-    anew: bool = False,
+    restarted: bool = False,
 ) -> FeedCount:
     """Return what a batch read from one source, given the metrics of its shedder and its positions."""
     return FeedCount(
@@ -160,7 +160,7 @@ def _feed(
         **_misfits(observed, topic),
         ages=_quantiles(row, AGE_WHEN_READ.name),
         times=_quantiles(row, WHEN_WRITTEN.name),
-        anew=anew,
+        restarted=restarted,
     )
 
 
@@ -171,7 +171,7 @@ def _numbered(observed: Observed) -> list[FeedCount]:
         kind, _, source = name.partition(".")
         span = span_of(source, row) if kind == "shed" and not is_topic(source) else None
         if span is not None:
-            found.append(_feed(observed, source, row, span.start, span.end, span.anew))
+            found.append(_feed(observed, source, row, span.start, span.end, span.restarted))
     return found
 
 

@@ -114,7 +114,7 @@ _CONF: Mapping[str, str] = {
     "spark.sql.streaming.pollingDelay": "50ms",
     "spark.sql.ui.retainedExecutions": "20",
     "spark.ui.showConsoleProgress": "false",
-    # every batch's plan is described anew: keep descriptions short
+    # every batch's plan is described once more: keep descriptions short
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "2000",
     "spark.sql.debug.maxToStringFields": "8",

@@ -269,7 +269,7 @@ class TaskManager:
         wait((self._stages,), timeout_s)
         if not self._stages.done():
             return None
-        ended, self._stages = self._stages, None  # first, so that the next call asks anew whatever this one raises
+        ended, self._stages = self._stages, None  # first, so that the next call asks again whatever this one raises
         with suppress(OSError, ValueError):
             return ended.result()
         return None

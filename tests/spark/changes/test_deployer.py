@@ -309,7 +309,7 @@ def test_a_query_that_keeps_state_and_gets_other_input_columns_says_that_it_lose
     assert made.deployer.lost_state == {"Q"}
     (event,) = [event for event in made.cluster.events if event.kind == "state-begins-anew"]
     assert event.detail["task"] == "Q"
-    assert set(made.cluster.incomplete.anew) == {"Q"}
+    assert set(made.cluster.incomplete.lost_at) == {"Q"}
 
 
 def test_a_query_that_reads_new_partitions_keeps_its_output(made: Deployed) -> None:

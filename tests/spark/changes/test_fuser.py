@@ -87,7 +87,7 @@ class Made:
         pipes = {name: (pipe.topic, pipe.source, pipe.target) for name, pipe in now.pipes.items()}
         books = {n: (a.topic, a.processed, dict(a.first), dict(a.position)) for n, a in now.accounts.items()}
         dials = dict(self.cluster.dials)
-        return dict(now.specs), pipes, books, dict(self.cluster.instances), set(now.retired), now.deals, dials
+        return dict(now.specs), pipes, books, dict(self.cluster.instances), set(now.retired), now.assignments, dials
 
     def facts(self, members: tuple[str, ...]) -> PlanFacts:
         return PlanFacts(keeps_state=not self.stateful.isdisjoint(members))
@@ -486,7 +486,7 @@ def test_what_can_t_be_parted_is_not_offered_to_policies(made: Made) -> None:
     spec, metrics = made.deployment.specs["q"], Metrics(made.cluster)
     told = metrics._fusion(spec, True)
     assert (told["fused"], "inseparable" in told) == (("mid>q",), False)
-    made.deployment.deals["src>q"] = ((0,), (1,))
+    made.deployment.assignments["src>q"] = ((0,), (1,))
     told = metrics._fusion(spec, False)
     assert (told["fused"], told["inseparable"]) == (("mid>q",), ("mid>q",))
     made.cluster.instances["q.2"] = replace(made["q.1"], job=replace(made["q.1"].job, instance="q.2", index=1))

@@ -176,7 +176,7 @@ def test_an_edited_cell_whose_state_means_the_same_keeps_it(first: Kernel) -> No
     second = then(first)
     second.deploy(task("source.where('n > 0')"))
     assert second.checkpoint() == first.checkpoint()
-    assert second.cluster.incomplete.anew == {}
+    assert second.cluster.incomplete.lost_at == {}
 
 
 def test_another_meaning_of_the_state_begins_with_new_state_where_the_old_one_was(first: Kernel) -> None:
@@ -186,7 +186,7 @@ def test_another_meaning_of_the_state_begins_with_new_state_where_the_old_one_wa
     account = second.cluster.deployment.accounts["T"]
     assert (account.position, account.processed) == ({0: 40, 1: 30}, 50)
     assert second.cluster.instances["T.1"].job.feeds[0].starting == {0: 40, 1: 30}
-    assert second.cluster.incomplete.anew.keys() == {"T"}, "nobody is told that windows lack rows"
+    assert second.cluster.incomplete.lost_at.keys() == {"T"}, "nobody is told that windows lack rows"
 
 
 @pytest.mark.parametrize("change", [{"mode": "microbatch"}, {"parallelism": 2}])
@@ -204,7 +204,7 @@ def test_a_query_without_state_that_changed_reads_on_and_lacks_nothing(kafka: Fa
     second = then(before, None)
     second.deploy(task("source.where('n > 0')"))
     assert second.cluster.deployment.accounts["T"].position == {0: 40, 1: 30}
-    assert second.cluster.incomplete.anew == {}
+    assert second.cluster.incomplete.lost_at == {}
 
 
 def test_a_start_that_fails_loses_nothing_and_the_next_goes_on(first: Kernel) -> None:
@@ -225,7 +225,7 @@ def test_on_another_kafka_streams_begin_as_declared(first: Kernel) -> None:
     second.deploy(task())
     assert second.checkpoint() != first.checkpoint()
     assert second.cluster.deployment.accounts["T"].processed == 0
-    assert second.cluster.incomplete.anew.keys() == {"T"}
+    assert second.cluster.incomplete.lost_at.keys() == {"T"}
 
 
 def test_a_stream_that_is_not_declared_again_is_kept_until_it_is_dropped(first: Kernel) -> None:

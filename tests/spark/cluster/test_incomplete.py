@@ -23,7 +23,7 @@ def test_late_rows_add_up_by_task() -> None:
 
 def test_state_that_was_lost_marks_results_until_the_task_is_gone() -> None:
     found = Incomplete()
-    found.anew["q"] = 1_800_000_000.0
+    found.lost_at["q"] = 1_800_000_000.0
     before = found.copy()
     assert "incomplete" in found.texts("q")[0]
     found.forget("q")

@@ -33,7 +33,7 @@ from qod_magics.policies.stream_economics.evidence.waiting import Collected, bac
 from qod_magics.policies.stream_economics.requirements import known_requirements
 
 #: A query is new for this long, in seconds since it was first measured; on a task manager, too, which compiles its code
-#: anew: the backlog of a move says as little of the CPU there as that of a start.
+#: again: the backlog of a move says as little of the CPU there as that of a start.
 COLD_S = 60.0
 #: Cycles for which micro-batches are paced once load is shed.
 PACED_CYCLES = 12
