@@ -45,7 +45,7 @@ def _times(task: Task) -> tuple[float | None, ...]:
 
 
 def task_status(cycle: Cycle | None, task: str, upstream: Sequence[str]) -> TaskStatus:
-    """A cycle's row for a task that reads from `upstream`; its name alone if there was no decision."""
+    """Return a cycle's row for a task that reads from `upstream`; its name alone if there was no decision."""
     if cycle is None or cycle.decision is None:
         return TaskStatus(task)
     decision = cycle.decision
@@ -71,7 +71,7 @@ def task_status(cycle: Cycle | None, task: str, upstream: Sequence[str]) -> Task
 
 
 def table(rows: Sequence[TaskStatus]) -> list[str]:
-    """The rows under their headings, in columns; [] without rows."""
+    """Return the rows under their headings, in columns; [] without rows."""
     if not rows:
         return []
     cells = [HEADINGS, *(astuple(row) for row in rows)]
@@ -88,7 +88,7 @@ def table(rows: Sequence[TaskStatus]) -> list[str]:
 
 
 def cycle_text(cycle: Cycle) -> str:
-    """A cycle's task managers, tasks and decision: the status as far as a recording has it."""
+    """Return a cycle's task managers, tasks and decision as text: the status as far as a recording has it."""
     if cycle.decision is None:
         return f"cycle {cycle.number} was skipped: {cycle.skipped}"
     snapshot = cycle.decision.snapshot

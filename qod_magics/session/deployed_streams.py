@@ -1,4 +1,4 @@
-"""The streams of a session: the declared ones are the deployed ones."""
+"""Keep the streams of a session: those that are declared are those that run."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class Streams:
         return f"streams of a session: {', '.join(self.application.names) or 'none'}"
 
     def declare(self, declaration: StreamDeclaration, dry_run: bool = False) -> Declared:
-        """Declare and start a stream, or only check its recipe (`dry_run`). What was given up of a stream
-        that goes on is started again.
+        """Declare and start a stream, or only check its recipe (`dry_run`). Queries of it that were given up are tried
+        again.
 
         Raises:
             ApplicationError, KafkaError, TaskManagerError.
@@ -146,8 +146,8 @@ class Streams:
 
     def restrict(self, name: str, **restrictions: Any) -> str:
         """Change a query's restrictions while it runs, as `Application.restrict`; a stream that waited for a query
-        becomes one, and starts. Nothing that runs is restarted; returns what does not change for that, and what
-        dropping rows does to its columns where none were dropped so far, "" if there is nothing to say. Raises
+        becomes one, and starts. Nothing that runs is restarted. Return what therefore does not change, and what
+        dropping rows does to its columns where no row was dropped so far; "" if there is nothing to say. Raises
         ApplicationError, KafkaError, TaskManagerError."""
         with self._changing:
             application = self.application.restrict(name, **restrictions)
@@ -213,7 +213,7 @@ class Streams:
         return None if found is None or found.are_exact else f"when rows are dropped: {found}"
 
     def _state_notes(self, name: str) -> list[str]:
-        """What became of the state of tasks that the last deployment replaced."""
+        """Return what happened to the state of tasks that the last deployment replaced, one line each."""
         deployer, lost_at = self._runtime.deployer, self._runtime.incomplete.lost_at
         notes = []
         for task in deployer.returned:
@@ -263,12 +263,13 @@ class Streams:
         self._labels = self._checked.labels
 
     def _as_now(self, application: Application) -> Decision:
-        """The present keys of the streams whose key is to be chosen: with others, what reads these starts afresh, which
-        is for a declaration to say."""
+        """Return the present keys of the streams whose key is chosen automatically. Another key would restart their
+        readers without their state, so only a declaration may change it."""
         return Decision({name: self._keys.get(name, ()) for name in chosen(application)})
 
     def _decided(self, application: Application) -> Decision:
-        """The keys of these streams that serve their queries; as now, where a recipe fails with another key."""
+        """Return the keys that serve the queries of these streams; the present ones where a recipe fails with another
+        key."""
         present = self._as_now(application).keys
         if not present:
             return Decision()
@@ -283,7 +284,7 @@ class Streams:
         return decision
 
     def _tasks(self, application: Application, decision: Decision) -> tuple[TaskSpec, ...]:
-        """The application's tasks; streams deployed as separate tasks stay separate, to keep their backlog."""
+        """Return the application's tasks. Streams that run as separate tasks stay separate, to keep their backlog."""
         waiting = self._held(application)
         ready = Application(tuple(stream for stream in application.streams if stream.name not in waiting))
         keyed = with_keys(ready, decision.keys)

@@ -303,8 +303,8 @@ class Deployer:
         )
 
     def _adopt(self, prepared: Prepared, decision: Decision) -> tuple[set[str], list[Instance]]:
-        """Make these tasks the current ones; returns unneeded topics, and instances to start. A task and its instances
-        appear together: a snapshot is valid at any instant."""
+        """Make these tasks the current ones; return unneeded topics, and instances to start. A task and its instances
+        appear together, so that a snapshot is valid at any instant."""
         deployment = self.cluster.deployment
         with self.cluster.lock:
             for task in decision.ending:
@@ -334,8 +334,8 @@ class Deployer:
         )
 
     def _instances(self, spec: TaskSpec, afresh: bool) -> list[Instance]:
-        """New instances of a task, placed where its previous ones were. They are STARTING, not WAITING: the watcher
-        would start the latter too."""
+        """Return new instances of a task, placed where its previous ones were. They are STARTING, not WAITING: the
+        watcher would start the latter, too."""
         if afresh:
             self.new_generation(spec)
         had = {instance.id: instance for instance in self.cluster.instances_of(spec.id)}

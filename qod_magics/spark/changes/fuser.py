@@ -1,10 +1,10 @@
-"""Fusing of neighbouring tasks into one query while rows flow, and the reverse.
+"""Fuse neighbouring tasks into one query while rows flow, and unfuse them.
 
-The first task stops at the end of a batch, as in a rescaling: with that, the next offset of each of its partitions is
-in the books. The second reads its topic to the end and stops, too. Their query starts at the booked offsets, and writes
-no row to Kafka between them. To unfuse them, the one query stops at the end of a batch, and both start again, the first
-at the booked offsets, with a new topic between them. A checkpoint with state is copied for the query that keeps the
-state from then on. Until the new query runs, any failure puts back what ran before.
+The first task stops at the end of a batch, as in a rescaling: the next offset of each of its partitions is then in the
+row accounting. The second reads its topic to the end, and stops, too. Their query starts at the first task's offsets,
+and writes no row to Kafka between them. To unfuse them, the one query stops at the end of a batch, and both start
+again, the first at the query's offsets, with a new topic between them. A checkpoint with state is copied for the query
+that keeps the state from then on. Until the new query runs, any failure puts back what ran before.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ FIRST_S = 30.0
 
 @dataclass(slots=True)
 class _Change:
-    """Tasks that take the place of others with the same streams."""
+    """Tasks that replace others with the same streams."""
 
     kind: Kind
     edge: Edge  #: the stream that becomes part of a query, or a topic
@@ -86,7 +86,7 @@ class _Change:
 
 
 class Fuser:
-    """Fuses or parts one pair of tasks at a time. Any thread may call it."""
+    """Fuses or unfuses one pair of tasks at a time. Any thread may call it."""
 
     def __init__(self, cluster: Cluster, lifecycle: Lifecycle, deployer: Deployer) -> None:
         self.cluster = cluster
@@ -98,7 +98,7 @@ class Fuser:
         return f"fuser: {'; '.join(each.doing for each in self.admission.under_way) or 'nothing under way'}"
 
     def begin(self, action: Fuse | Unfuse) -> None:
-        """Begin what a plan asks for, unless it is under way or done; a refused one is an event."""
+        """Begin what a plan asks for, unless it is under way or done. A refused change becomes an event."""
         kind, change = (Kind.FUSE, self.fuse) if isinstance(action, Fuse) else (Kind.UNFUSE, self.unfuse)
         with self.cluster.lock:
             if self.admission.ask(Asked(kind, ">".join(action.edge))) is not Answer.BEGINS:
@@ -199,7 +199,7 @@ class Fuser:
         return spec
 
     def _why_apart(self, first: TaskSpec, second: TaskSpec) -> str:
-        """Why the instances of two tasks can't become one query each, as one clause; "" if they can."""
+        """Return why the instances of two tasks can't become one query each, as one clause; "" if they can."""
         one, other = facts_of(self.cluster, first.id), facts_of(self.cluster, second.id)
         if refusal := why_not_joined(one, other):
             return refusal
@@ -228,7 +228,7 @@ class Fuser:
                 self.deployer.deploying.release()
 
     def _prepared(self, change: _Change) -> Deployment:
-        """The deployment after the change; recipes, plans and state are checked while the tasks still run."""
+        """Return the deployment after the change. Recipes, plans and state are checked while the tasks still run."""
         deployment, workshop = self.cluster.deployment, self.cluster.workshop()
         left = {spec.id for spec in change.gone}
         specs = [spec for spec in deployment.specs.values() if spec.id not in left]
@@ -326,7 +326,7 @@ class Fuser:
         carry_out(life, do)
 
     def _made(self, change: _Change, after: Deployment) -> dict[str, list[Instance]]:
-        """The new instances, by task, on the task managers of those that they replace."""
+        """Return the new instances, by task, on the task managers of those that they replace."""
         made = {}
         held = [self.cluster.instances_of(spec.id) for spec in change.gone]
         for spec in change.made:
@@ -419,7 +419,8 @@ class Fuser:
             time.sleep(LOOK_S)
 
     def _goes_on(self, instance: Instance) -> bool:
-        """Whether it has ended a batch, or has no row to read. Raises TaskManagerError if it has failed."""
+        """Return whether an instance has ended a batch, or has no row to read. Raises TaskManagerError if it has
+        failed."""
         with instance.lock:
             why, query = instance.failed(), instance.query
             instance.poll()
@@ -438,5 +439,5 @@ class Fuser:
 
 
 def _offsets(feeds: Sequence[Feed], deployment: Deployment) -> Offsets:
-    """By topic: the next offsets of what an instance reads."""
+    """Return the next offsets of what an instance reads, by topic."""
     return {feed.topic: {p: deployment.accounts[feed.name].position[p] for p in feed.partitions} for feed in feeds}

@@ -1,4 +1,4 @@
-"""Starts and stops single instances, and handles their failures with a back-off."""
+"""Start and stop single instances, and handle their failures with a back-off."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ _OF_LIMIT = 0.98
 
 
 def limit_of(why: str) -> int | None:
-    """The bytes that a record's value may have, from a failure for its size; None for other failures."""
+    """Return the bytes that a record's value may have, if a failure says that one was too large; None for other
+    failures."""
     if not _TOO_LARGE.search(why):
         return None
     found = _LIMIT.search(why)
@@ -67,7 +68,7 @@ def cause_of(why: str) -> Cause:
 
 
 def explained(why: str, instance: Instance) -> str:
-    """The failure, with the column for a value that does not fit the schema of the instance's only topic."""
+    """Return the failure, with the column for a value that does not fit the schema of the instance's only topic."""
     _, found, value = why.partition(FAILS)
     value = value.partition(" SQLSTATE: ")[0]
     schemas = list(instance.facts.schemas.values()) if instance.facts is not None else []
@@ -103,7 +104,7 @@ class Lifecycle:
         )
 
     def stop(self, instance: Instance, at_batch_end_s: float = 0.0) -> None:
-        """Stop its query as `Instance.stop` does; its reports are entered in the books even if that raises."""
+        """Stop its query as `Instance.stop` does, and enter its reports in the row accounting, even if that raises."""
         try:
             instance.stop(at_batch_end_s)
         finally:
@@ -150,8 +151,8 @@ class Lifecycle:
         at_batch_end_s: float | None = None,
         kind: str = "move-waits",
     ) -> bool:
-        """Stop its run and wait without a timeout until it has ended. False: its task manager is gone, and the instance
-        waits for another. Raises whatever stopping raises."""
+        """Stop its run, and wait without a timeout until it has ended. Return False if its task manager is gone; the
+        instance then waits for another. Raises whatever stopping raises."""
         patience = self.cluster.patience
         wait_s = patience.batch_s + patience.late_s if at_batch_end_s is None else at_batch_end_s
         stopping = begin(lambda: self.stop(instance, wait_s), f"stopping-{instance.id}")
@@ -187,10 +188,20 @@ class Lifecycle:
         run: int | None = None,
         stopping: bool = False,
     ) -> None:
-        """Report a query that ended by itself, or was stopped after a stall of `stalled_s` seconds, and the restart or
-        end that `QueryLife` decides on. If its task manager is gone, it waits for another. Unless its run is known to
-        have `ended`, the next start stops it first. `cause` is found in the failure unless it is given. `run` is the
-        one that has ended, of `QueryLife`, if one had begun. `stopping`: it could not be stopped for a move."""
+        """Report a query that ended by itself, or was stopped after a stall of `stalled_s` seconds; `QueryLife` decides
+        whether it restarts. If its task manager is gone, it waits for another.
+
+        Args:
+            instance: the instance whose query it is.
+            why: the failure.
+            manager: where it failed, if it is detached from there.
+            stalled_s: how long it had ended no batch; None: it has not stalled.
+            ended: whether its run is known to have ended; else the next start stops it first.
+            cause: of the failure; None: as the failure says.
+            run: the run of `QueryLife` that has ended, if one had begun.
+            stopping: whether it could not be stopped for a move.
+
+        """
         if instance.state is State.STOPPED:
             return
         put_back, manager = manager is not None, manager or instance.task_manager

@@ -1,4 +1,4 @@
-"""The actions of plans that add and release task managers, for a runtime that is given a way to do so."""
+"""Carry out the actions of plans that add and release task managers, for a runtime with a way to do so."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Nodes(Protocol):
     """Task managers that can be added and released. No method waits for a start, a move or an end."""
 
     def spares(self) -> Sequence[Spare]:
-        """What `add` can add now."""
+        """Return what `add` can add now."""
         ...
 
     def states(self) -> Mapping[str, NodeState]:
-        """By id: those that join, stand by or leave."""
+        """Return the task managers that join, stand by or leave, by id."""
         ...
 
     def text(self) -> str:
-        """The same, and the budget, in one line."""
+        """Return these, and the budget, in one line."""
         ...
 
     def add(self, kind: str, why: str) -> None:
@@ -37,7 +37,7 @@ class Nodes(Protocol):
         ...
 
     def tend(self) -> None:
-        """Do what is due by itself; called about once a second."""
+        """Do what is due without a plan. Called about once a second."""
         ...
 
 
@@ -49,8 +49,8 @@ class NodeActions:
         self._refused: frozenset[tuple[Action, str]] = frozenset()  #: of the last plan: told once
 
     def begin(self, nodes: Nodes, actions: Iterable[Action]) -> None:
-        """Begin these actions of a plan; others are left alone. One that is refused as in the plan before is not an
-        event again."""
+        """Begin these actions of a plan; other actions are left alone. One that is refused as in the plan before is no
+        event."""
         refusals = set()
         for action in actions:
             try:

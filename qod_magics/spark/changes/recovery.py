@@ -1,4 +1,4 @@
-"""Detects failures and restarts what failed, on another task manager if its own is gone."""
+"""Detect failures of queries and task managers, and restart what failed, on another task manager if its own is gone."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ AT_WORK = 0.02
 
 
 class Recovery:
-    """Each method detects one kind of failure and begins the recovery; all are to be called about once a second, by one
-    thread."""
+    """Each method detects one kind of failure and begins the recovery. One thread calls all of them about once a
+    second."""
 
     def __init__(self, cluster: Cluster, lifecycle: Lifecycle, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -51,8 +51,8 @@ class Recovery:
         return f"recovery of {len(self.cluster.instances)} instances"
 
     def restart_ended(self) -> None:
-        """Restart, after a back-off, the queries that have ended by themselves; one that Spark refuses in real-time
-        mode at once, in micro-batches."""
+        """Restart the queries that have ended by themselves, after a back-off. A query that Spark refuses in real-time
+        mode restarts at once, in micro-batches."""
         for instance in self.cluster.all_instances:
             lock = instance.lock  # `detach` may replace it
             if instance.ended_run is None or not lock.acquire(blocking=False):
@@ -73,7 +73,7 @@ class Recovery:
         self.lifecycle.fail(instance, why, ended=True, cause=Cause.MODE if refused else None, run=instance.life.run)
 
     def restart_readers(self) -> None:
-        """Restart at once what failed for a missing topic that is back, even after the last retry."""
+        """Restart at once the queries that failed for a missing topic which is back, even after their last retry."""
         missing, self._missing = self._missing, frozenset(self.cluster.missing_topics)
         back = missing - self._missing
         for instance in self.cluster.all_instances if back else ():
@@ -81,7 +81,7 @@ class Recovery:
                 instance.try_anew()
 
     def restart_given_up(self, tasks: Collection[str]) -> tuple[str, ...]:
-        """Restart at once the instances of these tasks that were given up, from their checkpoints; returns their ids.
+        """Restart at once the instances of these tasks that were given up, from their checkpoints; return their ids.
         Any thread may call it."""
         given_up = [i for i in self.cluster.all_instances if i.job.task in tasks and i.state is State.GAVE_UP]
         return tuple(instance.id for instance in given_up if instance.try_anew())
@@ -112,10 +112,10 @@ class Recovery:
             begin(manager.kill, f"killing-{manager.id}")
 
     def _silent_since(self, manager: TaskManager) -> float | None:
-        """Since when it has answered no ping, monotonic seconds; None if it answered the last poll.
+        """Return since when a task manager has answered no ping, monotonic seconds; None if it answered the last poll.
 
-        It is pinged from the first poll on that fails: polls may be minutes apart, and one fails also where only one of
-        the queries can't be asked.
+        It is pinged from the first failed poll on: polls may be minutes apart, and a poll also fails where only one of
+        the queries does not answer.
         """
         if manager.silent_since is None:
             self._pings.pop(manager, None)
@@ -129,8 +129,8 @@ class Recovery:
         return self._heard_at[manager]
 
     def recover_lost(self) -> None:
-        """Find lost task managers and restart their instances on the others; likewise an instance that arrived on one
-        after its removal, or could not leave it before."""
+        """Find lost task managers and restart their instances on the others. Do the same with an instance that arrived
+        on a task manager after its removal, or could not leave it before."""
         for manager in list(self.cluster.task_managers.values()):
             if not self._is_lost(manager):
                 continue
@@ -154,8 +154,8 @@ class Recovery:
         self.place_waiting()
 
     def _is_lost(self, manager: TaskManager) -> bool:
-        """Whether it has ended. One of the user's that is only silent is left alone, and reported once: its queries may
-        run on, and a second run of them would write to the same checkpoints."""
+        """Return whether a task manager has ended. A silent one of the user's is reported once and otherwise left
+        alone: its queries may run on, and a second run of them would write to the same checkpoints."""
         if manager.kind == "local" or not manager.alive():
             return not manager.alive()
         since = self._silent_since(manager)
@@ -208,7 +208,8 @@ class Recovery:
                 self._stopping[id(instance)] = begin(call, f"stop-{instance.id}")
 
     def _lingers(self, instance: Instance) -> bool:
-        """Whether it must still be stopped: not once a failed deployment has put it back, for its restart stops it."""
+        """Return whether an instance must still be stopped. It need not once a failed deployment has put it back: its
+        restart stops its run."""
         home, tried = instance.task_manager, self._stopping.get(id(instance))
         if instance.state is not State.STOPPED or home is None:
             return False

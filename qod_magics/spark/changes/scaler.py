@@ -1,12 +1,12 @@
-"""Rescaling of stateless tasks: their partitions are assigned to another number of instances.
+"""Rescale stateless tasks: assign their partitions to another number of instances.
 
-The unit is the partition. Instances that get other partitions stop at the end of their batch; with that, the next
-offset of each of their partitions is in the books, and runs on new checkpoints start there. Instances that keep their
-partitions keep running. In micro-batches the next batch is held before it reads, so that no row is read twice; in
-real-time mode those may be that the next batch has read by the time it is stopped, a small part of one batch.
+The unit is the partition. Instances that get other partitions stop at the end of their batch. The next offset of each
+of their partitions is then in the row accounting, and runs on new checkpoints start there. Instances that keep their
+partitions keep running. In micro-batches the next batch is held before it reads, so that no row is read twice. In
+real-time mode rows may be read twice that the next batch has read by the time it is stopped, a small part of one batch.
 
 A stream that is partitioned by a key, and gets more partitions, is read to its end first, while the tasks that send to
-it stand still: a row of a key would otherwise overtake the older ones that wait in another partition.
+it stand still: a row would otherwise overtake older rows of its key, which wait in another partition.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ LOOK_S = 0.1
 
 
 class Scaler:
-    """Rescales one task at a time; those that a plan asks for take turns. Any thread may call it."""
+    """Rescales one task at a time; rescalings that a plan asks for take turns. Any thread may call it."""
 
     def __init__(self, cluster: Cluster, lifecycle: Lifecycle, deployer: Deployer) -> None:
         self.cluster = cluster
@@ -72,16 +72,16 @@ class Scaler:
         return f"scaler: {'; '.join(each.doing for each in self.admission.under_way) or 'nothing under way'}"
 
     def begin(self, action: Scale) -> None:
-        """Begin a rescaling that a plan asks for, unless it is under way or done; a refused one is an event. While
-        another task is rescaled, it waits for that; it replaces what waits for the same task."""
+        """Begin a rescaling that a plan asks for, unless it is under way or done. A refused rescaling becomes an event.
+        While another task is rescaled, it waits, in the place of what waits for the same task."""
         with self.cluster.lock:
             if self.admission.ask(_asked(action.task, action.parallelism, action)) is not Answer.BEGINS:
                 return
         begin_change(self.cluster, action, partial(self.scale, action.task, action.parallelism, action.to, action.why))
 
     def _next(self) -> None:
-        """Begin the first of those that wait that is not refused, once the instances of its task run: the rescaling of
-        a task restarts those that send to it."""
+        """Begin the first waiting rescaling that is not refused, once the instances of its task run: a rescaling
+        restarts the tasks that send to the rescaled one."""
         while True:
             with self.cluster.lock:
                 waits = self.admission.next
@@ -131,7 +131,7 @@ class Scaler:
         return begin(run, f"scale-{task}")
 
     def _scalable(self, task: str, parallelism: int) -> tuple[TaskSpec, list[Instance]]:
-        """The task and its instances. Raises TaskManagerError, one line, where it can't be rescaled now."""
+        """Return the task and its instances. Raises TaskManagerError, one line, where it can't be rescaled now."""
         deployment = self.cluster.deployment
         if (hindered := self.admission.why_not(_asked(task, None))) is not None:
             raise hindered.error()
@@ -219,15 +219,15 @@ class Scaler:
             )
 
     def _resume(self, senders: Sequence[Instance]) -> None:
-        """Start stopped instances where they ran, with the jobs that they have by now; those whose task manager leaves,
-        as all do when the session ends, are left to the watcher."""
+        """Start stopped instances where they ran, with the jobs that they have by now. The watcher restarts those whose
+        task manager leaves, as all do when the session ends."""
         for sender in senders:
             sender.reinstate(why="it stood still while rows of its stream were assigned to other partitions")
         up = [each for each in senders if self.cluster.is_up(each.task_manager)]
         self._start([each for each in up if each.retry()], {})
 
     def _short(self, spec: TaskSpec, parallelism: int) -> list[Pipe]:
-        """The streams to a task that have fewer partitions than it is to have instances."""
+        """Return the streams to a task that have fewer partitions than the task is to have instances."""
         pipes = self.cluster.deployment.pipes
         return [pipes[name] for name in feeds_of(spec) if name in pipes and pipes[name].partitions < parallelism]
 
@@ -239,7 +239,8 @@ class Scaler:
         grow_topics(deployment.kafka, short | ({} if results is None else {results: parallelism}))
 
     def _concerned(self, spec: TaskSpec, before: Sequence[Instance], parallelism: int) -> list[Instance]:
-        """The instances that stop: the last ones of a task with fewer, and those that will read other partitions."""
+        """Return the instances that stop: the last ones if there will be fewer, and those that will read other
+        partitions."""
         assignments = self.cluster.deployment.assignments_for(spec, parallelism)
         return [
             instance
@@ -291,8 +292,8 @@ class Scaler:
         return made
 
     def _start(self, instances: Sequence[Instance], to: dict[str, str]) -> None:
-        """Start them where they were, where `to` says, or where the policy places them. Those that can't start now are
-        left to the watcher."""
+        """Start instances where they were, where `to` says, or where the policy places them. The watcher restarts those
+        that can't start now."""
         managers = self.cluster.task_managers
         homes: dict[str, TaskManager] = {i.id: i.task_manager for i in instances if i.task_manager is not None}
         asked = {i.id: managers.get(to.get(i.id, "")) for i in instances if i.id not in homes}
@@ -320,7 +321,7 @@ def _asked(task: str, parallelism: int | None, action: Scale | None = None) -> A
 
 
 def _bound(spec: TaskSpec, most: int) -> str:
-    """Why a task has no more instances."""
+    """Return why a task can't have more instances."""
     if not feeds_of(spec):
         return "it reads a source of its own, which can't be split"
     if spec.topics and most != spec.stated_max_parallelism:

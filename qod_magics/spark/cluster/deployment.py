@@ -162,7 +162,7 @@ class Deployment:
             return self.inspection.asks(application, workshop)
 
     def apart(self, spec: TaskSpec, keys: Collection[str] | None) -> bool:
-        """Whether each instance of a task has its own rows of a group, of which these are the columns."""
+        """Return whether each instance of a task has its own rows of a group, which has these columns."""
         return keys is not None and self.instances(spec) > 1 and spec.key not in keys
 
     def copy(self) -> Deployment:
@@ -173,12 +173,12 @@ class Deployment:
     def refitted(
         self, gone: Sequence[TaskSpec], made: Sequence[TaskSpec], specs: Sequence[TaskSpec], checked: Checked
     ) -> Deployment:
-        """A copy in which neighbouring tasks have been fused, or one has been unfused: to be adopted by `restore`, once
+        """Return a copy in which neighbouring tasks have been fused, or one has been unfused. `restore` adopts it once
         none of them runs. Creates the topic of a stream that was within a task.
 
         Args:
             gone: the tasks that end, inputs first.
-            made: those that take their place, with the same streams.
+            made: those that replace them, with the same streams.
             specs: all tasks as they will be.
             checked: facts about them.
 
@@ -291,11 +291,11 @@ class Deployment:
         }
 
     def adopt(self, prepared: Prepared) -> set[str]:
-        """Make these tasks the current ones, with their accounts; returns unneeded topics, to be deleted once the tasks
+        """Make these tasks the current ones, with their accounts; return unneeded topics, to be deleted once the tasks
         run.
 
-        If another task now reads a topic for the same stream, it continues at the present offsets, of several readers
-        at the lowest.
+        If another task now reads a topic for the same stream, it continues at the present offsets: of several readers,
+        at those of the slowest.
         """
         specs, wanted = prepared.specs, prepared.pipes
         before = self.own_topics()
@@ -346,13 +346,13 @@ class Deployment:
 
     @property
     def shedders(self) -> list[str]:
-        """The names of the shedders: sources, and streams "from>to"."""
+        """Return the names of the shedders: sources, and streams "from>to"."""
         specs = self.specs.values()
         return [n for s in specs for n in ([s.id] if s.is_source else [f"{u}>{s.id}" for u in s.upstream])]
 
     @property
     def edges(self) -> set[tuple[str, str]]:
-        """The streams between tasks, each with the stream that reads it."""
+        """Return the streams between tasks, each with the stream that reads it."""
         return {
             (pipe.source, head.name)
             for pipe in self.pipes.values()
@@ -361,7 +361,7 @@ class Deployment:
         }
 
     def partitions(self, feed: str) -> int:
-        """Of the topic of a feed."""
+        """Return the number of partitions of a feed's topic."""
         pipe = self.pipes.get(feed)
         return self.source_partitions[feed] if pipe is None else pipe.partitions
 
@@ -372,12 +372,12 @@ class Deployment:
         )
 
     def assignment(self, feed: str, spec: TaskSpec) -> Assignment:
-        """Which partitions of a feed each instance of the task that reads it has."""
+        """Return which partitions of a feed each instance of the task that reads it has."""
         return assigned(self.partitions(feed), self.instances(spec), self.assignments.get(feed, ()))
 
     def max_parallelism(self, spec: TaskSpec) -> int:
-        """To how many instances a task can be scaled: topics of its own have as many partitions as they have, streams
-        get more."""
+        """Return to how many instances a task can be scaled: a topic of the user's keeps its partitions, streams get
+        more."""
         feeds = feeds_of(spec)
         topics = [self.source_partitions[name] for name in feeds if name in self.source_partitions]
         if topics:
@@ -385,8 +385,8 @@ class Deployment:
         return spec.max_parallelism if feeds else 1
 
     def assignments_for(self, spec: TaskSpec, instances: int) -> dict[str, Assignment]:
-        """By feed of a task: the assignment of its partitions to another number of instances. Streams with too few
-        partitions are assigned as `grown_to`."""
+        """Return the assignment of a task's partitions to another number of instances, by feed. A stream with too few
+        partitions counts with those that `grown_to` says."""
         found = {}
         for name in feeds_of(spec):
             there = self.partitions(name)
@@ -409,8 +409,8 @@ class Deployment:
         return senders
 
     def grown_to(self, spec: TaskSpec) -> int:
-        """The partitions that streams to a task have once there are too few of them: enough for all later rescaling,
-        so that senders restart once, and few enough instances share them evenly."""
+        """Return how many partitions streams to a task get once there are too few of them: enough for all later
+        rescaling, so that senders restart once, and few enough for instances to share them evenly."""
         return max(self.max_parallelism(spec), spec.partitions)
 
     def declared(self, tasks: Collection[str]) -> None:
@@ -421,11 +421,11 @@ class Deployment:
         }
 
     def accounts_of(self, task: str) -> dict[str, Account]:
-        """The accounts of what a task reads, by feed."""
+        """Return the accounts of what a task reads, by feed."""
         return {name: account for name, account in self.accounts.items() if reader(name) == task}
 
     def topics(self) -> list[str]:
-        """The topics of sources and streams, whose end offsets are sampled."""
+        """Return the topics of sources and streams, whose end offsets are sampled."""
         return sorted({account.topic for account in self.accounts.values()})
 
     def _results_topic(self, spec: TaskSpec, checked: Checked) -> str:

@@ -98,11 +98,11 @@ class Metrics:
         manager.silent_since = None if answer is None else since or now
 
     def _measure(self, manager: TaskManager, views: Sequence[InstanceView]) -> None:
-        """CPU of its cores (of its processes if unpinned) over the same time as that of its instances: the period
-        before their last reports.
+        """Measure the CPU of a task manager's cores (of its processes if it is not pinned) over the same time as that
+        of its instances: the period before their last reports.
 
-        CPU that its tasks don't use (garbage collection, compilation, commits, other programs) comes in bursts: its
-        moving average over some periods is taken, lest each burst shed rows.
+        CPU that its tasks don't use (garbage collection, compilation, commits, other programs) comes in bursts. Its
+        moving average over some periods counts, so that a burst sheds no rows.
         """
         if manager.cpu_meter is None:  # not measurable: only its tasks' CPU is known
             known = [v.reading.cpu or 0.0 for v in views if v.reading is not None]
@@ -199,7 +199,7 @@ class Metrics:
                     feeds.rate[spec.id] = sum(rates)
 
     def rows(self) -> tuple[FeedRows, ...]:
-        """The row accounting of each feed by the last sample of offsets."""
+        """Return the row accounting of each feed by the last sample of offsets."""
         found, now = [], time.monotonic()
         for name, account in self.cluster.deployment.accounts.items():
             ends = {p: int(o) for p, o in self.history.at(account.topic, now).items()}
@@ -226,8 +226,8 @@ class Metrics:
         ]
 
     def _work(self, spec: TaskSpec) -> dict[str, float]:
-        """How often a task was declared, and how many partitions each of its instances reads at the same time: unless
-        once and one."""
+        """Return how often a task was declared, unless once, and how many partitions each of its instances reads at the
+        same time, unless one."""
         instances = self.cluster.instances_of(spec.id)
         read = max((sum(len(feed.partitions) for feed in each.job.feeds) for each in instances), default=1)
         found = {"declared": self.cluster.deployment.declarations.get(spec.id, 1), "concurrency": read}
@@ -257,7 +257,7 @@ class Metrics:
         return found
 
     def rows_waiting(self, instance: Instance) -> int:
-        """Rows in the topics of an instance that no ended batch of it has read, by the last sample."""
+        """Return the rows in the topics of an instance that no ended batch of it has read, by the last sample."""
         now, accounts = time.monotonic(), self.cluster.deployment.accounts
         rows = 0
         for feed in instance.job.feeds:
@@ -269,7 +269,8 @@ class Metrics:
         return rows
 
     def input_rates(self, over_s: float) -> dict[str, float]:
-        """Input rate of each source with a topic, rows/s, over the last `over_s` sampled seconds or two samples."""
+        """Return the input rate of each source with a topic, rows/s, over the last `over_s` sampled seconds or two
+        samples."""
         found = {}
         for spec in self.cluster.deployment.specs.values():
             if not spec.upstream:

@@ -1,4 +1,4 @@
-"""Online estimates for each task: its costs, and its selectivity (rows sent for each row kept). Pure.
+"""Learn the costs of each task and its selectivity (rows sent for each row kept) while it runs. Pure.
 
 A reading counts once, when its window is new, and only if it is of the present run of an instance that is not warming
 up: a start costs more CPU than the run itself.
@@ -53,7 +53,7 @@ Books = tuple[int, int]  #: rows processed and dropped since the start
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Ratio of two discounted sums over the readings."""
+    """The ratio of two discounted sums over the readings."""
 
     part: float = 0.0
     whole: float = 0.0
@@ -93,9 +93,8 @@ class Lessons:
 
 
 def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tuple[Snapshot, Lessons]:
-    """`snapshot` with the estimates: `fixed_cpu`, `read_us`, `work_us` and `selectivity` of tasks, `cost` of task
-    managers. Those of removed tasks and task managers are dropped.
-    """
+    """Return `snapshot` with the estimates: `fixed_cpu`, `read_us`, `work_us` and `selectivity` of tasks, `cost` of
+    task managers. Those of removed tasks and task managers are dropped."""
     before = memory if memory is not None else Lessons()
     hosted: dict[str, list[Instance]] = {task.id: [] for task in snapshot.tasks}
     for instance in snapshot.instances:
@@ -148,7 +147,7 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
 
 
 def completed(lessons: Lessons, earlier: Lessons) -> Lessons:
-    """`lessons` with those of an earlier process where there is none with a cost yet, or of no reading."""
+    """Return `lessons`, completed by those of an earlier process where this one has learned none yet."""
     own = {name: each for name, each in lessons.tasks.items() if each.fit is not None or name not in earlier.tasks}
     managers = {name: each for name, each in lessons.managers.items() if each.value is not None}
     overheads = {name: each for name, each in lessons.overheads.items() if each.count > 0.0}
