@@ -293,14 +293,18 @@ class Streams:
 
 
 def _key_notes(name: str, decision: Decision, before: Keys, ran: Iterable[TaskSpec]) -> list[str]:
-    """By what streams are shed whose key was chosen, where that is new or concerns the declared stream."""
+    """Return by which keys streams are shed, where a key is new or concerns the declared stream."""
     notes = []
     for stream, key in decision.keys.items():
-        afresh = [spec.id for spec in ran if stream in spec.members and spec.id not in (stream, name)]
+        replaced = [spec.id for spec in ran if stream in spec.members and spec.id not in (stream, name)]
         changed = key != before.get(stream, ())
         untold = name in decision.untold and not key
         if changed or untold or stream == name or name in decision.asked.get(stream, {}):
-            restarted = f"; {', '.join(afresh)} start{'s' * (len(afresh) == 1)} afresh" if changed and afresh else ""
+            restarted = (
+                f"; {', '.join(replaced)} restart{'s' * (len(replaced) == 1)} without state"
+                if changed and replaced
+                else ""
+            )
             notes.append(f"{stream} is {decision.words(stream)}{restarted}")
     return notes
 

@@ -33,12 +33,17 @@ from qod_magics.sources.source import Context, Identity, Part, Payload, Position
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-#: Maximum number of rows that are linked ahead of a reader; one file is linked in any case.
-AHEAD = 2_000_000
-#: Seconds within which one look counts the rows of new files; it goes on at the next look.
-LOOK_S = 0.5
-#: Seconds after which the directory of a reader that is gone is removed: its successor may need it.
-GONE_S = 120.0
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How far readers are served ahead, and for how long."""
+
+    ahead: int = 2_000_000  #: rows that are linked ahead of a reader at most; one file is linked in any case
+    look_s: float = 0.5  #: seconds within which one look counts the rows of new files; it goes on at the next look
+    gone_s: float = 120.0  #: seconds after which the directory of a reader that is gone is removed: it may be restarted
+
+
+LIMITS = Limits()
 #: Digits of a row's number in the name of a link: names sort as numbers do.
 DIGITS = 15
 #: Spark leaves out files that are older than this when they come; by default, a week before the newest.
@@ -82,8 +87,8 @@ class Reader:
 
     place: str
     directory: Path
+    seen: float  #: when an instance was last known to read it
     linked: set[str] = field(default_factory=set)  #: names of the links that it has
-    seen: float = field(default_factory=time.monotonic)  #: when an instance was last known to read it
 
 
 class Files:
@@ -100,8 +105,9 @@ class Files:
     splits_unit: ClassVar[str] = "sequence of files"
     selected: ClassVar[Sequence[str]] = ("*",)  #: SQL of the columns of the payload
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, limits: Limits = LIMITS, clock: Callable[[], float] = time.monotonic) -> None:
         self._directory = context.directory
+        self._limits, self._clock = limits, clock
         self._listings: dict[str, Listing] = {}
         self._readers: dict[str, Reader] = {}  #: by run
         self._lock = threading.RLock()
@@ -141,7 +147,7 @@ class Files:
 
     def begin(self, place: str, starting: str) -> Position:
         """Return the first row, or the one behind the last file that is there."""
-        return {0: self._look(place, None).end if starting == "latest" else 0}
+        return {0: self._look(place, all_files=True).end if starting == "latest" else 0}
 
     def ends(self, places: Collection[str]) -> tuple[Mapping[str, Position], Mapping[str, str]]:
         """Look at directories, and return how many rows have come in each."""
@@ -181,13 +187,13 @@ class Files:
     def tend(self, parts: Iterable[Part]) -> None:
         """Link the next files for each reader; remove the links to files that were read, and the directories of readers
         that are gone."""
-        now, going = time.monotonic(), {part.run: part.starting.get(0, 0) for part in parts}
+        now, going = self._clock(), {part.run: part.starting.get(0, 0) for part in parts}
         with self._lock:
             for run, reader in list(self._readers.items()):
                 if run in going:
                     reader.seen = now
                     self._link(reader, going[run])
-                elif now - reader.seen > GONE_S:
+                elif now - reader.seen > self._limits.gone_s:
                     shutil.rmtree(self._readers.pop(run).directory, ignore_errors=True)
 
     def _opened(self, place: str, part: Part) -> Path:
@@ -199,12 +205,12 @@ class Files:
         directory.mkdir(parents=True, exist_ok=True)
         if part.run:
             with self._lock:
-                reader = self._readers.setdefault(part.run, Reader(place, directory))
+                reader = self._readers.setdefault(part.run, Reader(place, directory, seen=self._clock()))
                 self._link(reader, part.starting.get(0, 0))
         return directory
 
     def _link(self, reader: Reader, position: int) -> None:
-        """Link the files from a position on, up to `AHEAD` rows behind it and one file at least."""
+        """Link the files from a position on, up to `Limits.ahead` rows behind it and one file at least."""
         for name in [name for name in reader.linked if int(name[DIGITS + 1 : 2 * DIGITS + 1]) <= position]:
             (reader.directory / name).unlink(missing_ok=True)  # Spark lists the directory for each batch
             reader.linked.discard(name)
@@ -212,16 +218,17 @@ class Files:
         for file in self._look(reader.place).files:
             if file.end <= position or file.first == file.end:
                 continue
-            if ahead and file.end - position > AHEAD:
+            if ahead and file.end - position > self._limits.ahead:
                 break
             ahead = True
             if file.link not in reader.linked:
                 _link(file.path, reader.directory / file.link)
                 reader.linked.add(file.link)
 
-    def _look(self, place: str, within_s: float | None = LOOK_S) -> Listing:
-        """Find and count new files of a place. Raises ApplicationError: it is not there."""
-        until = None if within_s is None else time.monotonic() + within_s
+    def _look(self, place: str, *, all_files: bool = False) -> Listing:
+        """Find and count new files of a place: all, or as many as one look has time for. Raises ApplicationError: it is
+        not there."""
+        until = None if all_files else self._clock() + self._limits.look_s
         with self._lock:
             listing = self._listings.setdefault(place, Listing())
             for path, seen in _found(place).items():
@@ -232,7 +239,7 @@ class Files:
                     if listing.known[path] != seen:
                         listing.refused[path] = "it has changed since it was found; files must appear at once"
                     continue
-                if until is not None and time.monotonic() > until:
+                if until is not None and self._clock() > until:
                     break
                 listing.known[path] = seen
                 try:

@@ -223,7 +223,7 @@ def test_the_key_is_chosen_by_what_queries_ask_for(brief: Session) -> None:
     join = "clicks.join(orders, F.expr('user = buyer')).select('user', 'page', 'item', clicks._weight, orders._weight)"
     said = cell(brief, "pairs -p 1 -a 0.1", join).said
     assert "clicks is shed by user, for pairs" in said
-    assert "afresh" not in said, "every query goes on from its checkpoint"
+    assert "without state" not in said, "every query goes on from its checkpoint"
     assert "orders is shed by buyer, for pairs" in said
     assert "rows of keys that are dropped are missing" in said
     produce(brief, clicks, ({"user": i % USERS, "page": i // USERS} for i in range(USERS * EACH)))

@@ -357,17 +357,17 @@ def test_a_topic_is_shed_by_what_its_queries_ask_for(runtime: Deployed) -> None:
     assert streams.declare(stream("every", "clicks", priority=1)).notes == ()
     assert runtime.keys == {"clicks": ()}
     (note,) = streams.declare(stream("seen", "clicks", min_accuracy=0.5), dry_run=True).notes
-    assert note == "clicks is shed by user, page, for seen; every starts afresh"
+    assert note == "clicks is shed by user, page, for seen; every restarts without state"
     assert runtime.keys == {"clicks": ()}
     assert streams.declare(stream("seen", "clicks", min_accuracy=0.5)).notes == (
-        "clicks is shed by user, page, for seen; every starts afresh",
+        "clicks is shed by user, page, for seen; every restarts without state",
     )
     assert runtime.keys == {"clicks": ("user", "page")}
     (note,) = streams.declare(stream("users", "clicks", min_accuracy=0.5)).notes
     assert note == "clicks is shed by user, for seen, users"
     assert streams.declare(stream("more", "clicks", min_accuracy=0.5)).notes == ()
     streams.remove("users")
-    assert runtime.keys == {"clicks": ("user",)}, "another key would have what reads it start afresh"
+    assert runtime.keys == {"clicks": ("user",)}, "another key would restart what reads it without state"
     (note,) = streams.declare(stream("pages", "clicks", min_accuracy=0.5)).notes
     assert note == "clicks is shed by page, for seen, pages"
     (note,) = streams.declare(stream("users", "clicks", min_accuracy=0.5)).notes
@@ -400,7 +400,7 @@ def test_a_key_is_that_of_what_runs(runtime: Deployed) -> None:
 
 
 def test_only_a_declaration_changes_a_key(runtime: Deployed) -> None:
-    """As it can say what starts afresh."""
+    """As it can say what restarts without state."""
     streams = Streams(runtime)  # type: ignore[arg-type]
     streams.declare(clicks())
     streams.declare(stream("users", "clicks", min_accuracy=0.5))
@@ -410,7 +410,7 @@ def test_only_a_declaration_changes_a_key(runtime: Deployed) -> None:
     streams.remove("pages")
     assert runtime.keys == {"clicks": ()}
     assert streams.declare(stream("more", "clicks", priority=1)).notes == (
-        "clicks is shed by user, for users; users starts afresh",
+        "clicks is shed by user, for users; users restarts without state",
     )
     assert runtime.keys == {"clicks": ("user",)}
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from qod_magics.errors import ApplicationError
-from qod_magics.sources import files as module
-from qod_magics.sources.files import DIGITS, CsvFiles, File, Files, JsonFiles, ParquetFiles, lines_of
+from qod_magics.sources.files import DIGITS, CsvFiles, File, Files, JsonFiles, Limits, ParquetFiles, lines_of
 from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context, Part, Span
 
@@ -27,8 +26,8 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def source(kind: type[Files], tmp_path: Path) -> Files:
-    return kind(Context(None, tmp_path / "links"))  # type: ignore[arg-type]
+def source(kind: type[Files], tmp_path: Path, **more: Any) -> Files:
+    return kind(Context(None, tmp_path / "links"), **more)  # type: ignore[arg-type]
 
 
 def put(data: Path, name: str, rows: int, at: int) -> Path:
@@ -83,11 +82,8 @@ def test_a_reader_begins_at_its_position_and_gets_what_comes(tmp_path: Path, dat
     assert opened(of, data, "") == [], "plans that are inspected read nothing"
 
 
-def test_no_more_is_linked_than_a_batch_should_read(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "AHEAD", 5)
-    of = source(JsonFiles, tmp_path)
+def test_no_more_is_linked_than_a_batch_should_read(tmp_path: Path, data: Path) -> None:
+    of = source(JsonFiles, tmp_path, limits=Limits(ahead=5))
     for at, rows in enumerate([9, 2, 3, 1, 8]):
         put(data, f"{at}.json", rows, at)
     assert opened(of, data, "r") == ["0-9"], "one file at least"
@@ -106,14 +102,15 @@ def test_files_that_are_cleaned_up_before_they_are_read_keep_their_rows(tmp_path
     assert of.ends([str(data)])[0] == {str(data): {0: 3}}
 
 
-def test_a_reader_that_is_gone_leaves_nothing(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    of = source(JsonFiles, tmp_path)
+def test_a_reader_that_is_gone_leaves_nothing(tmp_path: Path, data: Path) -> None:
+    now = [0.0]
+    of = source(JsonFiles, tmp_path, clock=lambda: now[0])
     put(data, "a.json", 3, 10)
     opened(of, data, "r")
     directory = of._readers["r"].directory
     of.tend([])
     assert directory.exists(), "it may just be replaced"
-    monkeypatch.setattr(module, "GONE_S", -1.0)
+    now[0] = 1_000.0
     of.tend([])
     assert not directory.exists()
 
@@ -132,17 +129,12 @@ def test_files_that_can_not_be_counted_or_have_changed_are_told(tmp_path: Path, 
         of.splits(str(data / "none"))
 
 
-def test_large_directories_are_counted_over_several_looks(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    of = source(JsonFiles, tmp_path)
+def test_large_directories_are_counted_over_several_looks(tmp_path: Path, data: Path) -> None:
+    clock = iter([0.0, 0.0, *[9.0] * 9])
+    of = source(JsonFiles, tmp_path, limits=Limits(look_s=5.0), clock=lambda: next(clock))
     for at in range(3):
         put(data, f"{at}.json", 2, at)
-    monkeypatch.setattr(module, "LOOK_S", -1.0)
-    clock = iter([0.0, 0.0, 9.0, *[9.0] * 9])
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
-    assert of._look(str(data), 5.0).end == 2
-    monkeypatch.undo()
+    assert of._look(str(data)).end == 2
     assert of.begin(str(data), "latest") == {0: 6}
 
 
