@@ -105,7 +105,9 @@ def _names_in_file(path: str | Path, have: Sequence[str], columns: Sequence[str]
         hint = nearest(missing[0], have)
         raise ScenarioError(
             f"{path} lacks {'the column' if len(missing) == 1 else 'the columns'} {', '.join(missing)}: "
-            f"choose others in `columns`, or another file.{hint}"
+            f"choose others in `columns`, or another file.{hint}",
+            name=", ".join(missing),
+            rule="columns",
         )
     return {column: name for column, name in names.items() if name is not None}
 
@@ -123,7 +125,9 @@ def _typed(path: str | Path, column: str, values: pa.Array) -> pa.Array:
         return values.cast(_ARROW[_TYPES[column]])
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
         raise ScenarioError(
-            f"{path}: column {column} can't be read as {_TYPES[column]} ({_first_line(problem)}): give another file"
+            f"{path}: column {column} can't be read as {_TYPES[column]} ({_first_line(problem)}): give another file",
+            name=column,
+            rule="type",
         ) from None
 
 
@@ -131,9 +135,13 @@ def _object(path: str | Path, number: int, line: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except ValueError as problem:
-        raise ScenarioError(f"{path}, line {number}, is not JSON ({problem}): correct it there") from None
+        raise ScenarioError(
+            f"{path}, line {number}, is not JSON ({problem}): correct it there", value=number, rule="JSON lines"
+        ) from None
     if not isinstance(value, dict):
-        raise ScenarioError(f"{path}, line {number}, is no JSON object: write one object a line")
+        raise ScenarioError(
+            f"{path}, line {number}, is no JSON object: write one object a line", value=number, rule="JSON lines"
+        )
     return value
 
 

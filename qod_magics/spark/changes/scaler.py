@@ -116,7 +116,9 @@ class Scaler:
             spec, instances = self._scalable(task, parallelism)
             for name in to:
                 if not self.cluster.is_up(self.cluster.manager(name)):
-                    raise TaskManagerError(f"{name} is being removed: name another task manager.")
+                    raise TaskManagerError(
+                        f"{name} is being removed: name another task manager.", name=name, rule="stays"
+                    )
             if len(instances) == parallelism:
                 return ended(None)
             if not self.deployer.deploying.acquire(blocking=False):

@@ -295,13 +295,13 @@ def test_what_keeps_state_moves_or_is_going_to_be_replaced_is_refused(made: Made
         made.scaler.scale("q", 2)
     one.facts = PlanFacts(keeps_state=False)
     one.life.state = State.MOVING
-    with pytest.raises(TaskManagerError, match=r"q\.1 is being moved: scale q once it runs"):
+    with pytest.raises(TaskManagerError, check=breaks("running", name="q.1")):
         made.scaler.scale("q", 2)
     one.life.state = State.RUNNING
     with pytest.raises(TaskManagerError, check=breaks("exists", name="tm3")):
         made.scaler.scale("q", 2, ("tm3",))
     made.cluster.leaving.add("tm2")
-    with pytest.raises(TaskManagerError, match="tm2 is being removed"):
+    with pytest.raises(TaskManagerError, check=breaks("stays", name="tm2")):
         made.scaler.scale("q", 2, ("tm2",))
     with (
         made.scaler.deployer.deploying,
@@ -479,7 +479,7 @@ def test_nothing_is_dealt_by_books_that_are_behind_a_checkpoint(made: Made) -> N
     one.detach()
     made.parts.recovery.place_waiting()
     soon(lambda: one.state is State.RUNNING)
-    with pytest.raises(TaskManagerError, match=r"q\.1 has to end a batch first, which reports its offsets: scale q"):
+    with pytest.raises(TaskManagerError, check=breaks("reported", name="q.1")):
         made.scaler.scale("q", 2)
     report = {
         "runId": "r",
