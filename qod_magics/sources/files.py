@@ -290,7 +290,7 @@ class ParquetFiles(Files):
         reader = spark.readStream.format("parquet")
         if part.schema is not None:
             return reader.schema(part.schema)
-        files = self._look(place, None).files
+        files = self._look(place, all_files=True).files
         if not files:
             raise ApplicationError(f"{place} must have a file, or the stream a --schema, got neither; give a --schema")
         return reader.schema(spark.read.parquet(f"file://{files[0].path}").schema)
