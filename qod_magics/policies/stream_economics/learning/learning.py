@@ -102,36 +102,21 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
     out_rate = {stream.source: stream.out_rate for stream in snapshot.streams}
     counts: Mapping[str, Count] = measured.counts
     tasks: dict[str, Lesson] = {}
-    windows: dict[str, Window | None] = {}
-    cold: dict[str, int] = {}
-    used = {manager.id: [0.0, 0.0] for manager in snapshot.task_managers}  # CPU, measured and predicted
-    updated: set[str] = set()  # task managers with a new reading
+    readings = _Readings({manager.id: [0.0, 0.0] for manager in snapshot.task_managers})
     for task in snapshot.tasks:
         instances = hosted[task.id]
         lesson, work = before.tasks.get(task.id, Lesson()), (task.declared, task.fused)
         lesson = _with_passing(lesson if lesson.work == work else Lesson(work=work), task, counts)
-        new = []
-        for each in instances:
-            window = before.windows.get(each.id)
-            if is_new(each, window):
-                new.append(each)
-            windows[each.id] = each.window or window  # of a warm-up, too: it must not count later
-            starts = lesson.fit is not None and (each.warming_up or bool(Freshness.of(each).missing))
-            cold[each.id] = COLD_READINGS if starts else before.cold.get(each.id, 0)
+        new = [each for each in instances if readings.note(each, before, known=lesson.fit is not None)]
         for each in new:
-            lesson = _fitted(lesson, each, cold=cold[each.id] > 0)
-            cold[each.id] = max(cold[each.id] - 1, 0)
-            if lesson.fit is not None and each.in_rate > 0.0:
-                used[each.task_manager][0] += each.cpu - _eviction(each)
-                used[each.task_manager][1] += lesson.fit.expected(*_rates(lesson, each))
-                updated.add(each.task_manager)
+            lesson = readings.teach(lesson, each)
         if task.id in out_rate and new and len(new) == len(instances):
             kept = sum(each.in_rate for each in instances)
             if kept > 0.0:
                 lesson = replace(lesson, selectivity=lesson.selectivity.after(out_rate[task.id], kept))
         tasks[task.id] = lesson
-    managers = {name: before.managers.get(name, Ratio()).after(*sums) for name, sums in used.items()}
-    overheads = _overheads(snapshot, before.overheads, updated)
+    managers = {name: before.managers.get(name, Ratio()).after(*sums) for name, sums in readings.used.items()}
+    overheads = _overheads(snapshot, before.overheads, readings.updated)
     batch_s, round_s, calm_s = _batch_times(snapshot, tasks, overheads)
     known = tuple(_completed(task, tasks[task.id], hosted[task.id], batch_s) for task in snapshot.tasks)
     hosts = tuple(_with_cost(manager, managers[manager.id]) for manager in snapshot.task_managers)
@@ -143,7 +128,36 @@ def learn(snapshot: Snapshot, measured: Measured, memory: Lessons | None) -> tup
             else host
             for host in hosts
         )
-    return replace(snapshot, task_managers=hosts, tasks=known), Lessons(tasks, windows, managers, overheads, cold)
+    lessons = Lessons(tasks, readings.windows, managers, overheads, readings.cold)
+    return replace(snapshot, task_managers=hosts, tasks=known), lessons
+
+
+@dataclass(slots=True)
+class _Readings:
+    """The readings of a cycle, and what they say of task managers."""
+
+    used: dict[str, list[float]]  #: by task manager: CPU of its tasks, measured and predicted
+    updated: set[str] = field(default_factory=set)  #: task managers with a new reading
+    windows: dict[str, Window | None] = field(default_factory=dict)  #: by instance: of its last reading
+    cold: dict[str, int] = field(default_factory=dict)  #: by instance: for how many more readings it is cold
+
+    def note(self, instance: Instance, before: Lessons, *, known: bool) -> bool:
+        """Take note of an instance; return whether it has a new reading. `known`: the costs of its task are."""
+        window = before.windows.get(instance.id)
+        self.windows[instance.id] = instance.window or window  # of a warm-up, too: it must not count later
+        starts = known and (instance.warming_up or bool(Freshness.of(instance).missing))
+        self.cold[instance.id] = COLD_READINGS if starts else before.cold.get(instance.id, 0)
+        return is_new(instance, window)
+
+    def teach(self, lesson: Lesson, instance: Instance) -> Lesson:
+        """Return the lesson with the reading of an instance."""
+        lesson = _fitted(lesson, instance, cold=self.cold[instance.id] > 0)
+        self.cold[instance.id] = max(self.cold[instance.id] - 1, 0)
+        if lesson.fit is not None and instance.in_rate > 0.0:
+            self.used[instance.task_manager][0] += instance.cpu - _eviction(instance)
+            self.used[instance.task_manager][1] += lesson.fit.expected(*_rates(lesson, instance))
+            self.updated.add(instance.task_manager)
+        return lesson
 
 
 def completed(lessons: Lessons, earlier: Lessons) -> Lessons:
