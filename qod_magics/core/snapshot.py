@@ -227,6 +227,18 @@ class Task(Row, frozen=True):
         Annotated[float, measure("microseconds", _FITTED, "CPU for each row kept beyond reading it, as learned")] | None
     ) = None
     selectivity: Annotated[float, measure("a ratio", _FITTED, "rows out for each row kept, as learned")] | None = None
+    batch_time_s: (
+        Annotated[float, measure("s", _REACTIVE, "time in which the tasks of a batch without rows run, as learned")]
+        | None
+    ) = None
+    read_time_us: Annotated[float, measure("microseconds", _REACTIVE, "the same for each row read")] | None = None
+    work_time_us: (
+        Annotated[float, measure("microseconds", _REACTIVE, "the same for each row kept, beyond reading it")] | None
+    ) = None
+    keeps_up: (
+        Annotated[float, measure("a ratio", _REACTIVE, "accuracy that its batches carry, limited by other than CPU")]
+        | None
+    ) = None
     unknown: Mapping[str, Any] | None = None  #: other keys of its JSON object
 
 
@@ -270,6 +282,10 @@ class Instance(Row, frozen=True):
     waiting: Annotated[int, count("rows", _STELA, "rows of its partitions that it has not read")] | None = None
     busy: (
         Annotated[float, measure("a ratio", _HENGE, "share of the time at work: batch time / time; CPU in real time")]
+        | None
+    ) = None
+    at_work: (
+        Annotated[float, measure("a ratio", _REACTIVE, "share of the time in which tasks of its micro-batches run")]
         | None
     ) = None
     memory_mb: Annotated[float, measure("MB", _D_STORM, "memory that it takes")] | None = None

@@ -28,10 +28,10 @@ from qod_magics.session.pool import CONNECT, LOCAL, Budget, Pool
 from qod_magics.session.settings import Settings, check_kind
 from qod_magics.spark.plans.dial import DialBoard
 from qod_magics.spark.queries.checkpoints import check_shared, checkpoint_root
-from qod_magics.spark.queries.warm_up import warm_up
+from qod_magics.spark.queries.warm_up import check_kafka, warm_up
 from qod_magics.spark.runtime import SparkRuntime
 from qod_magics.spark.servers.connection import begin, leave_connect_mode, load_client, refuse_beside_classic
-from qod_magics.spark.servers.remote import Remote
+from qod_magics.spark.servers.remote import NO_UI, Remote
 from qod_magics.spark.servers.server import LocalServer, ServerOptions, server_archive
 from qod_magics.spark.servers.task_manager import TaskManager, attach_session, attach_url, start_local
 
@@ -136,7 +136,7 @@ class Provisioner:
 
     Each joins the runtime once warmed up. Those of a session that starts join before that where all of it is our own:
     the warm-up goes on while the first cell is written, and ends at once when a query is placed there, whose own
-    batches do as much.
+    batches do as much. So it is with the user's servers, once they have been asked what a query needs.
 
     Args:
         runtime: the runtime that they join.
@@ -154,10 +154,12 @@ class Provisioner:
         alone_s: float = ALONE_S,
         start: Callable[..., TaskManager] = start_local,
         check: Callable[[TaskManager, str], None] = check_shared,
+        check_kafka: Callable[[TaskManager, Kafka, DialBoard], None] = check_kafka,
         warm_up: Callable[..., float] = warm_up,
     ) -> None:
         self._runtime = runtime
-        self._alone_s, self._start, self._check, self._warm_up = alone_s, start, check, warm_up
+        self._alone_s, self._start, self._warm_up = alone_s, start, warm_up
+        self._check, self._check_kafka = check, check_kafka
         self._headroom = headroom
         self._own_kafka = own_kafka
         self._names = count(1)
@@ -187,7 +189,7 @@ class Provisioner:
         Raises the first failure (SetupError, TaskManagerError); `end` stops the others.
         """
         coming = [self.track(begin(partial(self._take, self.name(), server, warm), "up")) for server in launched]
-        coming += [self.track(begin(partial(self._connect, self.name(), each), "connect")) for each in servers]
+        coming += [self.track(begin(partial(self._connect, self.name(), each, warm), "connect")) for each in servers]
         for future in as_completed(coming):
             yield future.result()
 
@@ -237,8 +239,22 @@ class Provisioner:
         self._urls[id] = server.url
         return made
 
-    def _connect(self, id: str, server: Remote) -> TaskManager:
-        return self.join(self.connected(id, server))
+    def _connect(self, id: str, server: Remote, warm: bool) -> TaskManager:
+        """Have a server join once it is known to read topics and to share checkpoints; it is warmed up as ours are."""
+        if warm:
+            return self.join(self.connected(id, server))
+        made = attach_url(id, server, self._runtime.board, self._headroom)
+        try:
+            reads = begin(partial(self._check_kafka, made, self._runtime.kafka, self._runtime.board), f"check-{id}")
+            self._check(made, self._runtime.checkpoints)
+            reads.result()
+        except BaseException:
+            made.close()
+            raise
+        self._urls[id] = server.url
+        self.join(made)
+        self.track(begin(partial(self._warm_unless_used, made), f"warm-up-{id}"))
+        return made
 
     def url_of(self, id: str) -> str | None:
         """The URL of one that was connected to; told once."""
@@ -387,7 +403,7 @@ class TaskManagers:
         """`Session.add_task_manager`."""
         of_local = {"cpus": cpus, "jit": jit, "memory": memory, "slots": slots}
         check_kind(url, {"ui": ui, "ui-header": ui_headers or None}, of_local)
-        server = None if url is None else Remote(url, cores, ui, ui_headers or {})
+        server = None if url is None else Remote(url, cores, "" if ui == NO_UI else ui, ui_headers or {})
         if cores is not None and cpus is not None:
             raise UsageProblem(
                 "--cores and --cpus both say which cores it has: leave one of them out", rule="cores or cpus"

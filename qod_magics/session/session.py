@@ -164,8 +164,8 @@ class Session(Decisions, Outside, OwnData):
             kafka: `host:port` of the user's broker; None starts one.
             kafka_options: options of that broker's clients, as librdkafka names them.
             kafka_cpus: cores of the started broker; default all. `say` reports if it can't be pinned to them.
-            warm: whether local task managers on a started broker are warm when this returns, as all others always are;
-                by default they warm up until a query starts there.
+            warm: whether all task managers are warm when this returns; by default only local ones on the user's broker
+                are, and the others warm up until a query starts there.
             name: of a session that a later kernel goes on with; needs `checkpoints`, a local directory.
             take_over: whether to go on with it though another kernel holds it, whose queries then end.
             say: receives progress messages, a line at a time.

@@ -68,7 +68,15 @@ def why_text(session: SessionInterface, name: str) -> str:
     labels = deployment.checked.labels.get(name)
     dropped = [] if labels is None or labels.are_exact else [f"when rows are dropped: {labels}"]
     lines = [*(parts or [_why(session, name)]), *dropped, *session.runtime.incomplete.texts(name)]
-    return "\n".join([*lines, *_stories(session, {name, *(spec.id for spec in within)})])
+    tasks = {name, *(spec.id for spec in within)}
+    return "\n".join([*lines, *_bottlenecks(session, tasks), *_stories(session, tasks)])
+
+
+def _bottlenecks(session: SessionInterface, names: set[str]) -> list[str]:
+    """What takes most of the time of these instances' batches, or of those of these tasks, a line each."""
+    runtime = session.runtime
+    told = {i.id: runtime.bottleneck(i) for i in runtime.instances.values() if names & {i.id, i.job.task}}
+    return [f"{name}: its {text}" for name, text in told.items() if text]
 
 
 def _stories(session: SessionInterface, names: set[str]) -> list[str]:

@@ -150,6 +150,10 @@ class SparkRuntime:
     def period_s(self, seconds: float) -> None:
         self.cluster.average_over(seconds)
 
+    def bottleneck(self, instance: Instance) -> str:
+        """What takes most of the time of an instance's batches, in words; "" where nothing stands out."""
+        return self.cluster.bottleneck(instance)
+
     # -- task managers ---------------------------------------------------------------------------------------------
 
     def use_nodes(self, nodes: Nodes) -> None:

@@ -22,6 +22,8 @@ from qod_magics.core.snapshot import TaskManager
 from qod_magics.spark.cluster.observation import InstanceView, TaskView, observation
 from qod_magics.spark.queries.meter import Meter, gap_s
 from qod_magics.spark.queries.progress import Batch, FeedCount
+from qod_magics.spark.queries.slot_time import Run as BatchesOfOne
+from qod_magics.spark.queries.slot_time import shared_out
 from qod_magics.spark.servers.cpu import TaskTime
 
 PERIOD_S = 5.0
@@ -50,6 +52,11 @@ class Query:
     minimum: float = 0.3
     starts_s: float = 0.0
     cold: float = 1.0
+    planning_s: float = 0.0  #: before each batch, in a driver that has cores of its own
+    plans_s: float = 0.0  #: left of that
+    sink_s: float = 0.0  #: behind each batch's CPU, time in which its sink is waited for, and microseconds for each row
+    sink_us: float = 0.0
+    waits_s: float = 0.0  #: left of both
     meter: Meter = field(default_factory=Meter)
     position: float = 0.0  #: rows read by ended batches
     dropped: float = 0.0
@@ -70,11 +77,16 @@ class Query:
 
 
 class OneCore:
-    """The runtime: see `core.runtime.Runtime`."""
+    """The runtime: see `core.runtime.Runtime`.
+
+    With `by_slots`, it is a slot of somebody else's cluster: its CPU is not measured, and batches are charged with
+    their slot time.
+    """
 
     supports: frozenset[type] = frozenset()
 
-    def __init__(self, queries: Sequence[Query], clock: ManualClock) -> None:
+    def __init__(self, queries: Sequence[Query], clock: ManualClock, *, by_slots: bool = False) -> None:
+        self.by_slots = by_slots
         self.queries, self.clock, self.now = queries, clock, 0.0
         self.busy: deque[tuple[float, float]] = deque(maxlen=4)  #: CPU seconds in all, and of tasks, by period
         self.used = self.charged = 0.0
@@ -90,20 +102,32 @@ class OneCore:
             for query in here:
                 if query.begun == inf and query.due_s <= self.now and query.arrived(self.now) - query.position >= 1.0:
                     self._begin(query)
-            active = [query for query in here if query.begun < inf]
-            delays = [query.due_s - self.now for query in here if query.begun == inf and query.due_s > self.now]
-            slower = len(active) / (1.0 - self.neighbour)
+            planning = [query for query in here if query.begun < inf and query.plans_s > 0.0]
+            active = [query for query in here if query.begun < inf and query.plans_s <= 0.0 < query.left_s]
+            writing = [query for query in here if query.begun < inf and query.plans_s <= 0.0 and query.left_s <= 0.0]
+            delays = [query.plans_s for query in planning] + [query.waits_s for query in writing]
+            delays += [query.due_s - self.now for query in here if query.begun == inf and query.due_s > self.now]
+            slower = max(len(active), 1) / (1.0 - self.neighbour)
             step = min([end - self.now, IDLE_S, *delays, *(query.left_s * slower for query in active)])
             step = max(step, 1e-6)
             self.now += step
+            for query in planning:
+                query.plans_s -= step
             for query in active:
                 query.left_s -= step / slower
                 if query.left_s <= 1e-9:
+                    query.left_s = 0.0
+                    query.waits_s = query.sink_s + 1e-6 * query.sink_us * query.kept
+                    if query.waits_s <= 0.0:
+                        self._end(query)
+            for query in writing:
+                query.waits_s -= step
+                if query.waits_s <= 1e-9:
                     self._end(query)
             self.used += step if active else step * self.neighbour
 
     def _begin(self, query: Query) -> None:
-        query.begun = self.now
+        query.begun, query.plans_s = self.now, query.planning_s
         query.rows = query.arrived(self.now) - query.position
         query.kept = query.rows * self.keep.get(query.name, 1.0)
         cold = query.cold if query.ended < 3 else 1.0
@@ -126,11 +150,12 @@ class OneCore:
     def _end(self, query: Query) -> None:
         first, last = round(query.position), round(query.position + query.rows)
         feed = FeedCount(query.name, {0: first}, {0: last}, last - first, min(round(query.kept), last - first))
-        batch = Batch(f"run-{query.name}", query.ended, query.begun, self.now, 0.0, (feed,), 20, {})
+        batch = Batch(f"run-{query.name}", query.ended, query.begun, self.now, query.planning_s, (feed,), 20, {})
         query.longest_s = max(query.longest_s, self.now - query.begun)
         query.meter.add(batch)
         charged = query.work_s - (1.0 - CHARGED) * query.fixed_s
-        query.meter.charge(batch.run_id, batch.batch_id, TaskTime(charged, self.now - query.begun))
+        if not self.by_slots:
+            query.meter.charge(batch.run_id, batch.batch_id, TaskTime(charged, self.now - query.begun))
         self.charged += charged
         query.position += query.rows
         query.dropped += query.rows - query.kept
@@ -140,6 +165,8 @@ class OneCore:
     def observe(self) -> Observation:
         """Measure as on Spark: from the reports of ended batches."""
         here = [query for query in self.queries if self.now >= query.starts_s]
+        if self.by_slots:
+            self._share_slots(here)
         views = []
         tasks_cpu = 0.0
         for query in here:
@@ -148,6 +175,7 @@ class OneCore:
             fields = {"mode": "micro-batch", "state": "running"}
             if reading is not None:
                 fields["batches_per_s"] = reading.batch_rate
+                fields["at_work"] = reading.at_work
                 tasks_cpu += reading.cpu or 0.0
             views.append(
                 InstanceView(f"{query.name}.1", query.name, "tm1", reading, True, age, fields, came=query.rate)
@@ -155,13 +183,14 @@ class OneCore:
         self.busy.append((self.used, self.charged))
         self.used = self.charged = 0.0
         others = [max(100.0 * (used - charged) / PERIOD_S, 0.0) for used, charged in self.busy]
-        cpu = min(tasks_cpu + sum(others) / len(others), 100.0)
+        cpu = tasks_cpu if self.by_slots else min(tasks_cpu + sum(others) / len(others), 100.0)
         self.utilization.append(self.busy[-1][0] / PERIOD_S)
+        neighbours = None if self.by_slots else 100.0 * self.neighbour
         limit = self.share if self.share < 1.0 else None
         tasks = [TaskView(q.name, (), q.priority, q.minimum, {q.name: q.name}, (), q.rate, q.rate) for q in here]
         waiting = {query.name: int(query.arrived(self.now) - query.position) for query in here}
         return observation(
-            [TaskManager("tm1", CORES * self.share, cpu, neighbours_cpu=100.0 * self.neighbour, cpu_limit=limit)],
+            [TaskManager("tm1", CORES * self.share, cpu, neighbours_cpu=neighbours, cpu_limit=limit)],
             tasks,
             views,
             lag=waiting,
@@ -179,6 +208,12 @@ class OneCore:
             fresh_for_s=2.5 * PERIOD_S,
             events=(),
         )
+
+    def _share_slots(self, here: Sequence[Query]) -> None:
+        batches = {query.name: [batch for _, batch in query.meter.spans] for query in here}
+        taken = shared_out([BatchesOfOne(each, 1.0) for each in batches.values()], 1.0, {})
+        for query in here:
+            query.meter.take({key: times for key, times in taken.items() if key[0] == f"run-{query.name}"})
 
     def apply(self, plan: Plan, dials: Dials) -> None:
         """Take the keep probabilities and the pace of a plan."""
@@ -223,10 +258,10 @@ class Run:
             yield plan
 
 
-def course(queries: Sequence[Query], policy: Policy | None, seconds: float) -> Course:
+def course(queries: Sequence[Query], policy: Policy | None, seconds: float, *, by_slots: bool = False) -> Course:
     """Run these queries for so long; without a policy, as plain Spark runs them: nothing is ever shed."""
     clock = ManualClock()
-    core = OneCore(queries, clock)
+    core = OneCore(queries, clock, by_slots=by_slots)
     controller = None if policy is None else Controller(core, policy, clock=clock, worker=InlineWorker)
     waits_s = 0.0
     while core.now < seconds:

@@ -45,6 +45,29 @@ def test_nothing_is_dropped_where_batches_back_to_back_keep_up(n: int, fixed_s: 
     assert ours.waits_s <= max(1.2 * plain.waits_s + 0.1, 1.25 * PERIOD_S)
 
 
+@seed(SEED)
+@FEW
+@given(st.integers(1, 12), st.floats(0.02, 0.5), st.floats(0.0, 0.5), st.floats(1.0, 50.0), st.floats(0.02, 0.85))
+@example(1, 0.1, 0.3, 20.0, 0.85)
+@example(2, 0.1, 0.3, 20.0, 0.85)
+@example(6, 0.14, 0.5, 20.0, 0.85)
+def test_nothing_is_dropped_on_a_slot_whose_cpu_nobody_measures(
+    n: int, fixed_s: float, planning_s: float, row_us: float, load: float
+):
+    assume(n * (fixed_s + planning_s) / (1.0 - load) <= ROUND_S)
+
+    def planned() -> list[Query]:
+        mine = queries(n, fixed_s, row_us, load)
+        for query in mine:
+            query.planning_s = planning_s
+        return mine
+
+    ours = course(planned(), policy(DEFAULT_POLICY), 300.0, by_slots=True)
+    assert ours.dropped == 0.0
+    plain = course(planned(), None, 300.0)
+    assert ours.waits_s <= max(1.2 * plain.waits_s + 0.1, 1.25 * PERIOD_S)
+
+
 @pytest.mark.parametrize("n", [1, 2, 6, 12, 24])
 @pytest.mark.parametrize("load", [0.05, 0.3, 0.6])
 def test_calm_batches_leave_cpu_that_no_row_needs(n: int, load: float):
@@ -68,6 +91,63 @@ def test_under_overload_the_higher_priority_keeps_more_and_backlogs_are_bounded(
     kept = {p: sum(1.0 - q.dropped / q.position for q in mine if q.priority == p) for p in (1, 2)}
     assert kept[2] > kept[1]
     assert ours.waits_s <= max(2.5 * PERIOD_S, 2.5 * ours.round_s)
+
+
+@pytest.mark.parametrize("load", [1.15, 1.5, 2.0, 4.0])
+@pytest.mark.parametrize("planning_s", [0.05, 0.4])
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_an_overload_of_a_slot_whose_cpu_nobody_measures_is_shed_by_priority(n: int, planning_s: float, load: float):
+    """The tasks wait for the driver while it plans: their CPU alone would leave a part of the slot free for ever."""
+    mine = queries(n, 0.1, 20.0, load, minimum=0.05)
+    for query in mine:
+        query.planning_s = planning_s
+    ours = course(mine, policy(DEFAULT_POLICY), 400.0, by_slots=True)
+    assert ours.dropped > 0.0
+    assert ours.waits_s <= max(2.0 * PERIOD_S, 2.5 * ours.round_s)
+    if n > 1:
+        kept = {p: sum(1.0 - q.dropped / q.position for q in mine if q.priority == p) for p in (1, 2)}
+        assert kept[2] > kept[1]
+
+
+def writing(load: float, sink: float, sink_s: float = 0.1, priority: int = 2) -> Query:
+    """A query whose rows take `load` of the core, and `sink` of the time of one batch after the other in its sink."""
+    query = Query("sink", 4000.0, 0.05, load / 4000.0 / 1e-6, priority, 0.1)
+    query.sink_s, query.sink_us = sink_s, sink / 4000.0 / 1e-6
+    return query
+
+
+@pytest.mark.parametrize("sink", [1.2, 1.5, 2.5])
+@pytest.mark.parametrize("load", [0.05, 0.3])
+def test_a_backlog_that_does_not_fall_while_the_core_idles_is_shed(load: float, sink: float):
+    """CPU is idle, and no cost in CPU ever explains the backlog: it grew as plain Spark's does."""
+    slow, beside = writing(load, sink), queries(2, 0.05, 20.0, 0.2)
+    with Run([slow, *beside], policy(DEFAULT_POLICY)) as run:
+        waits_s = [(slow.arrived(run.core.now) - slow.position) / slow.rate for _ in run.plans(80)]
+        assert max(waits_s[-20:]) < 30.0
+        kept = run.core.keep["sink"]
+    assert 0.6 / (load + sink) < kept < 1.0 / sink
+    for query in beside:  # before what limits the other one is known, its backlog counts against them for some cycles
+        assert query.dropped <= 0.03 * query.position
+
+
+@pytest.mark.parametrize(("sink", "sink_s"), [(0.0, 3.0), (0.0, 10.0), (0.5, 5.0), (0.8, 1.0), (0.85, 0.2)])
+@pytest.mark.parametrize("load", [0.02, 0.1])
+def test_a_sink_that_takes_its_time_with_each_batch_sheds_nothing(load: float, sink: float, sink_s: float):
+    mine = [writing(load, sink, sink_s), *queries(2, 0.05, 20.0, 0.2)]
+    found = course(mine, policy(DEFAULT_POLICY), 400.0)
+    assert found.dropped == 0.0
+
+
+def test_once_a_sink_is_fast_again_every_row_is_kept():
+    slow = writing(0.1, 2.0)
+    with Run([slow], policy(DEFAULT_POLICY)) as run:
+        for _ in run.plans(60):
+            pass
+        assert run.core.keep["sink"] < 0.6
+        slow.sink_us /= 4.0
+        for _ in run.plans(40):
+            pass
+        assert run.core.keep["sink"] == 1.0
 
 
 @pytest.mark.parametrize("n", [2, 6, 12])

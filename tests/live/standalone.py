@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 
 from qod_magics.machine.child import Child
@@ -16,49 +16,40 @@ from qod_magics.machine.jars import connector_jars
 from qod_magics.machine.java import find_java, free_ports
 from qod_magics.spark.servers import server
 
-SLOTS = 8
+SLOTS, WORKERS = 8, 2
 LEAST_BATCH = "spark.sql.streaming.realTimeMode.minBatchDuration"  #: milliseconds, in a session's settings
 JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 
 
 class Standalone:
-    """A master, a worker with `SLOTS` slots, and a Connect server with a token, all with Spark's own settings."""
+    """A master, two workers, and a Connect server with a token, all with Spark's own settings.
 
-    def __init__(self, directory: Path) -> None:
+    The server has so many `slots`, half of them on each worker, and a UI or none.
+    """
+
+    def __init__(self, directory: Path, slots: int = SLOTS, *, ui: bool = True) -> None:
         self.directory = directory
         self.token = secrets.token_urlsafe(12)
-        self.master_port, master_ui, worker_port, worker_ui, self.port, self.ui_port = free_ports(6)
+        self.master_port, master_ui, self.port, self.ui_port, *others = free_ports(4 + 2 * WORKERS)
         self.master_url = f"spark://127.0.0.1:{self.master_port}"
-        self._children = ExitStack()
+        self._children, self._numbers = ExitStack(), count(1)
         try:
             self.master = self._start(
                 "org.apache.spark.deploy.master.Master",
                 ["--host", "127.0.0.1", "--port", str(self.master_port), "--webui-port", str(master_ui)],
             )
             _wait_for(self.master, self.master_port)
-            self.worker = self._start(
-                "org.apache.spark.deploy.worker.Worker",
-                ["--host", "127.0.0.1", "--port", str(worker_port), "--webui-port", str(worker_ui)],
-                ["--cores", str(SLOTS), "--memory", "1g", "--work-dir", str(directory / "work"), self.master_url],
-            )
-            conf = {
-                "spark.connect.grpc.binding.address": "127.0.0.1",
-                "spark.connect.grpc.binding.port": str(self.port),
-                "spark.ui.port": str(self.ui_port),
-                "spark.executor.memory": "700m",
-                "spark.executor.extraJavaOptions": JVM,
-                "spark.sql.warehouse.dir": str(directory / "warehouse"),
-            }
-            self.connect = self._start(
-                "org.apache.spark.deploy.SparkSubmit",
-                ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--name", "theirs"],
-                ["--master", self.master_url, "--driver-memory", "700m", "--driver-java-options", JVM],
-                ["--jars", ",".join(map(str, connector_jars()))],
-                *(["--conf", f"{key}={value}"] for key, value in conf.items()),
-                ["spark-internal"],
-                SPARK_CONNECT_AUTHENTICATE_TOKEN=self.token,
-            )
-            _wait_for(self.worker, worker_port)
+            self.workers = [
+                self._start(
+                    "org.apache.spark.deploy.worker.Worker",
+                    ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(ui), "--memory", "1g"],
+                    ["--cores", str(slots // WORKERS), "--work-dir", str(directory / f"work-{port}"), self.master_url],
+                )
+                for port, ui in zip(others[::2], others[1::2], strict=True)
+            ]
+            self.connect = self._connect_server(slots, ui)
+            for worker, port in zip(self.workers, others[::2], strict=True):
+                _wait_for(worker, port)
             _wait_for(self.connect, self.port)
         except BaseException:
             self.stop()
@@ -71,9 +62,30 @@ class Standalone:
     def stop(self) -> None:
         self._children.close()
 
+    def _connect_server(self, slots: int, ui: bool) -> Child:
+        conf = {
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(self.port),
+            "spark.ui.enabled": str(ui).lower(),
+            "spark.ui.port": str(self.ui_port),
+            "spark.executor.cores": str(slots // WORKERS),
+            "spark.executor.memory": "500m",
+            "spark.executor.extraJavaOptions": JVM,
+            "spark.sql.warehouse.dir": str(self.directory / "warehouse"),
+        }
+        return self._start(
+            "org.apache.spark.deploy.SparkSubmit",
+            ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--name", "theirs"],
+            ["--master", self.master_url, "--driver-memory", "700m", "--driver-java-options", JVM],
+            ["--jars", ",".join(map(str, connector_jars()))],
+            *(["--conf", f"{key}={value}"] for key, value in conf.items()),
+            ["spark-internal"],
+            SPARK_CONNECT_AUTHENTICATE_TOKEN=self.token,
+        )
+
     def _start(self, main: str, *arguments: Sequence[str], **env: str) -> Child:
         java, home = find_java(), server.spark_home()
-        name = main.rpartition(".")[2]
+        name = f"{main.rpartition('.')[2]}-{next(self._numbers)}"
         local = self.directory / f"local-{name}"
         child = Child(
             server.launch_command(java, home, main, list(chain(*arguments))),

@@ -63,6 +63,10 @@ class Cluster:
     nodes: Any = None
     resuming: Resuming = field(default_factory=lambda: Resuming(cluster()))
     latencies: dict[str, dict[str, float]] = field(default_factory=dict)
+    bottlenecks: dict[str, str] = field(default_factory=dict)
+
+    def bottleneck(self, instance: Instance) -> str:
+        return self.bottlenecks.get(instance.id, "")
 
     def __post_init__(self) -> None:
         for spec in self.specs.values():
@@ -374,6 +378,14 @@ def test_why_tells_what_happened_to_a_query(made: Made) -> None:
         assert last.startswith(f"{one.id} at ")
         assert last.endswith("running -> backing off for 1 s: it failed: connection refused")
     assert "backing off" not in why_text(made, "Src")
+
+
+def test_why_names_what_the_batches_of_a_query_wait_for(made: Made) -> None:
+    one = [each for each in made.runtime.instances.values() if each.job.task == "Snk"][-1]
+    made.runtime.bottlenecks[one.id] = "batches of 9.8 s wait 6.0 s for a slot that other batches use"
+    for name in ("Snk", one.id):
+        assert f"{one.id}: its batches of 9.8 s wait 6.0 s for a slot" in why_text(made, name)
+    assert "slot" not in why_text(made, "Src")
 
 
 def test_of_what_waits_it_says_for_what(tmp_path: Any) -> None:

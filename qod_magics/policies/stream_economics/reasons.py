@@ -194,7 +194,12 @@ class StreamEconomicsReasons:
         while waiting:
             each = waiting.pop()
             needed, usable = required.base[each] + required.cost(each), required.usable[each]
-            if needed > usable + 0.05:
+            if (carried := self.snapshot.tasks[each].keeps_up) is not None:
+                found.append(
+                    f"batches of {dag.names[each]} keep up with its input at an accuracy of {carried:.2f}: its backlog "
+                    "did not fall while cores were idle, so they wait for something other than CPU"
+                )
+            elif needed > usable + 0.05:
                 cores = counted(round(usable / FULL_CORE), "core")
                 found.append(
                     f"an instance of {dag.names[each]} can use {cores}, one for each partition that it reads, and "

@@ -94,7 +94,7 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
     paper's model. A task manager whose tasks take more CPU than their costs predict, because it is slower or the costs
     are wrong, counts as that much smaller; CPU of micro-batches that it can do without counts as available, and what
     other programs use there beyond half of the cores. An instance can use a core for each partition that it reads at
-    the same time.
+    the same time, and what its batches carry at an accuracy where they wait for something other than CPU.
     """
     at = list(current_accuracies(snapshot, topology))
     full = full_rates(snapshot, topology, load)
@@ -116,6 +116,8 @@ def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
         base[t] = min(fixed if task.upstream else fixed + read * each, usable[t])
         cpu[t] = (read + work if task.upstream else work) * each
         at[t] = 1.0
+        if task.keeps_up is not None:
+            usable[t] = min(usable[t], base[t] + task.keeps_up * cpu[t])
     costs = [manager.cost or 1.0 for manager in snapshot.task_managers]
     yielded = [
         max((manager.neighbours_cpu or 0.0) - FAIR * 100.0 * manager.cores, 0.0) for manager in snapshot.task_managers

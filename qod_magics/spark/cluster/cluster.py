@@ -32,6 +32,8 @@ from qod_magics.spark.plans.pipeline import Workshop, reader
 from qod_magics.spark.queries import slots
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
 from qod_magics.spark.queries.progress import Batch
+from qod_magics.spark.queries.slot_time import Key, Run, shared_out, spent
+from qod_magics.spark.servers.cpu import TaskTime
 from qod_magics.spark.servers.server import REPORTS_KEPT
 from qod_magics.spark.servers.task_manager import TaskManager
 
@@ -402,6 +404,26 @@ class Cluster:
         task = instance.job.task if instance else id.rpartition(".")[0]
         return Unplaced(id, task, last.cpu if last else None, frozenset(refused))
 
+    def batching_on(self, manager: TaskManager) -> list[Instance]:
+        """The instances on a task manager that run in micro-batches."""
+        return [i for i in self.all_instances if i.task_manager is manager and i.mode == "micro-batch"]
+
+    def slot_times(self, manager: TaskManager) -> dict[Key, TaskTime]:
+        """By batch, the slot time of the latest micro-batches on a task manager."""
+        here = self.batching_on(manager)
+        told = {key: times for each in here for key, times in list(each.meter.told.items())}
+        return shared_out([Run(each.batches, each.width) for each in here], manager.capacity, told)
+
+    def bottleneck(self, instance: Instance) -> str:
+        """What takes most of the time of an instance's batches, in words; "" where nothing stands out."""
+        manager = instance.task_manager
+        if manager is None or instance.mode != "micro-batch":
+            return ""
+        gap_s = (1.0 - manager.dials.get(self.board.pace(instance.id), 1.0)) * MOST_S
+        told = instance.meter.told if manager.cpu_meter is None else instance.meter.times
+        found = spent(instance.batches, self.slot_times(manager), dict(told), instance.width, gap_s)
+        return "" if found is None else found.bottleneck
+
     def core_managers(self) -> list[core.TaskManager]:
         """Return the task managers as a snapshot has them."""
         return [
@@ -442,6 +464,7 @@ class Cluster:
             if instance.mode == "micro-batch" and reading is not None:
                 fields["batches_per_s"] = round(reading.batch_rate, 4)
                 fields["batch_interval_s"] = round(1.0 / reading.batch_rate, 4) if reading.batch_rate else 0.0
+                fields["at_work"] = round(reading.at_work, 4)
                 if reading.eviction > 0.0:
                     fields["eviction_cpu"] = round(reading.eviction, 2)
                 if instance.job.trigger_s is not None:

@@ -74,15 +74,26 @@ class Collector:
                 problem = error
             finally:
                 lock.release()
-        times = manager.task_times()
-        if times is not None:
-            runs = {i.run_id: i for i in self.cluster.all_instances if i.run_id is not None}
-            for (run_id, batch_id), seconds in times.items():
-                if run_id in runs:
-                    runs[run_id].meter.charge(run_id, batch_id, seconds)
+        runs = {i.run_id: i for i in self.cluster.all_instances if i.run_id is not None}
+        by_slots = manager.cpu_meter is None
+        for (run_id, batch_id), seconds in (manager.task_times() or {}).items():
+            if run_id in runs:
+                one = runs[run_id]
+                record = one.meter.tell if by_slots and one.mode == "micro-batch" else one.meter.charge
+                record(run_id, batch_id, seconds)
+        if by_slots:
+            self._charge_slots(manager)
         self._charge_python(manager)
         if problem is not None:
             raise problem
+
+    def _charge_slots(self, manager: TaskManager) -> None:
+        """Charge micro-batches with their slot time, where the CPU of a task manager can't be measured."""
+        here = self.cluster.batching_on(manager)
+        slot_times = self.cluster.slot_times(manager) if here else {}
+        for instance in here:
+            mine = {key: times for key, times in slot_times.items() if key[0] == instance.run_id}
+            instance.meter.take(mine)
 
     def _charge_python(self, manager: TaskManager) -> None:
         """Split the CPU of a task manager's Python workers, which stages do not include, among its instances that run

@@ -304,13 +304,8 @@ class Metrics:
             return view
         kept = {key: value for key, value in view.fields.items() if key not in ("eviction_cpu", "python_cpu")}
         now = reading.without_rows(time.time(), self.cluster.period_s)
-        return replace(
-            view,
-            reading=now,
-            age_s=0.0,
-            fields={**kept, "batches_per_s": 0.0, "batch_interval_s": 0.0, "busy": 0.0},
-            came=0.0,
-        )
+        none = {"batches_per_s": 0.0, "batch_interval_s": 0.0, "busy": 0.0, "at_work": 0.0}
+        return replace(view, reading=now, age_s=0.0, fields={**kept, **none}, came=0.0)
 
     def _is_overdue(self, view: InstanceView) -> bool:
         return view.age_s >= 2 * self._report_due_s(view)

@@ -38,7 +38,14 @@ from qod_magics.spark.plans.dial import DialBoard, DialReading
 from qod_magics.spark.plans.pipeline import Job, PlanFacts, Workshop
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, WHEN_WRITTEN
 from qod_magics.spark.queries.meter import Meter, MeterReading
-from qod_magics.spark.queries.modes import TOO_FEW_SLOTS, against_realtime, not_realtime, output_modes, refuses_realtime
+from qod_magics.spark.queries.modes import (
+    TOO_FEW_SLOTS,
+    against_realtime,
+    not_realtime,
+    output_modes,
+    refuses_realtime,
+    wants_realtime,
+)
 from qod_magics.spark.queries.progress import Batch, batch_of, report_json
 from qod_magics.spark.queries.stall import StallDetector
 from qod_magics.spark.servers.connection import begin, reason
@@ -213,6 +220,11 @@ class Instance:
         self.hold()
 
     @property
+    def width(self) -> float:
+        """Task slots that one of its batches can use at a time: one for each partition that it reads."""
+        return float(max(sum(len(feed.partitions) for feed in self.job.feeds), 1))
+
+    @property
     def is_paced(self) -> bool:
         """Return whether its plan has a dial that delays its micro-batches."""
         manager = self.task_manager
@@ -358,7 +370,10 @@ class Instance:
         it."""
         refused = self.no_realtime or (self.task_manager.no_realtime if self.task_manager is not None else "")
         kind = "local" if self.task_manager is None else self.task_manager.kind
-        return against_realtime(self.job, facts, self.mode_wanted, refused, free_slots, kind)
+        against = against_realtime(self.job, facts, self.mode_wanted, refused, free_slots, kind)
+        if against or self.mode_wanted != "auto" or wants_realtime(self.job) or self.task_manager is None:
+            return against
+        return self.task_manager.prefers_batches
 
     def _stop_previous_run(self, task_manager: TaskManager) -> None:
         """Stop a previous run that has not ended, also one that another call has started meanwhile: two runs at once

@@ -45,6 +45,7 @@ class MeterReading:
     out: int  #: rows of the output before any shedder
     sent: Mapping[str, int]  #: rows sent, by position of the outgoing stream
     batch_rate: float = 0.0  #: batches/s
+    at_work: float = 0.0  #: share of the time in which tasks of its batches ran, or waited to
     eviction: float = 0.0  #: part of the CPU: searching state for expired rows
     cpu_held: bool = False  #: whether the CPU predates the window, none of whose batches is charged yet
     busy: float | None = None  #: share of the time in which a batch was under way; None: unknown
@@ -108,6 +109,8 @@ class Meter:
 
     spans: deque[tuple[float, Batch]] = field(default_factory=lambda: deque(maxlen=256))  #: (begin of span, batch)
     times: dict[tuple[str, int], TaskTime] = field(default_factory=dict)  #: by run and batch
+    #: the same as the Spark UI tells, where `times` are slot time
+    told: dict[tuple[str, int], TaskTime] = field(default_factory=dict)
     #: By run, latest runs only: id of the last batch added. A run reports its batches in order, so all up to that one
     #: are known; reports of an earlier run may still arrive from a call that hung while the run ended.
     last: dict[str, int] = field(default_factory=dict)
@@ -128,9 +131,17 @@ class Meter:
     def charge(self, run_id: str, batch_id: int, times: TaskTime) -> None:
         """Record the tasks' time of a batch: of those of its stages that are still kept, which are fewer later on."""
         self.times[run_id, batch_id] = max(times, self.times.get((run_id, batch_id), times))
-        if len(self.times) > 1024:
-            for key in list(self.times)[:512]:
-                del self.times[key]
+        _forget(self.times)
+
+    def tell(self, run_id: str, batch_id: int, times: TaskTime) -> None:
+        """Record the tasks' time of a batch as the Spark UI tells it, where batches are charged with slot time."""
+        self.told[run_id, batch_id] = max(times, self.told.get((run_id, batch_id), times))
+        _forget(self.told)
+
+    def take(self, slot_times: Mapping[tuple[str, int], TaskTime]) -> None:
+        """Charge batches with their slot time, in place of what was known of it before."""
+        self.times.update(slot_times)
+        _forget(self.times)
 
     def reading(self, period_s: float, run_id: str | None) -> MeterReading | None:
         """Return the means over the last period before the last report of run `run_id`; None while it has reported
@@ -141,7 +152,7 @@ class Meter:
         last = spans[-1][1]
         since = last.end - period_s
         rows = read = out = seconds = batches = 0.0
-        cpu = cpu_seconds = eviction = worked = 0.0
+        cpu = cpu_seconds = eviction = worked = at_work = 0.0
         kept_by: dict[str, list[int]] = {}
         sent: dict[str, int] = {}
         out_rows = 0
@@ -153,6 +164,7 @@ class Meter:
             seconds += share * length
             batches += share
             worked += max(batch.end - max(batch.start, since), 0.0)
+            at_work += share * max(batch.end - batch.start - batch.planning_s, 0.0)
             rows += share * batch.rows
             read += share * sum(feed.read or 0 for feed in batch.feeds)
             out += share * batch.out
@@ -177,6 +189,7 @@ class Meter:
             out_rate=out / seconds,
             cpu=100.0 * cpu / cpu_seconds if cpu_seconds else held,
             batch_rate=batches / seconds,
+            at_work=min(at_work / seconds, 1.0),
             eviction=100.0 * eviction / cpu_seconds if cpu_seconds else 0.0,
             cpu_held=not cpu_seconds and held is not None,
             since=max(spans[0][0], since),
@@ -197,6 +210,13 @@ class Meter:
             if charged is not None:
                 return 100.0 * charged.cpu_s / (batch.end - begin)
         return None
+
+
+def _forget(times: dict[tuple[str, int], TaskTime]) -> None:
+    """Drop the oldest of too many."""
+    if len(times) > 1024:
+        for key in list(times)[:512]:
+            del times[key]
 
 
 def _eviction(batch: Batch, charged: TaskTime) -> float:

@@ -63,6 +63,11 @@ def slots_needed(job: Job, facts: PlanFacts | None) -> int:
     return sum(len(feed.partitions) for feed in job.feeds) + keeps_state
 
 
+def wants_realtime(job: Job) -> bool:
+    """Whether its latency target is shorter than micro-batches can keep."""
+    return job.max_latency_s is not None and job.max_latency_s < BATCH_LATENCY_S
+
+
 def against_realtime(
     job: Job, facts: PlanFacts, wanted: str, refused: str = "", free_slots: float = inf, kind: str = "local"
 ) -> str:
@@ -93,7 +98,7 @@ def against_realtime(
         return "asked for by --mode microbatch"
     if refusal:
         return refusal
-    if job.max_latency_s is not None and job.max_latency_s < BATCH_LATENCY_S:
+    if wants_realtime(job):
         return ""
     return STATE_IN_BATCHES if facts.keeps_state else ""
 

@@ -25,7 +25,7 @@ from qod_magics.spark.plans.pipeline import Feed, Job
 from qod_magics.spark.queries.checkpoints import local_path
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.modes import refuses_realtime
-from qod_magics.spark.servers.connection import call_within
+from qod_magics.spark.servers.connection import call_within, reason
 from qod_magics.spark.servers.task_manager import TaskManager
 
 T = TypeVar("T")
@@ -122,6 +122,43 @@ def warm_up(
         if (place := local_path(directory)) is not None:
             shutil.rmtree(place, ignore_errors=True)
     return time.monotonic() - begun
+
+
+def check_kafka(manager: TaskManager, kafka: Kafka, board: DialBoard, timeout_s: float = 60.0) -> None:
+    """Let the executors of a task manager read a row from a topic: what takes seconds, where a warm-up takes far more.
+
+    Raises:
+        TaskManagerError, KafkaError: they can't: nor could any query.
+
+    """
+    topic = f"qod.{board.session}.{manager.id}.probe"
+    create_topics(kafka, {topic: 1}, retention=kafka.own_retention)
+    try:
+        producer = kafka.producer(kafka.client_config())
+        producer.produce(topic, b"{}")
+        producer.flush(10)
+        options = {**kafka.spark_options(), "subscribe": topic}
+        rows = manager.spark.read.format("kafka").options(**options)
+        found = manager.ask(lambda: rows.load().count(), "reading a topic", timeout_s)
+        why = f"got {found} of 1 row"
+    except TaskManagerError as error:
+        found, why = 0, f"got: {reason(error)}"
+    except KafkaError:
+        raise
+    except Exception as error:
+        if lacks_connector(str(error)):
+            raise TaskManagerError(f"{manager.id} has no Kafka connector: {connector_advice()}") from error
+        found, why = 0, f"got: {reason(error)}"
+    finally:
+        with suppress(Exception):
+            delete_topics(kafka, [topic], timeout_s=5.0)
+    if found != 1:
+        raise TaskManagerError(
+            f"executors of {manager.id} must be able to read topics at {kafka.bootstrap}, {why}; use a broker that "
+            "they reach (--kafka HOST:PORT)",
+            name=manager.id,
+            rule="reads topics",
+        )
 
 
 def _has_rows(kafka: Kafka, topic: str) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from qod_magics.errors import UsageProblem, counted
 from qod_magics.spark.servers.connection import REMOTE, hidden, is_ours
 
-#: The value of an option for a server that has no UI, where others have one.
+#: The value of an option for a server that has no UI, or none that is to be asked.
 NO_UI = "none"
 
 
@@ -19,7 +19,7 @@ class Remote:
 
     url: str = field(repr=False)  #: sc://host:port; may hold a token
     cores: float | None = None  #: None: its Spark UI tells them
-    ui: str | None = None  #: address of its Spark UI; None: looked for
+    ui: str | None = None  #: address of its Spark UI; "": it has none; None: looked for
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  #: that its UI asks for; may hold tokens
 
     def __post_init__(self) -> None:
@@ -30,13 +30,13 @@ class Remote:
                 value=self.cores,
                 rule="positive",
             )
-        if self.ui is not None and not self.ui.startswith(("http://", "https://")):
+        if self.ui and not self.ui.startswith(("http://", "https://")):
             raise UsageProblem(
                 f"a Spark UI must be at http://HOST:PORT or https://HOST:PORT, got {self.ui!r}; write its address",
                 value=self.ui,
                 rule="http://HOST:PORT",
             )
-        if self.headers and self.ui is None:
+        if self.headers and not self.ui:
             raise UsageProblem(
                 f"headers ({', '.join(self.headers)}) must be of a UI that is named, got none; name it (--ui URL)",
                 rule="a UI",
@@ -96,9 +96,9 @@ def remotes(
         raise UsageProblem(
             f"headers ({', '.join(headers)}) must be of a UI that is named, got none; name it (--ui URL)", rule="a UI"
         )
-    addresses = [None if ui == NO_UI else ui for ui in uis] or [None] * len(urls)
+    addresses: list[str | None] = ["" if ui == NO_UI else ui for ui in uis] or [None] * len(urls)
     return of_local, [
-        Remote(url, known[i] if known else None, ui, headers if ui is not None else {})
+        Remote(url, known[i] if known else None, ui, headers if ui else {})
         for i, (url, ui) in enumerate(zip(urls, addresses, strict=True))
     ]
 

@@ -70,6 +70,7 @@ class TaskManager:
         kind: "local" (a server of ours), "connect" (a URL of the user's) or "attached" (the notebook's own session).
         cores: what its tasks may use, in cores.
         slots: tasks that it runs at the same time; None: unknown.
+        capacity: its cores, with those that plans leave free.
         no_realtime: why no query may run in real-time mode on it; "": one may.
         reading: how the plans on it read their dials.
 
@@ -88,12 +89,14 @@ class TaskManager:
         notebooks: SparkSession | None = None,
         slots: float | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
+        capacity: float | None = None,
     ) -> None:
         self.id = id
         self.spark = spark
         self.kind = kind
         self.cores = cores
         self.slots = slots
+        self.capacity = cores if capacity is None else capacity
         self.share = 1.0  #: of its cores for tasks, that the user allows
         self.ui, self.headers = ui, headers  #: of its Spark UI
         self.server = server
@@ -102,6 +105,7 @@ class TaskManager:
         self.sheds_on_read = server is not None and not server.no_shedding_source
         self.notebooks = notebooks  #: of one that is attached: the notebook's own session
         self.silent_since: float | None = None  #: monotonic seconds; None: it answered last time
+        self.tells_times = False  #: whether its REST API told the times of tasks, when it was last asked
         self.polling = threading.Lock()  #: held while a poll of its queries is under way
         self.dials: dict[str, float] = {}  #: those whose values are known
         self._turning = threading.Lock()
@@ -143,9 +147,27 @@ class TaskManager:
                 where += f" (another task manager has {','.join(map(str, sorted(shared)))}, too)"
         limit = "" if self.share == 1.0 else f" (limited to {self.share:.0%} of them)"
         line = f"{self.id}: {self.kind}{where}, {self.cores:g} cores for tasks{limit}, dials per {self.reading.value}"
+        if self.signal:
+            line += f", utilization by {self.signal}"
         if self.server is not None and self.server.no_shedding_source:
             line += f"; drops rows behind Spark's Kafka source, since {self.server.no_shedding_source}"
         return f"{line}; no real-time mode, since {self.no_realtime}" if self.no_realtime else line
+
+    @property
+    def signal(self) -> str:
+        """What tells how busy it is; "" where its CPU is measured."""
+        if self.cpu_meter is not None:
+            return ""
+        if not self.tells_times:
+            return "slot time of batches"
+        return "slot time of batches, which task times of its Spark UI divide"
+
+    @property
+    def prefers_batches(self) -> str:
+        """Why queries that may run in either mode run in micro-batches on it; "": they may run in real-time mode."""
+        if self.cpu_meter is not None or self.ui is not None:
+            return ""
+        return "only micro-batches tell how busy a task manager is of which no Spark UI is known"
 
     @property
     def output(self) -> str:
@@ -271,7 +293,10 @@ class TaskManager:
             return None
         ended, self._stages = self._stages, None  # first, so that the next call asks again whatever this one raises
         with suppress(OSError, ValueError):
-            return ended.result()
+            times = ended.result()
+            self.tells_times = True
+            return times
+        self.tells_times = False
         return None
 
     def works_on(self, run_id: str) -> bool | None:
@@ -337,6 +362,7 @@ def _start_once(
             with_our_path.add(spark)
         cores = planned_cpus(_core_count(options)) * (1 - headroom)
         made = partial(TaskManager, id, spark, kind="local", cores=cores, board=board, ui=server.ui, server=server)
+        made = partial(made, capacity=planned_cpus(_core_count(options)))
         return call_within(partial(made, slots=options.slots), INQUIRY_S, id)
     except BaseException:
         if spark is not None:
@@ -380,7 +406,7 @@ def attach_url(
 
     def attached() -> TaskManager:
         adopt(spark, OWN_SESSION_CONF)
-        address = server.ui or ui_address(spark)
+        address = ui_address(spark) if server.ui is None else server.ui or None
         application = setting(spark, "spark.app.id")
         slots = executor_cores(address, application, 0.0 if server.cores else 15.0, server.headers)
         usable = server.cores or slots
@@ -393,7 +419,7 @@ def attach_url(
             )
         planned = usable * (1 - headroom)
         made = partial(TaskManager, id, spark, kind="connect", cores=planned, board=board, ui=address, slots=slots)
-        return made(headers=server.headers)
+        return made(headers=server.headers, capacity=usable)
 
     try:
         return call_within(attached, inquiry_s, hidden(server.url))
@@ -448,7 +474,9 @@ def attach_session(
         if here:
             cores = min(cores, planned_cpus(core_count()))
         planned = cores * (1 - headroom)
-        made = TaskManager(id, own, kind="attached", cores=planned, board=board, ui=ui, notebooks=spark, slots=slots)
+        made = TaskManager(
+            id, own, kind="attached", cores=planned, board=board, ui=ui, notebooks=spark, slots=slots, capacity=cores
+        )
         made.cpu_meter = _attached_meter(cores, here, core_seconds())
         return made
 

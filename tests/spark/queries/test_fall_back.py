@@ -63,6 +63,21 @@ def test_a_query_of_one_stage_gets_no_more_tasks_than_there_are_slots() -> None:
     assert "--slots" not in str(theirs.value)  # an option of servers that are started here
 
 
+def test_where_only_batches_tell_how_busy_a_server_is_real_time_mode_has_to_be_asked_for() -> None:
+    facts = PlanFacts(keeps_state=False, read={})
+    home = manager()
+    one = instance(home, Query())
+    one.facts = facts
+    for meter, ui, told in ((None, None, True), (None, "http://there:4040", False), (object(), None, False)):
+        home.cpu_meter, home.ui = meter, ui  # type: ignore[assignment]
+        assert bool(one._against_realtime(facts)) == told
+    home.cpu_meter = home.ui = None
+    for asked in (replace(one.job, max_latency_s=0.1), one.job):
+        one.job = asked
+        one.mode_wanted = "auto" if asked.max_latency_s else "realtime"
+        assert one._against_realtime(facts) == ""
+
+
 def test_groups_that_are_read_with_state_are_emitted_once_in_micro_batches() -> None:
     facts = PlanFacts(keeps_state=True)
     assert output_modes(JOB, realtime=False) == ("update", "append")

@@ -39,7 +39,7 @@ def test_cores_are_of_the_local_ones_and_of_each_server(
 
 def test_headers_go_to_the_uis_that_are_named_and_nowhere_else() -> None:
     _, servers = remotes([A, B], 0, 2, ["none", "https://b:4040"], TOKEN)
-    assert [(each.ui, each.headers) for each in servers] == [(None, {}), ("https://b:4040", TOKEN)]
+    assert [(each.ui, each.headers) for each in servers] == [("", {}), ("https://b:4040", TOKEN)]
     assert "s3cret" not in repr(servers)
     assert "token" not in repr(Remote(f"{A}/;token=s3cret"))
 

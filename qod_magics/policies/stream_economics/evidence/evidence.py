@@ -16,6 +16,7 @@ from qod_magics.core.load import Load
 from qod_magics.core.plan import Limits
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot, column, is_moving, is_running, replace
+from qod_magics.policies.stream_economics.evidence.elsewhere import limited, limited_elsewhere
 from qod_magics.policies.stream_economics.evidence.limits import REST_S, WAITING_S, rest_s
 from qod_magics.policies.stream_economics.evidence.trust import Trusts, trusted
 from qod_magics.policies.stream_economics.placing import with_rests
@@ -90,11 +91,14 @@ class BacklogEvidence(Evidence):
     moved stay for a while (`rests`)."""
 
     def learn(self, snapshot: Snapshot, measured: Measured, memory: Any) -> tuple[Snapshot, Any]:
-        """Return `snapshot` with `open_s`, `tolerated_s`, `trust`, `paced_s` and `rests_s` where they apply."""
-        trusts, homes = memory if memory is not None else (None, None)
-        snapshot, trusts = trusted(snapshot, measured, trusts)
+        """Return `snapshot` with `open_s`, `tolerated_s`, `trust`, `paced_s`, `keeps_up` and `rests_s` where they
+        apply."""
+        trusts, homes, slows = memory if memory is not None else (None, None, None)
+        snapshot, trusts = trusted(snapshot, measured, trusts, limited(slows))
+        waiting = trusts.collected.waiting_s(snapshot, measured)
+        snapshot, slows = limited_elsewhere(snapshot, waiting, trusts.proved(snapshot), slows)
         snapshot, homes = with_rests(snapshot, homes)
-        return snapshot, (trusts, homes)
+        return snapshot, (trusts, homes, slows)
 
     def kept(self, memory: Any) -> Any:
         """The trust in each task manager, and since when tasks have been measured."""
@@ -127,7 +131,7 @@ class BacklogEvidence(Evidence):
 
     def requirements(self, required: Requirements, snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
         """Return the requirements by learned costs. A task manager that runs open has no limit, and tasks that run only
-        on such ones need no CPU."""
+        on such ones need no CPU, but for those that something other than CPU limits."""
         is_open = self.is_open(snapshot)
         # moves are decided by costs: a backlog of a cycle or two moves nothing
         trust = [max(manager.trust or 1.0, 1.0) for manager in snapshot.task_managers]
@@ -135,6 +139,7 @@ class BacklogEvidence(Evidence):
         if not any(is_open):
             return replace(required, available=available)
         scarce = {t for t, manager in zip(load.task_of, load.manager_of, strict=True) if not is_open[manager]}
+        scarce |= {t for t, task in enumerate(snapshot.tasks) if task.keeps_up is not None}
         base = [needed if t in scarce else 0.0 for t, needed in enumerate(required.base)]
         cpu = [needed if t in scarce else 0.0 for t, needed in enumerate(required.cpu)]
         at = [accuracy if t in scarce else 1.0 for t, accuracy in enumerate(required.at)]

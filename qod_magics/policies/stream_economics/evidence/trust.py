@@ -68,9 +68,21 @@ class Trusts:
     first: Mapping[str, float] = field(default_factory=dict)  #: by task: since when anywhere
     declared: Mapping[str, float | None] = field(default_factory=dict)  #: by task: see `Task.declared`
 
+    def proved(self, snapshot: Snapshot) -> Mapping[str, bool]:
+        """By task, whether it has been measured for a while where it runs now."""
+        now = max((each.window[1] for each in snapshot.instances if each.window is not None), default=0.0)
+        found: dict[str, bool] = {}
+        for each in snapshot.instances:
+            since = self.since.get((each.task, each.task_manager), now)
+            found[each.task] = found.get(each.task, True) and now - since >= COLD_S
+        return found
 
-def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tuple[Snapshot, Trusts]:
+
+def trusted(
+    snapshot: Snapshot, measured: Measured, memory: Trusts | None, elsewhere: Set[str] = frozenset()
+) -> tuple[Snapshot, Trusts]:
     """Return a snapshot that has learned costs with the fields of this module in its task managers, and the memory.
+    Backlogs of the tasks in `elsewhere`, which something other than CPU limits, say nothing of CPU.
 
     Those that run open get `open_s` and, where a larger backlog is tolerated, `tolerated_s`; the others `trust`.
     """
@@ -78,7 +90,7 @@ def trusted(snapshot: Snapshot, measured: Measured, memory: Trusts | None) -> tu
     declared = {task.id: task.declared for task in snapshot.tasks}
     ages = _Ages.of(snapshot, before, declared)
     collected = before.collected.after(snapshot, measured, REST_S)
-    cycle = _Cycle(snapshot, measured, before, ages, collected)
+    cycle = _Cycle(snapshot, measured, before, ages, collected, elsewhere)
     managers, hosts = {}, []
     for manager in snapshot.task_managers:
         trust = before.managers.get(manager.id, Trust())
@@ -165,9 +177,15 @@ class _Cycle:
     manager, CPU in % of one core."""
 
     def __init__(
-        self, snapshot: Snapshot, measured: Measured, before: Trusts, ages: _Ages, collected: Collected
+        self,
+        snapshot: Snapshot,
+        measured: Measured,
+        before: Trusts,
+        ages: _Ages,
+        collected: Collected,
+        elsewhere: Set[str],
     ) -> None:
-        self.ages, self.measured = ages, measured
+        self.ages, self.measured, self.elsewhere = ages, measured, elsewhere
         names = [manager.id for manager in snapshot.task_managers]
         self.tasks: dict[str, set[str]] = {name: set() for name in names}  #: those that have not failed
         self.batching = dict.fromkeys(names, 0)  #: instances in micro-batches
@@ -260,7 +278,7 @@ class _Cycle:
     def _judged_s(self, name: str) -> float:
         """The largest backlog of the tasks there that have proved themselves, or else that are not starting, or else of
         all, seconds of input."""
-        tasks = self.tasks[name]
+        tasks = self.tasks[name] - self.elsewhere
         proved = [task for task in tasks if (task, name) not in self.unproved]
         judged = proved or [task for task in tasks if (task, name) not in self.starting] or tasks
         return max((self.waiting[task] for task in judged), default=0.0)

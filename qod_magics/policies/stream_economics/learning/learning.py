@@ -73,6 +73,7 @@ class Lesson:
     """Estimates for one task."""
 
     fit: CostFit | None = None  #: None: no reading with rows yet
+    time: CostFit | None = None  #: the same with the time of its batches' tasks for CPU; None: not known
     selectivity: Ratio = Ratio()
     passing: float = 1.0  #: share of the rows read that passed the shedders at its reading end, when it last had input
     eviction: Ratio = Ratio()  #: CPU seconds of a batch for each 1000 rows/s kept, weighted by the square of these
@@ -294,6 +295,10 @@ def _completed(task: Task, lesson: Lesson, instances: Sequence[Instance], batch_
             fixed /= interval_s
             work += 100.0 * (lesson.eviction.value or 0.0) / interval_s
         found = {"fixed_cpu": fixed, "read_us": read * MICROSECONDS, "work_us": work * MICROSECONDS}
+    if lesson.time is not None and lesson.trigger_s is not None:
+        fixed, read, work = lesson.time.costs
+        found |= {"batch_time_s": fixed / 100.0, "read_time_us": read * MICROSECONDS}
+        found["work_time_us"] = work * MICROSECONDS
     if lesson.selectivity.value is not None:
         found["selectivity"] = lesson.selectivity.value
     return replace(task, **found)
@@ -324,7 +329,21 @@ def _fitted(lesson: Lesson, instance: Instance, *, cold: bool) -> Lesson:
     fit = CostFit.first(read, kept, cpu, batches) if known is None else known.after(read, kept, cpu, batches, cold=cold)
     if batches is not None:
         lesson = replace(lesson, eviction=lesson.eviction.after(eviction / 100.0 / batches * kept, kept * kept))
+        lesson = replace(lesson, time=_timed(lesson.time, instance, read, kept, batches, cold=cold))
     return replace(lesson, fit=fit, trigger_s=trigger_s) if all(isfinite(cost) for cost in fit.costs) else lesson
+
+
+def _timed(
+    known: CostFit | None, instance: Instance, read: float, kept: float, batches: float, *, cold: bool
+) -> CostFit | None:
+    """The fit of the time of an instance's batches, with one more reading, if that tells it."""
+    if instance.at_work is None:
+        return known
+    busy = 100.0 * instance.at_work
+    fit = (
+        CostFit.first(read, kept, busy, batches) if known is None else known.after(read, kept, busy, batches, cold=cold)
+    )
+    return fit if all(map(isfinite, fit.costs)) else known
 
 
 def _eviction(instance: Instance) -> float:

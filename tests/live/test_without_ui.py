@@ -1,0 +1,84 @@
+"""A session on a cluster of somebody else's, of which nothing but its batches tells how busy it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from qod_magics.session.session import Session
+from tests.live.applications import count, observed
+from tests.live.conftest import eventually, new_topic, produce
+from tests.live.standalone import Standalone
+from tests.live.steady import Steady
+
+SLOTS = 2
+HASHES = 150  #: of each row: what makes rows dear
+QUERIES = {"minor": 1, "major": 2}  #: with their priorities
+
+
+@pytest.fixture
+def standalone(tmp_path: Any) -> Iterator[Standalone]:
+    cluster = Standalone(tmp_path, SLOTS, ui=False)
+    yield cluster
+    cluster.stop()
+
+
+def heavy(source: DataFrame) -> DataFrame:
+    """How often each key came, and the greatest of many hashes."""
+    hashed = F.col("k").cast("string")
+    for _ in range(HASHES):
+        hashed = F.sha2(F.concat(hashed, F.col("k").cast("string")), 512)
+    return source.withColumn("hash", hashed).groupBy("k").agg(F.count("*").alias("n"), F.max("hash").alias("most"))
+
+
+def books(session: Session, name: str) -> tuple[int, int]:
+    """Rows processed and dropped."""
+    found = count(session, name)
+    return found.processed, found.dropped
+
+
+def test_an_overload_is_shed_by_priority_and_every_row_is_booked(standalone: Standalone) -> None:
+    begun = time.monotonic()
+    with Session.up(task_managers=0, connect=[standalone.url], cores=SLOTS, period_s=2.5) as session:
+        up_s = time.monotonic() - begun
+        (manager,) = session.runtime.task_managers.values()
+        assert (manager.ui, manager.capacity, manager.signal) == (None, SLOTS, "slot time of batches")
+        topic = new_topic(session)
+        for name, priority in QUERIES.items():
+            options: dict[str, Any] = {"priority": priority, "min_accuracy": 0.05, "sink": "memory"}
+            session.stream(name, heavy, topic=topic, schema="k LONG", starting="earliest", **options)
+        first = produce(session, topic, ({"k": i % 10} for i in range(500)))
+        eventually(lambda: sum(books(session, "major")) >= first, what=session.status)
+        row_s = time.monotonic() - begun
+        print(f"up in {up_s:.1f} s, first row after {row_s:.1f} s")
+
+        with Steady(session, topic, rate=8_000.0) as rows:
+            accuracy = eventually(lambda: shed(session), what=lambda: f"rows dropped: {session.status()}")
+            settled = [accuracy]
+            for _ in range(8):
+                time.sleep(2.5)
+                settled.append(accuracies(session))
+            print(session.status(), session.why("minor"), *settled, sep="\n")
+            sent = first + rows.stop()
+        late = [each for each in settled[-5:] if len(each) == 2]
+        assert late, settled
+        assert all(each["minor"] <= each["major"] + 0.02 for each in late), settled
+        for name in QUERIES:
+            eventually(lambda: sum(books(session, name)) == sent, what=session.status)  # noqa: B023
+        assert books(session, "minor")[1] > books(session, "major")[1]
+
+
+def accuracies(session: Session) -> dict[str, float]:
+    """Those that are known, by query."""
+    return {name: value for name, value in observed(session).measured.accuracy.items() if value is not None}
+
+
+def shed(session: Session) -> dict[str, float] | None:
+    """The accuracies, once a query has lost rows."""
+    found = accuracies(session)
+    return found if len(found) == len(QUERIES) and min(found.values()) < 0.95 else None
