@@ -16,9 +16,10 @@ _BEGIN = 1_750_000_000
 
 
 class Steady:
-    """Rows {"n": 0, 1, 2, ..., "k": n mod 10, "at": a second for 100 rows} on partition 0 of a topic."""
+    """Rows {"n": 0, 1, 2, ..., "k": n mod 10, "at": a second for 100 rows}, in turns on the partitions of a topic."""
 
-    def __init__(self, session: Session, topic: str, rate: float = 200.0) -> None:
+    def __init__(self, session: Session, topic: str, rate: float = 200.0, partitions: int = 1) -> None:
+        self._partitions = partitions
         # idempotent: a broker that comes back gets no row twice
         config = {**session.kafka.client_config(), "linger.ms": 20, "enable.idempotence": True}
         self._producer = Producer({**config, "message.timeout.ms": 120_000})
@@ -79,7 +80,8 @@ class Steady:
             n = self.sent
             row = {"n": n, "k": n % 10, "at": time.strftime("%FT%TZ", time.gmtime(_BEGIN + n // 100))}
             try:
-                self._producer.produce(self._topic, json.dumps(row), partition=0, on_delivery=self._delivered)
+                partition = n % self._partitions
+                self._producer.produce(self._topic, json.dumps(row), partition=partition, on_delivery=self._delivered)
             except BufferError:
                 break
             self.sent += 1

@@ -30,10 +30,10 @@ def standalone(tmp_path: Any) -> Iterator[Standalone]:
 
 def heavy(source: DataFrame) -> DataFrame:
     """How often each key came, and the greatest of many hashes."""
-    hashed = F.col("k").cast("string")
-    for _ in range(HASHES):
-        hashed = F.sha2(F.concat(hashed, F.col("k").cast("string")), 512)
-    return source.withColumn("hash", hashed).groupBy("k").agg(F.count("*").alias("n"), F.max("hash").alias("most"))
+    text = "CAST(k AS STRING)"
+    hashed = f"aggregate(sequence(1, {HASHES}), {text}, (hash, i) -> sha2(concat(hash, {text}), 512))"
+    rows = source.withColumn("hash", F.expr(hashed))
+    return rows.groupBy("k").agg(F.count("*").alias("n"), F.max("hash").alias("most"))
 
 
 def books(session: Session, name: str) -> tuple[int, int]:
@@ -48,16 +48,16 @@ def test_an_overload_is_shed_by_priority_and_every_row_is_booked(standalone: Sta
         up_s = time.monotonic() - begun
         (manager,) = session.runtime.task_managers.values()
         assert (manager.ui, manager.capacity, manager.signal) == (None, SLOTS, "slot time of batches")
-        topic = new_topic(session)
+        topic = new_topic(session, SLOTS)
         for name, priority in QUERIES.items():
             options: dict[str, Any] = {"priority": priority, "min_accuracy": 0.05, "sink": "memory"}
             session.stream(name, heavy, topic=topic, schema="k LONG", starting="earliest", **options)
-        first = produce(session, topic, ({"k": i % 10} for i in range(500)))
+        first = produce(session, topic, ({"k": i % 10} for i in range(500)), SLOTS)
         eventually(lambda: sum(books(session, "major")) >= first, what=session.status)
         row_s = time.monotonic() - begun
         print(f"up in {up_s:.1f} s, first row after {row_s:.1f} s")
 
-        with Steady(session, topic, rate=8_000.0) as rows:
+        with Steady(session, topic, rate=8_000.0, partitions=SLOTS) as rows:
             accuracy = eventually(lambda: shed(session), what=lambda: f"rows dropped: {session.status()}")
             settled = [accuracy]
             for _ in range(8):

@@ -102,7 +102,7 @@ class BacklogEvidence(Evidence):
 
     def kept(self, memory: Any) -> Any:
         """The trust in each task manager, and since when tasks have been measured."""
-        trusts, _ = memory
+        trusts, *_ = memory
         managers = {
             name: {key: value for key, value in msgspec.to_builtins(trust).items() if isfinite(value)}
             for name, trust in trusts.managers.items()
@@ -112,11 +112,12 @@ class BacklogEvidence(Evidence):
 
     def recalled(self, kept: Any, memory: Any) -> Any:
         """The trust of before in each task manager, which has had no rows since."""
-        earlier, (trusts, homes) = msgspec.convert(kept, Trusts), memory if memory is not None else (Trusts(), None)
+        earlier = msgspec.convert(kept, Trusts)
+        trusts, *others = memory if memory is not None else (Trusts(), None, None)
         known = {
             name: {**getattr(trusts, name), **getattr(earlier, name)} for name in ("managers", "first", "declared")
         }
-        return replace(trusts, **known), homes
+        return replace(trusts, **known), *others
 
     def settled(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot without the warm-ups of instances whose cool-down is over. Where minimums do not fit,
