@@ -10,11 +10,14 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from qod_magics.errors import TaskManagerError
 from qod_magics.session.session import Session
+from qod_magics.spark.queries.checkpoints import check_shared
 from tests.live.applications import count, observed
 from tests.live.conftest import eventually, new_topic, produce
 from tests.live.standalone import Standalone
 from tests.live.steady import Steady
+from tests.raising import breaks
 
 SLOTS = 2
 HASHES = 150  #: of each row: what makes rows dear
@@ -48,6 +51,8 @@ def test_an_overload_is_shed_by_priority_and_every_row_is_booked(standalone: Sta
         up_s = time.monotonic() - begun
         (manager,) = session.runtime.task_managers.values()
         assert (manager.ui, manager.capacity, manager.signal) == (None, SLOTS, "slot time of batches")
+        with pytest.raises(TaskManagerError, check=breaks("shared files", name=manager.id)):
+            check_shared(manager, "/proc/checkpoints")
         topic = new_topic(session, SLOTS)
         for name, priority in QUERIES.items():
             options: dict[str, Any] = {"priority": priority, "min_accuracy": 0.05, "sink": "memory"}

@@ -57,6 +57,9 @@ class Manager:
     silent_since: float | None = None
     reading = DialReading.ROW
 
+    def recount(self) -> None:
+        """Its cores stay as they are."""
+
     def sample_cpu(self) -> None:
         return None
 

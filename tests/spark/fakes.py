@@ -170,6 +170,9 @@ class FakeTaskManager:
         self.turned: list[dict[str, float]] = []
         self.polling = threading.Lock()
 
+    def recount(self) -> None:
+        """Its cores stay as they are."""
+
     def sample_cpu(self) -> None:
         return None
 

@@ -82,6 +82,7 @@ class Collector:
                 record = one.meter.tell if by_slots and one.mode == "micro-batch" else one.meter.charge
                 record(run_id, batch_id, seconds)
         if by_slots:
+            begin(manager.recount, f"cores-{manager.id}")
             self._charge_slots(manager)
         self._charge_python(manager)
         if problem is not None:

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 _STARTS = 3  #: a port found free can be taken before the server binds it
 #: Timeout for the first connection to a user's server, seconds.
 PATIENCE_S = 5.0
+#: Interval of asking how many cores executors have, seconds.
+RECOUNT_S = 45.0
 #: Timeout for what is asked of a session once it has answered: settings, cores, dials; seconds.
 INQUIRY_S = 60.0
 
@@ -90,6 +92,7 @@ class TaskManager:
         slots: float | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
         capacity: float | None = None,
+        headroom: float | None = None,
     ) -> None:
         self.id = id
         self.spark = spark
@@ -97,6 +100,8 @@ class TaskManager:
         self.cores = cores
         self.slots = slots
         self.capacity = cores if capacity is None else capacity
+        #: of its cores, where executors come and go; None: its cores stay as they are
+        self._headroom, self._counted_at = headroom, time.monotonic()
         self.share = 1.0  #: of its cores for tasks, that the user allows
         self.ui, self.headers = ui, headers  #: of its Spark UI
         self.server = server
@@ -201,6 +206,18 @@ class TaskManager:
         """Let plans use this share of its cores for tasks, 0..1; returns the cores that these are."""
         self.share = share
         return self.cores * share
+
+    def recount(self) -> None:
+        """Ask how many cores its executors have by now, if that is due and not what the user has said. Executors come
+        and go; without an answer, or without any, the last number holds."""
+        now = time.monotonic()
+        if self._headroom is None or now - self._counted_at < RECOUNT_S:
+            return
+        self._counted_at = now
+        found = executor_cores(self.ui, self.application, 0.0, self.headers)
+        if found is not None:
+            self.slots = self.capacity = found
+            self.cores = found * (1 - self._headroom)
 
     def sample_cpu(self) -> None:
         """Take a sample of its CPU."""
@@ -419,6 +436,7 @@ def attach_url(
             )
         planned = usable * (1 - headroom)
         made = partial(TaskManager, id, spark, kind="connect", cores=planned, board=board, ui=address, slots=slots)
+        made = partial(made, headroom=None if server.cores else headroom)
         return made(headers=server.headers, capacity=usable)
 
     try:

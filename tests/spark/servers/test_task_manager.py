@@ -153,6 +153,47 @@ def test_a_ui_behind_a_gateway_gets_the_headers_that_the_user_gave() -> None:
             thread.join()
 
 
+def test_executors_that_come_and_go_change_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    executors = [{"totalCores": 4, "isActive": True}, {"totalCores": 4, "isActive": True}]
+
+    class Ui(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(executors).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on the console."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Ui) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            there = {"kind": "connect", "cores": 3.6, "board": BOARD, "capacity": 4.0}
+            made, told = (
+                TaskManager("tm1", Spark(), **there, headroom=headroom)  # type: ignore[arg-type]
+                for headroom in (0.1, None)
+            )
+            for each in (made, told):
+                each.ui, each.application = f"http://127.0.0.1:{server.server_port}", "app"
+                each.recount()
+            assert made.cores == 3.6, "they have just been counted"
+            monkeypatch.setattr(task_manager, "RECOUNT_S", 0.0)
+            made.recount()
+            assert (made.cores, made.capacity, made.slots) == (pytest.approx(7.2), 8.0, 8.0)
+            executors[0]["isActive"] = False
+            made.recount()
+            assert (made.cores, made.capacity) == (pytest.approx(3.6), 4.0)
+            executors.clear()
+            made.recount()
+            assert made.capacity == 4.0, "none for a moment"
+            told.recount()
+            assert told.cores == 3.6, "the user has said so"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def test_a_server_is_gone_when_its_port_refuses_connections() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:  # answers nothing, like a process that is stopped
         endpoint = f"127.0.0.1:{listening.getsockname()[1]}"
