@@ -79,8 +79,8 @@ class Query:
 class OneCore:
     """The runtime: see `core.runtime.Runtime`.
 
-    With `by_slots`, it is a slot of somebody else's cluster: its CPU is not measured, and batches are charged with
-    their slot time.
+    With `by_slots`, it is a slot of somebody else's cluster: its CPU is not measured, batches are charged with their
+    slot time, and a batch under way keeps the probability with which it began.
     """
 
     supports: frozenset[type] = frozenset()
@@ -136,7 +136,7 @@ class OneCore:
 
     def _thin(self, query: Query) -> None:
         """Apply a changed keep probability to the rows that a batch under way has not read yet."""
-        if query.begun == inf or query.left_s <= 0.0:
+        if self.by_slots or query.begun == inf or query.left_s <= 0.0:
             return
         left = query.left_s / query.work_s
         kept = (1.0 - left) * query.kept + left * query.rows * self.keep.get(query.name, 1.0)
@@ -185,12 +185,13 @@ class OneCore:
         others = [max(100.0 * (used - charged) / PERIOD_S, 0.0) for used, charged in self.busy]
         cpu = tasks_cpu if self.by_slots else min(tasks_cpu + sum(others) / len(others), 100.0)
         self.utilization.append(self.busy[-1][0] / PERIOD_S)
+        dials = "batch" if self.by_slots else "row"
         neighbours = None if self.by_slots else 100.0 * self.neighbour
         limit = self.share if self.share < 1.0 else None
         tasks = [TaskView(q.name, (), q.priority, q.minimum, {q.name: q.name}, (), q.rate, q.rate) for q in here]
         waiting = {query.name: int(query.arrived(self.now) - query.position) for query in here}
         return observation(
-            [TaskManager("tm1", CORES * self.share, cpu, neighbours_cpu=neighbours, cpu_limit=limit)],
+            [TaskManager("tm1", CORES * self.share, cpu, neighbours_cpu=neighbours, cpu_limit=limit, dials=dials)],
             tasks,
             views,
             lag=waiting,
@@ -232,6 +233,7 @@ class Course:
     arrived: float
     waits_s: float  #: the longest backlog of a query in the second half of the run, seconds of its input
     round_s: float  #: the longest batch in it
+    most_s: float  #: the longest backlog in the whole run, seconds of its input
 
 
 class Run:
@@ -263,17 +265,19 @@ def course(queries: Sequence[Query], policy: Policy | None, seconds: float, *, b
     clock = ManualClock()
     core = OneCore(queries, clock, by_slots=by_slots)
     controller = None if policy is None else Controller(core, policy, clock=clock, worker=InlineWorker)
-    waits_s = 0.0
+    waits_s = most_s = 0.0
     while core.now < seconds:
         core.run_until(core.now + PERIOD_S)
         clock.advance(PERIOD_S)
         if controller is not None:
             controller.step()
+        late_s = max((q.arrived(core.now) - q.position) / q.rate for q in queries)
+        most_s = max(most_s, late_s)
         if core.now >= seconds / 2:
             if waits_s == 0.0:
                 for query in queries:
                     query.longest_s = 0.0
-            waits_s = max([waits_s, *((q.arrived(core.now) - q.position) / q.rate for q in queries)])
+            waits_s = max(waits_s, late_s)
     if controller is not None:
         controller.close()
     return Course(
@@ -281,4 +285,5 @@ def course(queries: Sequence[Query], policy: Policy | None, seconds: float, *, b
         sum(query.arrived(core.now) for query in queries),
         waits_s,
         max(query.longest_s for query in queries),
+        most_s,
     )

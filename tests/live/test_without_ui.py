@@ -62,7 +62,7 @@ def test_an_overload_is_shed_by_priority_and_every_row_is_booked(standalone: Sta
         row_s = time.monotonic() - begun
         print(f"up in {up_s:.1f} s, first row after {row_s:.1f} s")
 
-        with Steady(session, topic, rate=8_000.0, partitions=SLOTS) as rows:
+        with Steady(session, topic, rate=4_000.0, partitions=SLOTS) as rows:
             accuracy = eventually(lambda: shed(session), what=lambda: f"rows dropped: {session.status()}")
             settled = [accuracy]
             for _ in range(8):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from math import inf
 
 from qod_magics.core.snapshot import Snapshot, TaskManager
 from qod_magics.policies.stream_economics.requirements import FULL_CORE
@@ -62,7 +63,9 @@ class Intervals:
         """The latest interval without growth that an overload explains; `before_s`: the same in the cycle before."""
         return self.round_s if is_cold or before_s == 0.0 else min(self.round_s, GROWTH * before_s)
 
-    def limit_s(self, steady_s: float, *, is_open: bool, is_cold: bool, shared: bool, any_ended: bool) -> float:
+    def limit_s(
+        self, steady_s: float, *, is_open: bool, is_cold: bool, shared: bool, any_ended: bool, thinned: bool = True
+    ) -> float:
         """Return the backlog above which load is shed, seconds of input.
 
         Args:
@@ -72,6 +75,8 @@ class Intervals:
             is_cold: whether a query there is new.
             shared: whether several queries run there, one of them in micro-batches.
             any_ended: whether a query there has ended a batch.
+            thinned: whether a batch under way drops rows once load is shed. Elsewhere the next one does, so a cold
+                query whose batches lengthen by a factor gets no more time than one of a shared task manager.
 
         """
         cold_s = WAITING_COLD_SHARED_S if shared else WAITING_COLD_S
@@ -79,7 +84,8 @@ class Intervals:
         limit_s = max(cold_s if is_cold else WAITING_S, usual_s, WAITING_PACED * self.pace_s)
         if is_open:
             rounds = WAITING_ROUNDS_COLD if is_cold else WAITING_ROUNDS
-            limit_s = max(limit_s, rounds * max(self.settles_s, steady_s))
+            most_s = inf if thinned or not is_cold else max(WAITING_COLD_SHARED_S, usual_s)
+            limit_s = max(limit_s, min(rounds * max(self.settles_s, steady_s), most_s))
         return limit_s if any_ended else max(limit_s, WAITING_FIRST_S)
 
 

@@ -52,6 +52,8 @@ APPLIED = 1.25
 #: A task manager counts as dearer or cheaper than others only by the excess over this share: less is within the noise
 #: of a few readings, and trust covers it.
 SAME_COST = 0.05
+#: What a task manager is called whose queries read keep probabilities for each row.
+BY_ROW = "row"
 #: Accuracies from here on count as 1.
 FULL = 0.995
 #: Up to this multiple of its minimum accuracy a query counts as running at its minimum.
@@ -252,6 +254,7 @@ class _Cycle:
                 is_cold=is_cold,
                 shared=len(tasks) > 1 and self.batching[name] > 0,
                 any_ended=any((task, name) in self.ages.since for task in tasks),
+                thinned=manager.dials in (None, BY_ROW),
             ),
             rest_s=intervals.rest_s,
             sheds=any(accuracy is not None and accuracy < FULL for accuracy in accuracies),
