@@ -137,6 +137,14 @@ class Application:
 
     def declare(self, declaration: StreamDeclaration) -> Application:
         """Add this stream, or replace the one of its name. Raises ApplicationError."""
+        near = declaration.near
+        if near is not None and (near == declaration.name or near not in self):
+            raise ApplicationError(
+                f"near must be another stream that is declared, got {near!r}.{nearest(near, self.names)}",
+                name=near,
+                value=near,
+                rule="exists",
+            )
         if declaration.name not in self:
             return Application((*self.streams, declaration))
         return Application(tuple(declaration if s.name == declaration.name else s for s in self.streams))

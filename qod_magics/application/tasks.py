@@ -104,6 +104,11 @@ class TaskSpec:
         return max((s.max_parallelism for s in self.streams if s.max_parallelism is not None), default=None)
 
     @property
+    def near(self) -> tuple[str, ...]:
+        """The streams beside which its instances are to start."""
+        return tuple(s.near for s in self.streams if s.near is not None)
+
+    @property
     def max_parallelism(self) -> int:
         """Maximum number of instances when it is scaled; the partitions of its topics may allow fewer."""
         return max(self.stated_max_parallelism or DEFAULT_MAX_PARALLELISM, self.parallelism)

@@ -175,6 +175,7 @@ class Unplaced:
     task: str
     estimate: float | None  #: its last CPU, % of one core
     forbidden: frozenset[str]  #: task managers that it must not go to
+    preferred: frozenset[str] = frozenset()  #: task managers that it is to go to, if they have the CPU
 
 
 #: The unplaced, the task managers and the instances that run -> task manager by instance.
@@ -201,7 +202,8 @@ def fewest_first(
     for one in unplaced:
         open_to_it = [manager for manager in managers if manager.id not in one.forbidden]
         if open_to_it:
-            chosen = min(open_to_it, key=lambda manager: hosted[manager.id] / manager.cores).id
+            near = [manager for manager in open_to_it if manager.id in one.preferred]
+            chosen = min(near or open_to_it, key=lambda manager: hosted[manager.id] / manager.cores).id
             placed[one.instance] = chosen
             hosted[chosen] += 1
     return placed

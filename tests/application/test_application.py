@@ -164,3 +164,12 @@ def test_what_waits_can_be_tried_as_if_it_were_read() -> None:
     assert whole.awaited("zones") == whole.awaited("fast") == tried
     assert whole.awaited("trips") == whole.awaited("query") == Application(), "these run"
     assert application(trips).awaited("trips").queries == ("trips",)
+
+
+@pytest.mark.parametrize("near", ["trps", "q"])
+def test_a_stream_is_near_another_that_is_declared(near: str) -> None:
+    app = application(stream("trips", topic="t"))
+    with pytest.raises(ApplicationError, check=breaks("exists", name=near)):
+        app.declare(stream("q", "trips", near=near))
+    apart = app.declare(stream("p", topic="u")).declare(stream("q", "trips", priority=1, near="p"))
+    assert apart.remove("p")["q"].near == "p"  # a wish, and no input

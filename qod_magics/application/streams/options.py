@@ -226,6 +226,13 @@ class StreamOptions:
         running=BY_RESTART,
         resumes=True,
     )
+    near: str | None = _row(
+        "--near STREAM",
+        "start its instances on a task manager where this stream runs by then, if that has the CPU for them",
+        names=("streams",),
+        running=BY_RESTART,
+        resumes=True,
+    )
     key: str | None = _row("--key COL", "column that partitions rows of other streams over the instances")
     fuse: bool = _row(
         "--no-fuse",
@@ -442,6 +449,7 @@ class StreamKeywords(RestrictionKeywords, total=False):
     from_: str | Sequence[str]
     parallelism: int
     max_parallelism: int | None
+    near: str | None
     key: str | None
     fuse: bool
     sink: Sink | str | Callable[[DataFrame, int], Any] | None

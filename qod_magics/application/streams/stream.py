@@ -237,6 +237,7 @@ class StreamDeclaration:
     min_accuracy: float | None = None  #: fraction of 1: minimum share of the input that must reach the result
     parallelism: int = 1  #: instances
     max_parallelism: int | None = None  #: maximum number of instances when it is scaled; None: not stated
+    near: str | None = None  #: a stream beside which its instances start, where they have the CPU; None: anywhere
     key: str | None = None  #: column that partitions the inputs' rows over the instances
     sink: Sink | None = None
     mode: Mode = "auto"

@@ -11,6 +11,7 @@ What differs from the source, and why:
   the elements (waiting before a task, its batch time) say which share each of them has, and so which paths are late.
 - The first gaps are a share of the target, since there is no natural size of a buffer; a task is paced only if every
   query that it leads to has a target.
+- A gap that is no longer than twice a batch counts as the shortest: the batches themselves take most of the time.
 - A gap that is short of its first size grows again while all its queries are well within their targets.
 - Chains grow by one task at a time, and a fused task can be fused again. Nothing is unfused (N18).
 - Buffers of bytes, tags on single items, managers on workers and the loss of queued items have no counterpart.
@@ -39,6 +40,8 @@ CYCLE_S = 5.0
 OUTSIDE = ""
 #: Paths of a query that are looked at, at most.
 MOST_PATHS = 1000
+#: A gap up to this multiple of a batch can't be shrunk to any effect.
+WORTH_SHRINKING = 2.0
 #: The longest gap that a runtime can keep, seconds.
 LONGEST_S = 10.0
 
@@ -97,6 +100,11 @@ class Element:
     batch_ms: float | None
     is_paced: bool  #: whether its gap can be set
     settled: bool  #: whether none of its instances starts, moves or has failed
+
+
+def is_shortest(gap_s: float, element: Element, floor_s: float) -> bool:
+    """Return whether to shrink a gap would not bring batches nearer to each other."""
+    return gap_s <= floor_s or (element.batch_ms is not None and 1e3 * gap_s <= WORTH_SHRINKING * element.batch_ms)
 
 
 def element(instances: Sequence[Instance]) -> Element:
@@ -357,6 +365,8 @@ class Nephele:
                 task, sender = channel.receiver.vertex, channel.sender.vertex
                 if task not in gaps or task in found:
                     continue
+                if is_shortest(gaps[task], seen.elements[task], self.parameters.floor_s):
+                    continue
                 sender_ms = None if sender == OUTSIDE else seen.elements[sender].batch_ms
                 gap_ms = round(1e3 * gaps[task])
                 size = step(gap_ms, seen.elements[task].life_ms, sender_ms, sizing)
@@ -454,10 +464,10 @@ class NepheleReasons(SheddingNothing):
         name, ms = max(parts.items(), key=lambda each: each[1])
         share = ms / worst.estimate_ms if worst.estimate_ms else 0.0
         found.append(
-            f"its worst path is {' > '.join(worst.tasks)}, about {(worst.estimate_ms or 0.0) / 1e3:.2g} s; "
+            f"its worst path is {' > '.join(worst.tasks)}, about {(worst.estimate_ms or 0.0) / 1e3:.2g} s on average; "
             f"most of that, {share:.0%}, is {name}"
         )
-        if constraint.is_late and self.floor_s is not None and self._is_exhausted(constraint, self.floor_s):
+        if constraint.is_late and self.floor_s is not None and self._is_exhausted(constraint, seen, self.floor_s):
             found.append("its target can't be met: its gaps are the shortest, and none of its tasks can be fused")
         return found
 
@@ -477,12 +487,16 @@ class NepheleReasons(SheddingNothing):
         batches = {f"the batches of {task}": seen.elements[task].batch_ms or 0.0 for task in path.tasks}
         return waits | batches
 
-    def _is_exhausted(self, constraint: Constraint, floor_s: float) -> bool:
+    def _is_exhausted(self, constraint: Constraint, seen: Seen, floor_s: float) -> bool:
         gaps = {each.task: each.seconds for each in self.plan.actions if isinstance(each, SetBatch)}
         fuses = any(isinstance(each, Fuse) for each in self.plan.actions)
         on_way = set(constraint.tasks)
         pairs = any(on_way.issuperset(pair) for pair in neighbours(self.snapshot))
-        return not fuses and not pairs and all(gaps.get(task, 0.0) <= floor_s for task in on_way)
+        return (
+            not fuses
+            and not pairs
+            and all(is_shortest(gaps.get(task, 0.0), seen.elements[task], floor_s) for task in on_way)
+        )
 
 
 # --- What it is compared with -----------------------------------------------------------------------------------------

@@ -111,17 +111,17 @@ def placed(
     unplaced: Sequence[Unplaced], managers: Sequence[TaskManager], running: Sequence[Instance]
 ) -> Mapping[str, str]:
     """Return the task manager of each instance. The CPU of an instance that never ran is estimated by another of its
-    task."""
+    task; without one it goes where it is preferred while any CPU is left there."""
     by_task = {instance.task: instance.cpu for instance in running if not instance.warming_up}
-    requests = [
-        PlacementRequest(
-            one.instance,
-            one.estimate if one.estimate is not None else by_task.get(one.task, UNKNOWN_ESTIMATE),
-            forbidden=one.forbidden,
-        )
-        for one in unplaced
-    ]
-    return place(requests, available_cpu(managers, running))
+    available = available_cpu(managers, running)
+    requests = []
+    for one in unplaced:
+        estimate = one.estimate if one.estimate is not None else by_task.get(one.task)
+        if estimate is None:
+            left = max((available[name] for name in one.preferred if name in available), default=0.0)
+            estimate = min(left, UNKNOWN_ESTIMATE) if left > 0.0 else UNKNOWN_ESTIMATE
+        requests.append(PlacementRequest(one.instance, estimate, preferred=one.preferred, forbidden=one.forbidden))
+    return place(requests, available)
 
 
 # --- Moves ------------------------------------------------------------------------------------------------------------

@@ -402,7 +402,7 @@ class Cluster:
         instance = self.instances.get(id)
         last = (instance.reading(self.period_s) or instance.held) if instance else None
         task = instance.job.task if instance else id.rpartition(".")[0]
-        return Unplaced(id, task, last.cpu if last else None, frozenset(refused))
+        return Unplaced(id, task, last.cpu if last else None, frozenset(refused), self._homes_near(task))
 
     def batching_on(self, manager: TaskManager) -> list[Instance]:
         """The instances on a task manager that run in micro-batches."""
@@ -439,6 +439,13 @@ class Cluster:
             )
             for m in self.task_managers.values()
         ]
+
+    def _homes_near(self, task: str) -> frozenset[str]:
+        """The task managers on which the streams run beside which a task's instances are to start."""
+        spec = self.deployment.specs.get(task)
+        names = () if spec is None else spec.near
+        near = {each.id for name in names for each in self.deployment.specs_with(name)}
+        return frozenset(i.task_manager.id for i in self.all_instances if i.job.task in near and i.task_manager)
 
     def _asleep(self, instance: Instance, batches_per_s: float) -> float:
         """The share of the time in which its batches slept, as their pace asks, after their offsets were settled."""

@@ -59,7 +59,7 @@ def test_a_name_alone_has_the_documented_defaults() -> None:
 def test_every_option_in_its_long_form() -> None:
     line = (
         'busy --topic nyc-taxi --schema "zone INT, at STRUCT<x: DOUBLE>" --starting earliest --priority 3 '
-        "--min-accuracy 0.4 --parallelism 2 --max-parallelism 4 --key zone --sink kafka:out "
+        "--min-accuracy 0.4 --parallelism 2 --max-parallelism 4 --near trips --key zone --sink kafka:out "
         "--mode realtime --trigger 5 --max-latency 0.5 --utility 2.5 --min-juice 0.9 --no-fuse "
         "--sql --estimates --dry-run"
     )
@@ -72,6 +72,7 @@ def test_every_option_in_its_long_form() -> None:
         min_accuracy=0.4,
         parallelism=2,
         max_parallelism=4,
+        near="trips",
         key="zone",
         sink=KafkaTopic("out"),
         mode="realtime",

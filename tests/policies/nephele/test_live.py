@@ -114,6 +114,18 @@ def test_gaps_of_a_late_path_shrink_and_then_its_tasks_are_fused_one_at_a_time()
     assert all(len(each) <= 1 for each in asked)
 
 
+def test_gaps_no_longer_than_two_batches_are_left_and_tasks_are_fused_at_once() -> None:
+    """Batches of half a second and gaps of one: the batches take most of the time."""
+    late = [replace(each, instances=busy(each)) for each in (snapshot(10.0 * n, 9.0, 6.0) for n in range(3))]
+    plans = run(*late)
+    assert gaps(plans[0]) == gaps(plans[1]) == dict.fromkeys(CHAIN, 1.0)
+    assert fusions(plans[1]) == [("A", "B")]
+
+
+def busy(seen: Snapshot) -> tuple[Instance, ...]:
+    return tuple(replace(each, busy=0.5, cpu=20.0) for each in seen.instances)
+
+
 def test_a_path_is_not_judged_until_what_changed_has_shown() -> None:
     plans = run(*(snapshot(5.0 * n, 9.0, 6.0) for n in range(4)))
     found = [gaps(plan)["C"] for plan in plans]

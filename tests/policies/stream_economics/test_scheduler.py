@@ -3,8 +3,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qod_magics.core.runtime import Unplaced
 from qod_magics.core.snapshot import Instance, TaskManager
 from qod_magics.policies.stream_economics import PlacementRequest, available_cpu, estimated_cpu, place
+from qod_magics.policies.stream_economics.placing import placed
 
 
 def running(name: str, manager: str, cpu: float, *, in_rate: float = 10.0, warming_up: bool = False) -> Instance:
@@ -91,3 +93,13 @@ def test_agrees_with_algorithm_3_1(wanted: list[tuple[float, set[int], set[int]]
         best = max(fitting or allowed, key=available.__getitem__)
         assert placed[request.instance] == best
         available[best] -= request.estimate
+
+
+def test_one_that_never_ran_goes_where_it_is_preferred_while_any_cpu_is_left_there() -> None:
+    def home(cpu: float, preferred: str = "tm2") -> str:
+        managers = [TaskManager("tm1", 1.0, 0.0), TaskManager("tm2", 1.0, cpu)]
+        return placed([Unplaced("a.1", "a", None, frozenset(), frozenset({preferred}))], managers, [])["a.1"]
+
+    assert home(90.0) == "tm2"
+    assert home(100.0) == "tm1"
+    assert home(90.0, "tm9") == "tm1"

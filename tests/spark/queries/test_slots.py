@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qod_magics.application.tasks import TaskSpec
 from qod_magics.core import snapshot as core
-from qod_magics.core.runtime import Unplaced, fewest_first
+from qod_magics.core.runtime import Placer, Unplaced, fewest_first
 from qod_magics.core.snapshot import replace
 from qod_magics.lifecycle.events import State
+from qod_magics.policies.stream_economics.placing import placed as scheduled
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.plans.pipeline import Feed, PlanFacts
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.modes import TOO_FEW_SLOTS
 from qod_magics.spark.queries.slots import free, held, placed
 from qod_magics.spark.servers.task_manager import TaskManager
+from tests.application.frames import stream
 from tests.spark.fakes import Query, cluster, instance, manager
 
 
@@ -75,6 +79,22 @@ def test_a_new_query_goes_where_slots_are_free() -> None:
 def test_where_nobody_has_enough_slots_the_policy_decides() -> None:
     made = placing(with_slots("tm1", 4), with_slots("tm2", 8), instances=(reading(12),))
     assert made.targets({"T.1": ()}) == {"T.1": "tm1"}
+
+
+@pytest.mark.parametrize("place", [fewest_first, scheduled])
+def test_one_starts_where_the_stream_runs_that_it_is_to_be_near(place: Placer) -> None:
+    homes = with_slots("tm1", None), with_slots("tm2", None)
+    for home in homes:
+        home.cores = 4.0
+    runs, new = reading(1, homes[1], Query()), reading(1)
+    new.job = replace(new.job, instance="N.1", task="N")
+    made = placing(*homes, instances=(runs, new))
+    made.place = place
+    assert made.targets({"N.1": ()}) == {"N.1": "tm1"}
+    declared = (stream("T", topic="t", priority=1), stream("N", topic="t", priority=1, near="T"))
+    made.deployment.specs = {each.name: TaskSpec((each,), True) for each in declared}
+    assert made.targets({"N.1": ()}) == {"N.1": "tm2"}
+    assert made.targets({"N.1": {"tm2"}}) == {"N.1": "tm1"}
 
 
 def test_one_that_was_refused_for_want_of_slots_is_tried_again_elsewhere() -> None:
