@@ -6,7 +6,7 @@ from math import sqrt
 
 import pytest
 
-from qod_magics.core.plan import AddNode, Fuse, Move, Plan, ReleaseNode, Scale, Unfuse
+from qod_magics.core.plan import AddNode, Fuse, Move, Plan, ReleaseNode, Scale, SetBatch, Unfuse
 from qod_magics.core.runtime import Count, Dials, Observation
 from qod_magics.errors import QodError
 from tests.contract.harness import (
@@ -356,9 +356,13 @@ class RuntimeContract:
         nobody = Plan({"nobody": 0.5}, {(None, "nobody"): 0.5}, actions=(Move("nobody.1", here),))
         harness.runtime.apply(nobody, Dials({(None, "nobody"): 0.5, ("nobody", "ever"): 0.5}, {"nobody": 0.5}))
         assert "nobody.1" in watch.event("action-refused", harness.start_s, instance="nobody.1")["why"]
+        for _ in range(2):
+            watch.act(SetBatch(LEFT, 2.0))
+        assert "real-time" in watch.event("action-refused", harness.start_s, task=LEFT)["why"]
         watch.turn(move_left=here)
         harness.feed(harness.rate)
         watch.wait(2 * harness.period_s)
+        assert len(watch.of("action-refused", task=LEFT)) == 1
         assert home(watch.fresh(), "left.1") == here
         assert watch.of("move") == watch.of("query-failed") == []
         rows = watch.drained()

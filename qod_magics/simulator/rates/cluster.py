@@ -15,6 +15,7 @@ from qod_magics.lifecycle.admission import Admission
 from qod_magics.lifecycle.changes import ChangeBegins, StepEnded
 from qod_magics.lifecycle.deployment import Declared, Deploying, Queries, StartTasks, StopTasks, decide
 from qod_magics.simulator.rates.agenda import Agenda, Events
+from qod_magics.simulator.rates.components import MICRO_BATCH
 from qod_magics.simulator.rates.engine import Engine
 from qod_magics.simulator.rates.fusing import Fusing
 from qod_magics.simulator.rates.instances import FAULT, Instances
@@ -55,6 +56,7 @@ class SimulatedCluster:
         self._accept, self._desired = Column(self._task), Column(self._task)
         self._seen = deque([(0.0, self.engine.came[: self.wiring.sources].copy())], maxlen=SEEN)  #: (second, rows)
         self._pauses = 0  #: broker pauses under way
+        self._not_paced: set[str] = set()  #: tasks in real-time mode whose batches plans ask to space
         self._mutes = np.zeros(len(simulation.machines), int)  #: metrics faults under way, by task manager
         self._until = 0.0  #: virtual second that `advance` was asked to reach
         self._schedule()
@@ -81,6 +83,7 @@ class SimulatedCluster:
     def apply(self, plan: Plan, dials: Dials) -> None:
         """Set the dials after `dial_delay_s`, and begin the actions; a refused one becomes an event."""
         self._agenda.at(self.now + self.simulation.metrics.dial_delay_s, lambda: self._turn(plan, dials))
+        self._not_paced &= {action.task for action in plan.actions if isinstance(action, SetBatch)}
         for action in plan.actions:
             try:
                 self._act(action)
@@ -203,8 +206,8 @@ class SimulatedCluster:
                 self._rescaling.begin(action)
             case Fuse() | Unfuse():
                 self._fusing.begin(action)
-            case SetBatch():
-                pass  # a setting of the plan, see `_turn`
+            case SetBatch(task):  # a setting of the plan, see `_turn`
+                self._check_paced(task)
             case AddNode(kind, why):
                 self.nodes.start(kind, why)
             case ReleaseNode(id, why):
@@ -212,6 +215,13 @@ class SimulatedCluster:
             case _:
                 can = ", ".join(sorted(kind.__name__ for kind in self.supports))
                 raise TaskManagerError(f"A simulated cluster supports {can}, not {type(action).__name__}.")
+
+    def _check_paced(self, name: str) -> None:
+        """Raise TaskManagerError for a task whose batches can't be paced, once for as long as plans ask for it."""
+        in_real_time = any(each.id == name and each.mode != MICRO_BATCH for each in self.wiring.tasks)
+        if in_real_time and name not in self._not_paced:
+            self._not_paced.add(name)
+            raise TaskManagerError(f"{name} runs in real-time mode, in which there are no batches to space.")
 
     def _happen(self, action: str, target: str) -> None:
         try:
