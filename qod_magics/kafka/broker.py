@@ -1,5 +1,5 @@
 """The embedded broker: a real Apache Kafka (KRaft, one JVM) on the loopback interface, behind a password, with its data
-in a temporary directory. It ends with the kernel.
+in a temporary directory, unless another is named. It ends with the kernel.
 """
 
 from __future__ import annotations
@@ -67,6 +67,9 @@ class EmbeddedBroker(Clients):
         java: finds Java.
         jars: finds the broker's jars, or fetches them.
 
+    Attributes:
+        data: the directory of its topics, which stays; None: a temporary one. Set it before `start`.
+
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class EmbeddedBroker(Clients):
         self.retention = retention or Retention(seconds=None)
         self.full_jit = full_jit
         self.archiving = archiving
+        self.data: Path | None = None
         self._login = Login(secrets.token_urlsafe(24))
         self._makings: list[class_data.Making] = []
         self._admin = Admin()
@@ -173,7 +177,9 @@ class EmbeddedBroker(Clients):
                 return
             except KafkaError as error:
                 self.stop()
-                if attempt == _STARTS or "in use" not in str(error):
+                # a broker on the same data ends some moments after its kernel
+                passing = "in use" in str(error) or (self.data is not None and "lock" in str(error))
+                if attempt == _STARTS or not passing:
                     raise
             except BaseException as error:
                 self.stop()
@@ -264,7 +270,10 @@ class EmbeddedBroker(Clients):
         return self._directory / "broker.log"
 
     def _configure(self, directory: Path, controller_port: int) -> None:
-        properties = server_properties(self._port, controller_port, directory / "data", self.retention, self._login)
+        data = self.data or directory / "data"
+        if self.data is not None:  # other users must not read its rows
+            self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        properties = server_properties(self._port, controller_port, data, self.retention, self._login)
         Path(self._properties_file).write_text(properties, "utf-8")
         (directory / "log4j2.properties").write_text(log4j_properties(self._log_file), "utf-8")
 
@@ -283,7 +292,9 @@ class EmbeddedBroker(Clients):
         ]
 
     def _format(self, java: Java, jars: list[Path]) -> None:
-        """Format the data directory with a cluster id, as KRaft requires."""
+        """Format the data directory with a cluster id, as KRaft requires, unless it has one."""
+        if self.data is not None and (self.data / "meta.properties").exists():
+            return
         tool = [*self._java_command(java, jars, FORMAT_HEAP), "kafka.tools.StorageTool", "format"]
         child = self._supervise(FORMAT_ARCHIVE, [*tool, "-t", cluster_id(), "-c", self._properties_file])
         if child.wait(FORMAT_TIMEOUT_S) != 0:

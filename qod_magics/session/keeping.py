@@ -118,19 +118,16 @@ class Keeper:
             f"the cells of its streams: {streams}"
         )
 
-    def uses(self, kafka: Kafka, own: bool) -> tuple[str, ...]:
+    @property
+    def kafka_data(self) -> Path:
+        """Where the topics of a broker stay that the session starts."""
+        return self.directory / "kafka"
+
+    def uses(self, kafka: Kafka) -> tuple[str, ...]:
         """Note the Kafka cluster; returns what the user should know of it."""
         with suppress(KafkaException):
             self._kafka = str(kafka.admin().list_topics(timeout=10.0).cluster_id or "")
-        notes = []
-        if own:
-            notes.append(
-                "topics of the broker that is started here end with the kernel, so streams begin as declared after it: "
-                "%qod up --kafka HOST:PORT names one that stays"
-            )
-        elif not self.same_kafka:
-            notes.append("this Kafka is another one than before: streams begin as declared")
-        return tuple(notes)
+        return () if self.same_kafka else ("this Kafka is another one than before: streams begin as declared",)
 
     @property
     def same_kafka(self) -> bool:

@@ -487,7 +487,7 @@ class Resources:
             self.notes = () if own_kafka or keeper is not None else self._appear()
             if keeper is not None:
                 self._endings.callback(keeper.close)
-                self.notes = (*keeper.notes, *keeper.uses(kafka, own_kafka))
+                self.notes = (*keeper.notes, *keeper.uses(kafka))
             elif settings.checkpoints:
                 self.notes = (*self.notes, f"checkpoints stay in {settings.checkpoints} when the session ends")
             self.directory = Directory("qod-session-")
@@ -498,7 +498,7 @@ class Resources:
             self.runtime = SparkRuntime(
                 kafka, self.id, checkpoints, settings.period_s, named=keeper is not None, manifest=manifest
             )
-            self.runtime.resuming.same_kafka = keeper is None or (keeper.same_kafka and not own_kafka)
+            self.runtime.resuming.same_kafka = keeper is None or keeper.same_kafka
             self.provisioner = Provisioner(self.runtime, settings.headroom, own_kafka)
             self.managers = TaskManagers(self.runtime, self.provisioner, settings)
             provisioner, managers = self.provisioner, self.managers

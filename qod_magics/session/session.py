@@ -30,7 +30,7 @@ from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.controller import Controller, ControllerThread, Recording
 from qod_magics.core.plan import ReleaseNode
 from qod_magics.errors import QodError, UsageProblem
-from qod_magics.kafka.broker import access, configure
+from qod_magics.kafka.broker import EmbeddedBroker, access, configure
 from qod_magics.kafka.injector import Injector, ScenarioForm
 from qod_magics.kafka.rows import RowSender
 from qod_magics.machine.child import at_exit
@@ -181,6 +181,8 @@ class Session(Decisions, Outside, OwnData):
         settings.check_local(task_managers > 0)
         begun = time.monotonic()
         keeper = None if name is None else Keeper.open(name, settings.checkpoints, take_over)
+        if keeper is not None and isinstance(broker, EmbeddedBroker):
+            broker.data = keeper.kafka_data
         launched: Sequence[Any] = ()
         try:
             launched = launch(lambda: [settings.server(share, not is_limited()) for share in budget.core_sets()])

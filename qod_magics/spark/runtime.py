@@ -455,7 +455,7 @@ class SparkRuntime:
         # runs that no deployment could stop, beside those that took their places
         ending |= {f"{i.id} (earlier run {at})": i for at, i in enumerate(self.cluster.lingering, 1)}
         homes = {id: i.task_manager for id, i in ending.items()}
-        wait_s = self.cluster.patience.batch_s + 1.0 if self.named else 0.0  # so that no row is read twice later
+        wait_s = self.cluster.patience.batch_s + 1.0 if self.named else 0.0  # so that few rows are read twice later
         stops = {id: partial(self.lifecycle.stop, i, max(wait_s, self._finish_s(i))) for id, i in ending.items()}
         stopped = gather(stops, 15.0 + self.finish_s)
         # a local one will have ended, and its queries with it

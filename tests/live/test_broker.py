@@ -363,3 +363,22 @@ def test_nothing_outlives_a_killed_kernel() -> None:
         kernel.kill()
     eventually(lambda: not psutil.pid_exists(int(pid)) and not Path(directory).exists())
     assert not accepts(bootstrap)
+
+
+def test_topics_in_a_directory_that_stays_outlive_the_broker(own: EmbeddedBroker, tmp_path: Path) -> None:
+    """The next broker begins while the one that was killed with its kernel ends."""
+    own.data = tmp_path / "kafka"
+    own.start()
+    create_topics(own, {"kept": 1})
+    produce(own, "kept", 100)
+    cluster = own.admin().list_topics(timeout=PATIENCE_S).cluster_id
+    after = EmbeddedBroker()
+    after.data = own.data
+    own.kill()
+    try:
+        after.start()
+        assert after.admin().list_topics(timeout=PATIENCE_S).cluster_id == cluster
+        assert consume(after, "kept", 100) == list(range(100))
+    finally:
+        after.stop()
+    assert own.data.stat().st_mode & 0o777 == 0o700, "other users can read its rows"
