@@ -93,17 +93,7 @@ class KeptStream(msgspec.Struct, omit_defaults=True):
     schema: str | None = None  #: of its topic, as DDL
     topic: str | None = None
     upstream: list[str] = []
-    priority: int | None = None
-    min_accuracy: float | None = None
-    max_latency_s: float | None = None
-    utility: float | None = None
-    min_juice: float | None = None
-
-    @property
-    def restrictions(self) -> dict[str, float]:
-        """Those that are stated, by the names of their options."""
-        names = ("priority", "min_accuracy", "max_latency_s", "utility", "min_juice")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+    restrictions: dict[str, float] = {}  #: those that are stated, by the names of their options
 
 
 class Manifest(msgspec.Struct, omit_defaults=True):

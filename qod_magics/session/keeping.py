@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException
 
 from qod_magics.application import fingerprints
 from qod_magics.application.application import Application
+from qod_magics.application.streams.options import RESTRICTIONS
 from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.errors import QodError, SetupError, UsageProblem
 from qod_magics.kafka.cluster import Kafka
@@ -241,11 +242,7 @@ def kept_stream(stream: StreamDeclaration) -> KeptStream:
         schema=None if stream.topic is None else stream.topic.schema,
         topic=None if stream.topic is None else stream.topic.topic,
         upstream=list(stream.upstream),
-        priority=stream.priority,
-        min_accuracy=stream.min_accuracy,
-        max_latency_s=stream.max_latency_s,
-        utility=stream.utility,
-        min_juice=stream.min_juice,
+        restrictions={row.name: value for row in RESTRICTIONS if (value := getattr(stream, row.name)) is not None},
     )
 
 

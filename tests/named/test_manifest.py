@@ -39,7 +39,7 @@ def manifest(**fields: Any) -> Manifest:
         edges=[("trips", "zones")],
         own_rows=(3, 4),
     )
-    stream = KeptStream("d4", topic="trips", min_accuracy=0.4)
+    stream = KeptStream("d4", topic="trips", restrictions={"min_accuracy": 0.4})
     return Manifest(
         VERSION, "trips", "trips-00ff00", streams={"zones": stream}, tasks={"zones": task}, learned={"a": 1}, **fields
     )

@@ -131,7 +131,9 @@ def test_who_was_taken_over_starts_nothing_and_writes_nothing(tmp_path: Path) ->
 
 def test_restrictions_that_differ_from_those_that_were_set_are_told_once(tmp_path: Path) -> None:
     keeper = Keeper("trips", tmp_path)
-    keeper.manifest = Manifest(VERSION, "trips", "i", streams={"a": KeptStream("1", priority=3, min_accuracy=0.4)})
+    keeper.manifest = Manifest(
+        VERSION, "trips", "i", streams={"a": KeptStream("1", restrictions={"priority": 3, "min_accuracy": 0.4})}
+    )
     cell = stream("a", priority=2, min_accuracy=0.4)
     (told,) = keeper.compared(cell)
     assert "3" in told
