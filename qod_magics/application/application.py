@@ -181,7 +181,7 @@ class Application:
         return self.declare(replace(stream, **wanted | removed))
 
     def __getitem__(self, name: str) -> StreamDeclaration:
-        """The stream of this name. Raises ApplicationError with the nearest name."""
+        """Return the stream of this name. Raises ApplicationError with the nearest name."""
         if name not in self._by_name:
             raise ApplicationError(f"there is no stream {name!r}.{nearest(name, self.names)}", name=name, rule="exists")
         return self._by_name[name]
@@ -232,8 +232,8 @@ class Application:
         return tuple(name for name in self.names if name not in live)
 
     def awaited(self, name: str) -> Application:
-        """What would run to serve a waiting stream: the stream, its waiting readers (the last ones as queries), and
-        everything upstream of them. Empty for a stream that does not wait."""
+        """Return what would run to serve a waiting stream: the stream, its waiting readers (the last ones as queries),
+        and everything upstream of them. Empty for a stream that does not wait."""
         if name not in self.waiting:
             return Application()
         last = {w for w in self.waiting if not self.consumers[w] and name in graph.ancestors(self.upstreams, [w])}

@@ -30,7 +30,7 @@ RESERVED: dict[str, str] = {
 
 
 def check_stream_name(name: str) -> str:
-    """The name itself, if valid for a stream: it becomes a Python variable, an SQL view and a query's name.
+    """Return the name itself, if valid for a stream: it becomes a Python variable, an SQL view and a query's name.
 
     Raises ApplicationError for a name that is no identifier, a keyword, reserved, a Python builtin, or private.
     """
@@ -51,7 +51,7 @@ def check_stream_name(name: str) -> str:
 
 
 def topic_alias(topic: str) -> str | None:
-    """The second name of a topic inside a recipe: its own, when that is a free Python identifier; else None."""
+    """Return the second name of a topic inside a recipe: its own, when that is a free Python identifier; else None."""
     usable = topic.isidentifier() and not keyword.iskeyword(topic) and topic not in RESERVED
     return topic if usable else None
 
@@ -72,7 +72,7 @@ def consumers(upstreams: Upstreams) -> dict[str, tuple[str, ...]]:
 
 
 def ancestors(upstreams: Upstreams, names: Iterable[str]) -> frozenset[str]:
-    """The names and everything upstream of them."""
+    """Return the names and everything upstream of them."""
     found: set[str] = set()
     waiting = list(names)
     while waiting:

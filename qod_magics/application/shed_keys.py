@@ -42,7 +42,7 @@ class Decision:
     untold: tuple[str, ...] = ()  #: queries whose needs the plan does not tell
 
     def words(self, stream: str) -> str:
-        """What to say of a stream: "shed by user, for pairs"."""
+        """Return what to say of a stream: "shed by user, for pairs"."""
         key, asked = self.keys[stream], self.asked.get(stream, {})
         if self.refused is not None:
             return f"shed {_by(key)} as before: {self.refused}"
@@ -58,13 +58,13 @@ class Decision:
 
 
 def chosen(application: Application) -> tuple[str, ...]:
-    """The streams whose topics are to be shed by what their queries ask for."""
+    """Return the streams whose topics are to be shed by what their queries ask for."""
     return tuple(s.name for s in application.streams if s.topic is not None and s.topic.shed_by == AUTO)
 
 
 def with_keys(application: Application, keys: Keys) -> Application:
-    """The application in which these are the keys of streams that are to be shed by what their queries ask for; others
-    of these are shed row by row."""
+    """Return the application in which these are the keys of streams that are to be shed by what their queries ask for;
+    others of these are shed row by row."""
     among = set(chosen(application))
     if not among:
         return application
@@ -79,7 +79,7 @@ def with_keys(application: Application, keys: Keys) -> Application:
 
 
 def asking(application: Application) -> dict[str, Application]:
-    """The queries that may be shed and read such streams, each with all that is upstream of it."""
+    """Return the queries that may be shed and read such streams, each with all that is upstream of it."""
     among, found = set(chosen(application)), {}
     for name in application.queries:
         needed = graph.ancestors(application.upstreams, [name])
@@ -89,12 +89,12 @@ def asking(application: Application) -> dict[str, Application]:
 
 
 def renamed(asks: Sequence[Ask], streams: Mapping[str, str]) -> tuple[Ask, ...]:
-    """The same of the streams that read these topics."""
+    """Return the same of the streams that read these topics."""
     return tuple(tuple(tuple(Place(streams[p.of], p.column) for p in places) for places in ask) for ask in asks)
 
 
 def decided(asks: Mapping[str, Sequence[Ask] | None], present: Keys, stated: Keys) -> Decision:
-    """The keys of the streams in `present`.
+    """Return the keys of the streams in `present`.
 
     One that no operator concerns stays as it is, and so does one whose present key serves all: with another key, what
     reads the stream starts without its state. An operator that can't be by key, whatever these streams are shed by,
@@ -119,7 +119,8 @@ class _Solution(NamedTuple):
 
 
 def _solved(live: list[tuple[str, Ask]], present: Keys, keep: Keys, stated: Keys) -> _Solution:
-    """The keys by which as many operators are as all agree on; of these, those in `keep` where they serve all."""
+    """Return the keys by which as many operators are as all agree on; of these, those in `keep` where they serve
+    all."""
     asked: dict[str, dict[str, tuple[tuple[str, ...], ...]]] = {}
     torn: set[str] = set()
     while True:
@@ -156,7 +157,7 @@ def _paired(ask: Ask) -> Ask:
 
 
 def _reachable(ask: Ask, present: Keys, stated: Keys) -> Ask:
-    """What of it these streams can be shed by: () where another one is not, or not by all of its own key."""
+    """Return what of it these streams can be shed by: () where another one is not, or not by all of its own key."""
     for stream in _streams(ask) - present.keys():
         key, by_column = stated.get(stream, ()), {_column(places, stream): places for places in ask}
         if not key or not set(key) <= by_column.keys():
@@ -166,7 +167,7 @@ def _reachable(ask: Ask, present: Keys, stated: Keys) -> Ask:
 
 
 def _common(stream: str, live: Collection[tuple[str, Ask]], keep: Keys) -> tuple[str, ...] | None:
-    """The columns of a stream that all operators have that concern it; None if none does."""
+    """Return the columns of a stream that all operators have that concern it; None if none does."""
     found = [columns for _, ask in live if (columns := _columns(ask, stream))]
     if not found:
         return None
@@ -175,7 +176,7 @@ def _common(stream: str, live: Collection[tuple[str, Ask]], keep: Keys) -> tuple
 
 
 def _equated(live: Collection[tuple[str, Ask]]) -> list[set[Place]]:
-    """The columns that these operators equate, directly or by way of others."""
+    """Return the columns that these operators equate, directly or by way of others."""
     found: list[set[Place]] = []
     for places in (places for _, ask in live for places in ask):
         same = [each for each in found if not each.isdisjoint(places)]
@@ -184,8 +185,8 @@ def _equated(live: Collection[tuple[str, Ask]]) -> list[set[Place]]:
 
 
 def _crossed(live: Collection[tuple[str, Ask]], stated: Keys) -> set[Place]:
-    """The columns that can't have one position in all keys: equated with another column of their own stream, or with
-    columns at several positions of stated keys."""
+    """Return the columns that can't have one position in all keys: equated with another column of their own stream, or
+    with columns at several positions of stated keys."""
     crossed: set[Place] = set()
     for places in _equated(live):
         positions = {stated[place.of].index(place.column) for place in places if place.of in stated}
@@ -195,8 +196,8 @@ def _crossed(live: Collection[tuple[str, Ask]], stated: Keys) -> set[Place]:
 
 
 def _in_order(keys: Keys, present: Keys, live: Collection[tuple[str, Ask]], stated: Keys) -> dict[str, tuple[str, ...]]:
-    """The same keys, with columns that are equated at the same position, since a key's hash is of its values in their
-    order: that of stated keys, then of present ones that stay, then of the others."""
+    """Return the same keys, with columns that are equated at the same position, since a key's hash is of its values in
+    their order: that of stated keys, then of present ones that stay, then of the others."""
     stay = {of: present[of] for of, key in keys.items() if set(key) == set(present[of])}
     equated, rank = _equated(live), dict[Place, int]()
     for of, key in (*stated.items(), *stay.items(), *keys.items()):
@@ -212,7 +213,7 @@ def _streams(ask: Ask) -> set[str]:
 
 
 def _within(ask: Ask, keys: Keys) -> Ask:
-    """What is left of it where these are the keys."""
+    """Return what is left of it where these are the keys."""
     return tuple(p for p in ask if all(place.of not in keys or place.column in keys[place.of] for place in p))
 
 

@@ -34,7 +34,7 @@ class TaskSpec:
 
     @property
     def id(self) -> str:
-        """The name of its last stream."""
+        """Return the name of its last stream."""
         return self.tail.name
 
     @property
@@ -44,12 +44,12 @@ class TaskSpec:
 
     @property
     def heads(self) -> tuple[StreamDeclaration, ...]:
-        """The streams that read its inputs: one, or several with a topic each."""
+        """Return the streams that read its inputs: one, or several with a topic each."""
         return tuple(s for s in self.streams if not s.upstream or not set(s.upstream) <= set(self.members))
 
     @property
     def tail(self) -> StreamDeclaration:
-        """The stream that its consumers read, or that its sink writes."""
+        """Return the stream that its consumers read, or that its sink writes."""
         return self.streams[-1]
 
     @property
@@ -69,18 +69,18 @@ class TaskSpec:
 
     @property
     def topics(self) -> Mapping[str, TopicInput]:
-        """The topics that feed it, by the names of its heads; empty for tasks fed by tasks, and for recipes with a
-        source of their own."""
+        """Return the topics that feed it, by the names of its heads; empty for tasks fed by tasks, and for recipes with
+        a source of their own."""
         return {head.name: head.topic for head in self.heads if head.topic is not None}
 
     @property
     def is_source(self) -> bool:
-        """Whether no other task feeds it."""
+        """Return whether no other task feeds it."""
         return not self.upstream
 
     @property
     def sink(self) -> Sink | None:
-        """Where a query's rows go; None for all other tasks."""
+        """Return where a query's rows go; None for all other tasks."""
         return self.tail.effective_sink if self.is_query else None
 
     @property
@@ -100,12 +100,12 @@ class TaskSpec:
 
     @property
     def stated_max_parallelism(self) -> int | None:
-        """The largest that its streams state, instances; None if none does."""
+        """Return the largest maximum parallelism that its streams state; None if none does."""
         return max((s.max_parallelism for s in self.streams if s.max_parallelism is not None), default=None)
 
     @property
     def near(self) -> tuple[str, ...]:
-        """The streams beside which its instances are to start."""
+        """Return the streams beside which its instances are to start."""
         return tuple(s.near for s in self.streams if s.near is not None)
 
     @property
@@ -120,12 +120,12 @@ class TaskSpec:
 
     @property
     def key(self) -> str | None:
-        """The column by which its input rows are spread over its instances."""
+        """Return the column by which its input rows are spread over its instances."""
         return self.heads[0].key
 
     @property
     def mode(self) -> Mode:
-        """The same for all its streams."""
+        """Return its mode, the same for all its streams."""
         return self.tail.mode
 
     @property
@@ -135,27 +135,27 @@ class TaskSpec:
 
     @property
     def aggregates(self) -> bool:
-        """Whether one of its SQL recipes aggregates; for Python recipes only the plan tells."""
+        """Return whether one of its SQL recipes aggregates; for Python recipes only the plan tells."""
         return any(isinstance(s.recipe, SqlRecipe) and s.recipe.aggregates for s in self.streams)
 
     @property
     def max_latency_s(self) -> float | None:
-        """The smallest that its streams state, seconds; None if none does."""
+        """Return the smallest maximum latency that its streams state, seconds; None if none does."""
         return min((s.max_latency_s for s in self.streams if s.max_latency_s is not None), default=None)
 
     @property
     def is_hurried(self) -> bool:
-        """Whether that is below what micro-batches take."""
+        """Return whether its maximum latency is below what micro-batches take."""
         return any(stream.is_hurried for stream in self.streams)
 
     @property
     def utility(self) -> float | None:
-        """The utility of meeting a query's maximum latency, as stated; None for all other tasks."""
+        """Return the utility of meeting a query's maximum latency, as stated; None for all other tasks."""
         return self.tail.utility if self.is_query else None
 
     @property
     def min_juice(self) -> float | None:
-        """The share of the rows that arrive which a query must process, as stated; None for all other tasks."""
+        """Return the share of the rows that arrive which a query must process, as stated; None for all other tasks."""
         return self.tail.min_juice if self.is_query else None
 
 
@@ -220,7 +220,7 @@ def sources_of(application: Application, name: str) -> tuple[StreamDeclaration, 
 def _without_inlined(
     application: Application, inlined: Mapping[str, tuple[StreamDeclaration, ...]]
 ) -> dict[str, tuple[str, ...]]:
-    """The live streams, each with its inputs, without streams that only inlining readers need."""
+    """Return the live streams, each with its inputs, without streams that only inlining readers need."""
     live = application.live
     read = {upstream for name in live for upstream in application.upstreams[name]}
     needed = {name for name in live if name not in read}
@@ -343,7 +343,7 @@ def why_not_fused(first: TaskSpec, second: TaskSpec, specs: Iterable[TaskSpec]) 
 def why_not_unfused(
     spec: TaskSpec, edge: Edge, specs: Iterable[TaskSpec], instances: int = 1, keeps_state: bool = False
 ) -> str:
-    """Why a running task can't be unfused at one of its `fused_edges`, as one clause; "" if it can.
+    """Return why a running task can't be unfused at one of its `fused_edges`, as one clause; "" if it can.
 
     Args:
         spec: the task.
@@ -399,7 +399,7 @@ def unfused(spec: TaskSpec, edge: Edge) -> tuple[TaskSpec, TaskSpec]:
 
 
 def _ancestry(tail: StreamDeclaration, before: tuple[StreamDeclaration, ...]) -> int:
-    """How many of the streams are `tail`, or upstream of it."""
+    """Return how many of the streams are `tail`, or upstream of it."""
     needed = {tail.name, *tail.upstream}
     for stream in reversed(before):
         if stream.name in needed:

@@ -81,7 +81,7 @@ Usages = Callable[["DataFrame"], Usage | None]
 
 
 def origins(specs: Sequence[TaskSpec]) -> dict[str, frozenset[str]]:
-    """Where the rows of each task come from; tasks in an order in which inputs precede their readers."""
+    """Return where the rows of each task come from; tasks in an order in which inputs precede their readers."""
     found: dict[str, frozenset[str]] = {}
     for spec in specs:
         of_streams = dict(found)
@@ -105,7 +105,7 @@ def weighed_since(specs: Sequence[TaskSpec], weights: Weights) -> dict[str, str]
 
 
 def origins_of(stream: StreamDeclaration, known: Origins) -> frozenset[str]:
-    """Where a stream's rows come from."""
+    """Return where a stream's rows come from."""
     if stream.topic is not None:
         return frozenset({f"topic {stream.topic.topic}"})
     if not stream.upstream:
@@ -116,7 +116,7 @@ def origins_of(stream: StreamDeclaration, known: Origins) -> frozenset[str]:
 def weight_problem(
     columns: Sequence[str], inputs: Sequence[frozenset[str]], keyed: int = 0, by_key: bool = False
 ) -> str | None:
-    """Why the weight of a recipe's rows is not known; None if it is.
+    """Return why the weight of a recipe's rows is not known; None if it is.
 
     Args:
         columns: of its result. A join has one `_weight` from each of its inputs.
@@ -137,13 +137,13 @@ def weight_problem(
 
 
 def spelled(rows: DataFrame) -> DataFrame:
-    """The rows with `_weight` in lower case: Spark names a column as a query spells it."""
+    """Return the rows with `_weight` in lower case: Spark names a column as a query spells it."""
     others = any(name != WEIGHT and name.lower() == WEIGHT for name in rows.columns)
     return rows.withColumnRenamed(WEIGHT, WEIGHT) if others else rows
 
 
 def one_weight(rows: DataFrame, known: bool, by_key: bool = False) -> DataFrame:
-    """The rows with at most one `_weight`: of several, the last column.
+    """Return the rows with at most one `_weight`: of several, the last column.
 
     A pair of rows that are sampled independently is kept with the product of their probabilities: its weight is the
     product of their weights. One of rows that are kept `by_key` is kept with the smaller probability: its weight is the
@@ -170,21 +170,22 @@ def one_weight(rows: DataFrame, known: bool, by_key: bool = False) -> DataFrame:
 
 
 def weighed(rows: DataFrame) -> DataFrame:
-    """The rows with a `_weight`, the last column, as in rows from a topic: null where their recipe leaves it out."""
+    """Return the rows with a `_weight`, the last column, as in rows from a topic: null where their recipe leaves it
+    out."""
     if WEIGHT not in rows.columns:
         return rows.withColumn(WEIGHT, no_weight())
     return rows if rows.columns[-1] == WEIGHT else rows.selectExpr(f"* EXCEPT ({WEIGHT})", WEIGHT)
 
 
 def newly_weighed(rows: DataFrame) -> DataFrame:
-    """The rows with a `_weight` of 1: groups of which no one has been dropped yet."""
+    """Return the rows with a `_weight` of 1: groups of which no one has been dropped yet."""
     from pyspark.sql import functions as F
 
     return rows.withColumn(WEIGHT, F.lit(1.0))
 
 
 def no_weight() -> Column:
-    """The weight that is not known."""
+    """Return a weight that is not known."""
     from pyspark.sql import functions as F
 
     return F.lit(None).cast("double")
@@ -202,7 +203,7 @@ def twice(rows: DataFrame) -> str | None:
 
 
 def key_of(inputs: Sequence[Key], columns: Collection[str], by_key: bool = False) -> Key:
-    """The key of a recipe's result; () where the keys of its inputs differ, as in a union of streams of several.
+    """Return the key of a recipe's result; () where the keys of its inputs differ, as in a union of streams of several.
 
     Args:
         inputs: the keys of its inputs.
@@ -220,7 +221,7 @@ def key_of(inputs: Sequence[Key], columns: Collection[str], by_key: bool = False
 
 
 def joins_by_key(inputs: Collection[Key], joins: Sequence[Equated]) -> bool:
-    """Whether each of these joins, one or more, pairs only rows of the same key."""
+    """Return whether each of these joins, one or more, pairs only rows of the same key."""
     keys = [tuple(name.lower() for name in key) for key in inputs if key]
     if not joins or len(keys) < len(inputs):
         return False
@@ -377,13 +378,13 @@ class _Chain:
 
 
 def build_chain(spec: TaskSpec, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> DataFrame:
-    """The DataFrame of the chain alone: enough on a classic session, or when no recipe of the chain is SQL."""
+    """Return the DataFrame of the chain alone: enough on a classic session, or when no recipe of the chain is SQL."""
     with opened_chain(spec, spark, inputs) as frame:
         return frame
 
 
 def _groups(stream: StreamDeclaration, weights: Weights) -> Groups | None:
-    """The groups that a stream reads, if one of its inputs is of groups."""
+    """Return the groups that a stream reads, if one of its inputs is of groups."""
     read = [weights.groups[name] for name in stream.upstream if name in weights.groups]
     if not read:
         return None
@@ -392,7 +393,7 @@ def _groups(stream: StreamDeclaration, weights: Weights) -> Groups | None:
 
 
 def _repeats(stream: StreamDeclaration, before: Groups | None, inputs: Inputs, usage: Usage) -> bool:
-    """Whether a recipe sums up estimates of groups as if it read each group once, but may not."""
+    """Return whether a recipe sums up estimates of groups as if it read each group once, but may not."""
     return before is not None and not before.shared and inputs.estimated and usage.overlaps
 
 
@@ -415,7 +416,7 @@ def _note_groups(
 
 
 def _unweighed(given: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-    """The inputs without `_weight`; one that is given by several names stays one."""
+    """Return the inputs without `_weight`; one that is given by several names stays one."""
     bare = {id(rows): rows.drop(WEIGHT) for rows in given.values()}
     return {name: bare[id(rows)] for name, rows in given.items()}
 

@@ -57,7 +57,7 @@ class ManualClock:
             return self._elapsed
 
     def wall(self) -> datetime:
-        """The start instant plus the virtual seconds since."""
+        """Return the start instant plus the virtual seconds since."""
         return self._start + timedelta(seconds=self.monotonic())
 
     def advance(self, seconds: float) -> None:

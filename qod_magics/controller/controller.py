@@ -138,7 +138,7 @@ class Controller:
 
     @property
     def policy(self) -> Policy:
-        """The policy that decides; a new one begins without state or memory. Set it between cycles."""
+        """Return the policy that decides; a new one begins without state or memory. Set it between cycles."""
         return self._policy
 
     @policy.setter
@@ -155,8 +155,8 @@ class Controller:
 
     @property
     def learned(self) -> Any:
-        """What the policy has learned, as plain JSON values; None: nothing yet, or nothing that outlives the process.
-        Read it between cycles."""
+        """Return what the policy has learned, as plain JSON values; None: nothing yet, or nothing that outlives the
+        process. Read it between cycles."""
         policy, memory = self._policy, self._memory
         return policy.kept(memory) if isinstance(policy, RememberingPolicy) and memory is not None else None
 
@@ -175,7 +175,7 @@ class Controller:
 
     @property
     def recording(self) -> Recording | None:
-        """Where cycles are recorded."""
+        """Return where cycles are recorded."""
         return self._journal.recording
 
     def record(self, recording: Recording | None) -> None:
@@ -185,17 +185,17 @@ class Controller:
 
     @property
     def last(self) -> Cycle | None:
-        """The last finished cycle."""
+        """Return the last finished cycle."""
         return self._last
 
     @property
     def dials(self) -> Dials | None:
-        """The settings known to be in force; None before any were applied."""
+        """Return the settings known to be in force; None before any were applied."""
         return self._actuator.in_force
 
     @property
     def paused(self) -> bool:
-        """Whether plans are made but not applied."""
+        """Return whether plans are made but not applied."""
         return self._paused
 
     def pause(self) -> None:
@@ -219,7 +219,7 @@ class Controller:
 
     @property
     def overrides(self) -> Mapping[Edge, float]:
-        """The non-drop probabilities that are held by hand."""
+        """Return the non-drop probabilities that are held by hand."""
         return self._by_hand
 
     def override(self, edge: Edge, d: float | None) -> None:
@@ -270,7 +270,7 @@ class Controller:
         self._journal.note(kind, words, **detail)
 
     def why(self, name: str) -> str:
-        """What was last decided about a stream, an instance or a task manager, and why. Raises UsageProblem."""
+        """Return what was last decided about a stream, an instance or a task manager, and why. Raises UsageProblem."""
         return self.log.why(name)
 
     def plan_without(self, count: int) -> Plan:
@@ -308,7 +308,7 @@ class Controller:
 
     @property
     def rises(self) -> bool:
-        """Whether the last check of the input rates shows a rise."""
+        """Return whether the last check of the input rates shows a rise."""
         return self._rates.rises
 
     def stepped_rates(self) -> Mapping[str, float]:

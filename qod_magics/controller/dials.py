@@ -71,7 +71,7 @@ class Backlog:
 
 
 def backlogs(snapshot: Snapshot, measured: Measured, limits: Limits) -> Mapping[str, Backlog]:
-    """The backlog of each task that has more than the ordinary one.
+    """Return the backlog of each task that has more than the ordinary one.
 
     Lags and rates are those of `measured`; a source without a measured rate counts with its `external_rate`.
     """
@@ -210,7 +210,7 @@ NO_BACKLOG = Backlog(0.0, None)
 
 
 def thinned(desired: float, minimum: float, backlog: float, rate: float | None, drain_s: float) -> float:
-    """The accuracy that lets `drain_s` seconds suffice for `backlog` rows and the input of that time.
+    """Return the accuracy that lets `drain_s` seconds suffice for `backlog` rows and the input of that time.
 
     The plan says that the CPU suffices for `desired * rate` rows/s. In `drain_s` seconds, `rate * drain_s + backlog`
     rows must be consumed; `desired * rate * drain_s` of them can be processed:
@@ -237,7 +237,7 @@ def dials(
     left_s: Mapping[str, float] | None = None,
     waiting: Mapping[str, Backlog] | None = None,
 ) -> Dials:
-    """The settings that carry out `plan`, and drain backlogs.
+    """Return the settings that carry out `plan`, and drain backlogs.
 
     Without a backlog, `keep` is `plan.non_drop` and `accept` is `plan.desired`.
 
@@ -360,7 +360,7 @@ class _Turn(Generic[_Key]):
         self._held = [(i, was) for i, to, was in changes if was is not None and _stays(to, was)]
 
     def merged(self, *, rising: bool) -> dict[_Key, float]:
-        """The new dials, except those that stay as they were."""
+        """Return the new dials, except those that stay as they were."""
         found = list(self._new)
         for i, was in self._held:
             if rising or found[i] < was:
@@ -368,7 +368,7 @@ class _Turn(Generic[_Key]):
         return dict(zip(self._keys, found, strict=True))
 
     def held(self) -> list[_Key]:
-        """The dials that stay as they were, if rising ones may."""
+        """Return the dials that stay as they were, if rising ones may."""
         return [self._keys[i] for i, _ in self._held]
 
 

@@ -69,7 +69,7 @@ class Decision:
 
     @property
     def accepted(self) -> Plan:
-        """The plan without the actions that are refused."""
+        """Return the plan without the actions that are refused."""
         if not self.refused:
             return self.plan
         no = {id(refusal.action) for refusal in self.refused}
@@ -94,17 +94,17 @@ class Cycle:
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """What the policy saw; None when the cycle was skipped."""
+        """Return what the policy saw; None when the cycle was skipped."""
         return None if self.decision is None else self.decision.snapshot
 
     @property
     def plan(self) -> Plan | None:
-        """What the policy decided; None when the cycle was skipped."""
+        """Return what the policy decided; None when the cycle was skipped."""
         return None if self.decision is None else self.decision.plan
 
     @property
     def measured(self) -> Measured | None:
-        """What was measured beside the snapshot; None when the cycle was skipped."""
+        """Return what was measured beside the snapshot; None when the cycle was skipped."""
         return None if self.decision is None else self.decision.measured
 
 
@@ -146,19 +146,19 @@ class DecisionLog:
                 self._newest = {name: kinds for name, kinds in self._newest.items() if name in known}
 
     def entries(self, name: str | None = None, *, kind: str | None = None) -> tuple[Entry, ...]:
-        """The entries in the window, oldest first; only those about `name`, or of one `kind`, where given."""
+        """Return the entries in the window, oldest first; only those about `name`, or of one `kind`, where given."""
         with self._lock:
             found = tuple(self._entries)
         return tuple(e for e in found if name in (None, *e.names) and kind in (None, e.kind))
 
     def newest(self, name: str) -> tuple[Entry, ...]:
-        """The newest entry of each kind about `name`, newest first."""
+        """Return the newest entry of each kind about `name`, newest first."""
         with self._lock:
             found = list(self._newest.get(name, {}).values())
         return tuple(sorted(found, key=lambda entry: entry.cycle, reverse=True))
 
     def why(self, name: str) -> str:
-        """What was last decided about a stream (task), an instance or a task manager, and why, in words.
+        """Return what was last decided about a stream (task), an instance or a task manager, and why, in words.
 
         Raises UsageProblem when there is no such name, or when nothing was decided so far.
         """
@@ -180,7 +180,7 @@ class DecisionLog:
 
 
 def _names(cycle: Cycle) -> frozenset[str]:
-    """The names that `why` knows after `cycle`: tasks, instances, task managers."""
+    """Return the names that `why` knows after `cycle`: tasks, instances, task managers."""
     snapshot = cycle.snapshot
     if snapshot is None:
         return frozenset()
@@ -200,7 +200,7 @@ _TOLD = (
 
 
 def why(name: str, cycle: Cycle, decision: Decision, newest: Mapping[str, Entry]) -> str:
-    """What `decision`, that of `cycle`, means for a task, an instance or a task manager, and why.
+    """Return what `decision`, that of `cycle`, means for a task, an instance or a task manager, and why.
 
     `newest` holds the newest entry of each kind about `name`. Raises KeyError when the snapshot has no such name.
     """
@@ -249,7 +249,7 @@ def _task(task: Task, cycle: Cycle, decision: Decision, newest: Mapping[str, Ent
 
 
 def _concerns(action: Action, task: Task) -> bool:
-    """Whether an action is about a whole task."""
+    """Return whether an action is about a whole task."""
     if isinstance(action, Unfuse):
         return action.edge in fused_streams(task)
     return (isinstance(action, Scale | SetBatch) and action.task == task.id) or (

@@ -68,8 +68,8 @@ def _check_complete(plan: Plan, snapshot: Snapshot) -> None:
 
 
 def refusals(plan: Plan, snapshot: Snapshot, supports: Collection[type[Action]]) -> tuple[Refusal, ...]:
-    """The actions of a plan to refuse, each with the reason: the runtime does not support them (`supports`), or they
-    name something that the snapshot does not have."""
+    """Return the actions of a plan to refuse, each with the reason: the runtime does not support them (`supports`), or
+    they name something that the snapshot does not have."""
     if not plan.actions:
         return ()
     known = {

@@ -186,8 +186,8 @@ class RateWatch:
     def corrected(
         self, seen: Observation, rates: Rates, now: float, period_s: float, remembered_s: float
     ) -> Observation:
-        """The observation with the rates of a step, and those of sources that fell within the last period, whose means
-        are still of both sides of the fall.
+        """Return the observation with the rates of a step, and those of sources that fell within the last period, whose
+        means are still of both sides of the fall.
 
         Args:
             seen: what the runtime measured.

@@ -50,7 +50,7 @@ class Record:
 
     @property
     def phase(self) -> str:
-        """The part of its script that the run was in; "" where it followed none."""
+        """Return the part of its script that the run was in; "" where it followed none."""
         return str(self.annotations.get("phase") or "")
 
 
@@ -58,7 +58,7 @@ Records = Sequence[Record]
 
 
 def record_of(cycle: Cycle, decision: Decision, events: Sequence[Event], repeated: bool = False) -> Record:
-    """The record of a cycle with its decision. `events` are those that have not been recorded before."""
+    """Return the record of a cycle with its decision. `events` are those that have not been recorded before."""
     return Record(
         at=cycle.at,
         snapshot=decision.snapshot,
@@ -152,7 +152,7 @@ _NO_PLAN: Mapping[str, Any] = {
 
 
 def record_to_json(record: Record) -> dict[str, Any]:
-    """The line of `record`: the keys of the format first, then what this controller adds."""
+    """Return the line of `record`: the keys of the format first, then what this controller adds."""
     return {
         "at": instant(record.at),
         "snapshot": snapshot_to_json(record.snapshot),
@@ -172,7 +172,7 @@ def record_to_json(record: Record) -> dict[str, Any]:
 
 
 def record_from_json(line: Mapping[str, Any], number: int = 1) -> Record:
-    """The record that a line of a recording describes, checked; `number`: of its cycle, if the line has none.
+    """Return the record that a line of a recording describes, checked; `number`: of its cycle, if the line has none.
 
     Raises SnapshotError, with the field, its value and what to do.
     """
@@ -199,7 +199,8 @@ def record_from_json(line: Mapping[str, Any], number: int = 1) -> Record:
 
 
 def _dials_to_json(dials: Dials) -> dict[str, Any]:
-    """The JSON form of dials: `keep` as a list of {"from", "to", "d"} like a plan's `non_drop`, `accept` by task."""
+    """Return the JSON form of dials: `keep` as a list of {"from", "to", "d"} like a plan's `non_drop`, `accept` by
+    task."""
     keep = [{"from": source, "to": target, "d": d} for (source, target), d in dials.keep.items()]
     return {"keep": keep, "accept": dict(dials.accept)}
 
@@ -320,7 +321,7 @@ def read(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """What `json` doesn't know: mappings, numbers of numpy, sets; anything else as its `str`."""
+    """Return what `json` doesn't know: mappings, numbers of numpy, sets; anything else as its `str`."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, (set, frozenset)):

@@ -39,7 +39,7 @@ class PendingCall(Protocol[T]):
     """One call: under way, or ended."""
 
     def wait(self, timeout_s: float) -> Outcome[T] | None:
-        """How the call ended, waiting for at most `timeout_s`; None while it is under way."""
+        """Return how the call ended, waiting for at most `timeout_s`; None while it is under way."""
         ...
 
 
@@ -225,7 +225,7 @@ class Sensor:
         return "sensor: waits for the runtime" if self._calling.under_way else "sensor"
 
     def observe(self, timeout_s: float, *, paused: bool) -> Observation | str:
-        """The observation, or why there is none to decide on, in words.
+        """Return the observation, or why there is none to decide on, in words.
 
         Args:
             timeout_s: how long to wait for the runtime; a call that takes longer goes on, and no other is made

@@ -102,12 +102,12 @@ def cycle_text(cycle: Cycle) -> str:
 
 
 def cores(manager: TaskManager) -> str:
-    """How many cores it has: "2 cores"."""
+    """Return how many cores it has: "2 cores"."""
     return f"{manager.cores:g} core{'' if manager.cores == 1 else 's'}"
 
 
 def busy(manager: TaskManager | None) -> str:
-    """How busy its cores are, as the end of a sentence."""
+    """Return how busy its cores are, as the end of a sentence."""
     return "" if manager is None else f", {manager.cpu:.0f} % busy"
 
 

@@ -99,7 +99,7 @@ class ControllerThread:
 
     @property
     def alive(self) -> bool:
-        """Whether the loop runs."""
+        """Return whether the loop runs."""
         thread = self._thread
         return thread is not None and thread.is_alive()
 
@@ -218,7 +218,7 @@ class ControllerThread:
                 )
 
     def _again(self, begun: float, deadline: float) -> float:
-        """When to make a cycle beside those on time; never, if the next one on time is not later."""
+        """Return when to make a cycle beside those on time; never, if the next one on time is not later."""
         again_s = self.controller.again_s
         return begun + again_s if again_s is not None and begun + again_s < deadline else math.inf
 

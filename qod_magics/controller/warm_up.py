@@ -200,7 +200,7 @@ def told(state: WarmUp, plan: Plan, now: float) -> WarmUp:
 
 
 def _was_running(instance: str, state: WarmUp) -> bool:
-    """Whether it was there before, and not as one that has yet to start."""
+    """Return whether it was there before, and not as one that has yet to start."""
     warm = state.warming.get(instance)
     return instance in state.where and (warm is None or warm.bound_for is not None)
 

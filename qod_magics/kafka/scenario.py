@@ -109,16 +109,16 @@ class PiecewiseLinear:
 
     @classmethod
     def constant(cls, rate: float) -> PiecewiseLinear:
-        """The same rate, rows/s, at all times."""
+        """Return the same rate, rows/s, at all times."""
         return cls(((0.0, float(rate)),))
 
     @classmethod
     def through(cls, points: Iterable[Iterable[float]]) -> PiecewiseLinear:
-        """The rate through these (second, rows/s) pairs."""
+        """Return the rate through these (second, rows/s) pairs."""
         return cls(tuple((float(second), float(rate)) for second, rate in points))
 
     def rate(self, t: float) -> float:
-        """The rate at second `t`, rows/s; at a jump the later of the two."""
+        """Return the rate at second `t`, rows/s; at a jump the later of the two."""
         index = bisect_right(self._seconds, t)
         if index == 0:
             return self.points[0][1]
@@ -128,7 +128,7 @@ class PiecewiseLinear:
         return r0 + (r1 - r0) * ((t - t0) / (t1 - t0))
 
     def rows(self, t0: float, t1: float) -> float:
-        """The integral of the rate from second `t0` to second `t1`: rows, fractional.
+        """Return the integral of the rate from second `t0` to second `t1`: rows, fractional.
 
         Negative when `t1` lies before `t0`.
         """
@@ -139,7 +139,8 @@ class PiecewiseLinear:
         return floor(self.rows(0.0, t) + ROUNDING) if t > 0 else 0
 
     def peak(self, t0: float, t1: float) -> float:
-        """The highest rate within seconds `t0` to `t1`, inclusive; the rate before a jump at `t0` does not count."""
+        """Return the highest rate within seconds `t0` to `t1`, inclusive; the rate before a jump at `t0` does not
+        count."""
         inside = (rate for second, rate in self.points if t0 < second <= t1)
         return max(self.rate(t0), self.rate(t1), *inside)
 
@@ -248,13 +249,14 @@ class Scenario:
 
     @classmethod
     def read(cls, path: str | Path) -> Scenario:
-        """The scenario of a JSON file; relative paths in it are taken from the file's folder. Raises ScenarioError."""
+        """Return the scenario of a JSON file; relative paths in it are taken from the file's folder. Raises
+        ScenarioError."""
         path = Path(path)
         return cls.from_json(read_json(path)).within(path.resolve().parent)
 
     @classmethod
     def from_json(cls, value: Any) -> Scenario:
-        """The scenario of a JSON value. Raises ScenarioError, which names the field."""
+        """Return the scenario of a JSON value. Raises ScenarioError, which names the field."""
         return cls.of(read(ScenarioForm, value, "scenario"))
 
     @classmethod
@@ -272,12 +274,12 @@ class Scenario:
         )
 
     def within(self, folder: Path) -> Scenario:
-        """The same, with relative paths of data taken from this folder."""
+        """Return the same, with relative paths of data taken from this folder."""
         topics = tuple(replace(feed, data=at_folder(feed.data, folder)) for feed in self.topics)
         return replace(self, topics=topics)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form: `from_json` of it is the same scenario."""
+        """Return the JSON form: `from_json` of it is the same scenario."""
         return {
             "seed": self.seed,
             "duration_s": self.duration_s,
@@ -287,7 +289,7 @@ class Scenario:
         }
 
     def phase(self, t: float) -> str | None:
-        """The name of the phase at second `t`; None before the first."""
+        """Return the name of the phase at second `t`; None before the first."""
         names = [phase.name for phase in self.phases if phase.from_s <= t]
         return names[-1] if names else None
 

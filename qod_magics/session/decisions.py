@@ -47,7 +47,7 @@ def pause_stage(thread: ControllerThread, stage: str, paused: bool) -> None:
 
 
 def stages_text(controller: Controller) -> str:
-    """The policy, its stages, and what each last decided, a line each."""
+    """Return the policy, its stages, and what each last decided, a line each."""
     current, last = controller.policy, controller.last
     seen = (None, None) if last is None else (last.snapshot, last.plan)
     notes = policy_notes(current, *seen)
@@ -129,7 +129,7 @@ async def until_settled(
 
 
 def disturbed(cycle: Cycle) -> bool:
-    """Whether this cycle had a disturbance, an instance warming up, or no snapshot."""
+    """Return whether this cycle had a disturbance, an instance warming up, or no snapshot."""
     return (
         cycle.snapshot is None
         or any(event.kind in DISTURBANCES for event in cycle.events)
@@ -191,7 +191,7 @@ class Decisions:
 
     @property
     def stages(self) -> str:
-        """The policy and its stages, with what each last decided, a line each."""
+        """Return the policy and its stages, with what each last decided, a line each."""
         return stages_text(self.controller)
 
     def override(self, name: str, d: float | None) -> str:
@@ -206,7 +206,7 @@ class Decisions:
 
     @property
     def shedders(self) -> list[str]:
-        """The names of the shedders: sources, and streams "from>to"."""
+        """Return the names of the shedders: sources, and streams "from>to"."""
         return self.runtime.deployment.shedders
 
     def annotate(self, **annotations: Any) -> None:
@@ -215,5 +215,5 @@ class Decisions:
 
     @property
     def last(self) -> Cycle | None:
-        """The last finished cycle."""
+        """Return the last finished cycle."""
         return self.controller.last

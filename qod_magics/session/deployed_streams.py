@@ -129,8 +129,8 @@ class Streams:
 
     @property
     def held(self) -> Mapping[str, tuple[str, ...]]:
-        """The declared streams that wait for others, with which they exchanged rows under an earlier kernel, by name:
-        those that are not declared. Rows would be lost between those that run and those that do not."""
+        """Return the declared streams that wait for others, with which they exchanged rows under an earlier kernel, by
+        name: those that are not declared. Rows would be lost between those that run and those that do not."""
         return self._held(self.application)
 
     def _held(self, application: Application) -> Mapping[str, tuple[str, ...]]:

@@ -76,7 +76,7 @@ class StreamHandle:
         return self.session.show(self.name, **wish)
 
     def why(self) -> str:
-        """The last decision about it, and why."""
+        """Return the last decision about it, and why."""
         return self.session.why(self.name)
 
     def stop(self) -> None:
@@ -85,7 +85,7 @@ class StreamHandle:
 
     @property
     def said(self) -> str:
-        """The outcome of its declaration, in one line; further ones are notes."""
+        """Return the outcome of its declaration, in one line; further ones are notes."""
         notes = list(self.notes)
         if self._prints:
             notes.append(printed_text(self.session, self.name))
@@ -93,7 +93,7 @@ class StreamHandle:
 
     @property
     def _prints(self) -> bool:
-        """Whether it runs with a console sink."""
+        """Return whether it runs with a console sink."""
         application = self.session.application
         return not self.dry_run and self.name in application.queries and application[self.name].effective_sink.prints
 
@@ -131,7 +131,7 @@ class StreamHandle:
         return mime_bundle(view, words, **options)
 
     def __repr__(self) -> str:
-        """Where it runs now, and how it kept up in the last cycle."""
+        """Return where it runs now, and how it kept up in the last cycle."""
         if not self.session.alive:
             return f"{self.name}: its session {ended_text(self.session).removeprefix('it ')}"
         if self.name not in self.session.application:

@@ -31,22 +31,22 @@ class SessionInterface(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended."""
+        """Return whether it has not ended."""
         ...
 
     @property
     def application(self) -> Application:
-        """The declared streams."""
+        """Return the declared streams."""
         ...
 
     @property
     def held(self) -> Mapping[str, tuple[str, ...]]:
-        """The declared streams that wait for streams of an earlier kernel, with the names of these."""
+        """Return the declared streams that wait for streams of an earlier kernel, with the names of these."""
         ...
 
     @property
     def last(self) -> Cycle | None:
-        """The last finished cycle."""
+        """Return the last finished cycle."""
         ...
 
     def add_task_manager(self) -> str:
@@ -106,7 +106,7 @@ class SessionInterface(Protocol):
         ...
 
     def results(self, name: str) -> DataFrame:
-        """The rows so far of a query with a memory sink."""
+        """Return the rows so far of a query with a memory sink."""
         ...
 
     def show(self, name: str, **wish: Any) -> ShownResults:
@@ -114,11 +114,11 @@ class SessionInterface(Protocol):
         ...
 
     def status(self) -> str:
-        """What runs where, and how it keeps up."""
+        """Return what runs where, and how it keeps up."""
         ...
 
     def why(self, name: str) -> str:
-        """The last decision about a stream, an instance or a task manager."""
+        """Return the last decision about a stream, an instance or a task manager."""
         ...
 
     def annotate(self, **annotations: Any) -> None:

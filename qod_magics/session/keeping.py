@@ -121,7 +121,7 @@ class Keeper:
 
     @property
     def kafka_data(self) -> Path:
-        """Where the topics of a broker stay that the session starts."""
+        """Return where the topics of a broker stay that the session starts."""
         return self.directory / "kafka"
 
     def uses(self, kafka: Kafka) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ class Keeper:
 
     @property
     def same_kafka(self) -> bool:
-        """Whether the earlier kernel used the same Kafka cluster."""
+        """Return whether the earlier kernel used the same Kafka cluster."""
         before = "" if self.manifest is None else self.manifest.kafka
         return not before or before == self._kafka
 
@@ -153,12 +153,12 @@ class Keeper:
 
     @property
     def stays(self) -> str:
-        """What stays when the session ends, as a clause."""
+        """Return what stays when the session ends, as a clause."""
         return f"manifest, checkpoints and topics of session {self.name} stay ({self.directory})"
 
     @property
     def learned(self) -> Any:
-        """What the policy had learned under the earlier kernel; None: nothing."""
+        """Return what the policy had learned under the earlier kernel; None: nothing."""
         return None if self.manifest is None else self.manifest.learned
 
     def begin(

@@ -49,7 +49,7 @@ class View:
         return f"dashboard and controls of session {self._session.id}: {len(self.frames)} cycles"
 
     def widget(self) -> Any:
-        """The dashboard with the controls under it."""
+        """Return the dashboard with the controls under it."""
         import ipywidgets as ipw
 
         return ipw.VBox([self.dashboard, self.panel.view])

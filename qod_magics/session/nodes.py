@@ -32,15 +32,15 @@ class Maker(Protocol):
     """Starts task managers for a session and connects to them. Each method raises QodError and leaves nothing then."""
 
     def local(self, id: str) -> TaskManager:
-        """A local one that is up and warm, with the session's options; it has not joined."""
+        """Return a local one that is up and warm, with the session's options; it has not joined."""
         ...
 
     def remote(self, id: str, url: str) -> TaskManager:
-        """The same of the server at `url`."""
+        """Return a task manager on the server at `url`; it has not joined."""
         ...
 
     def url_of(self, id: str) -> str | None:
-        """The URL of one that was connected to; told once, since its server is spare once it has left."""
+        """Return the URL of one that was connected to; told once, since its server is spare once it has left."""
         ...
 
     def abandon(self, id: str) -> None:
@@ -48,7 +48,7 @@ class Maker(Protocol):
         ...
 
     def track(self, under_way: Future[T]) -> Future[T]:
-        """The session's end waits for it."""
+        """Have the session's end wait for it; return it."""
         ...
 
 
@@ -75,7 +75,7 @@ class SessionNodes:
     # -- for the runtime -----------------------------------------------------------------------------------------------
 
     def spares(self) -> Sequence[Spare]:
-        """What `add` can add now."""
+        """Return what `add` can add now."""
         return self._ask(self._pool.spares)
 
     def states(self) -> dict[str, NodeState]:
@@ -84,7 +84,7 @@ class SessionNodes:
             return self._pool.states()
 
     def text(self) -> str:
-        """The same, and the budget, in one line."""
+        """Return the same, and the budget, in one line."""
         return self._ask(self._pool.text)
 
     def add(self, kind: str, why: str) -> None:
@@ -166,7 +166,7 @@ class SessionNodes:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _ask(self, question: Callable[[Collection[str], float], T]) -> T:
-        """The pool's answer, given the task managers that are up and the time."""
+        """Return the pool's answer, given the task managers that are up and the time."""
         with self._lock:
             return question(tuple(self._runtime.task_managers), time.monotonic())
 
@@ -270,7 +270,7 @@ class SessionNodes:
         return False
 
     def _hosts_nothing(self, manager: TaskManager) -> bool:
-        """Whether no query runs on it any more."""
+        """Return whether no query runs on it any more."""
         cluster = self._runtime.cluster
         if any(instance.task_manager is manager for instance in (*cluster.all_instances, *cluster.lingering)):
             return False
@@ -314,7 +314,7 @@ def move(runtime: SparkRuntime, id: str, target: str) -> None:
 
 
 def _now(instance: Instance) -> str:
-    """Where it is, and in which state."""
+    """Return where it is, and in which state."""
     home, state = instance.task_manager, instance.state
     if state is State.GAVE_UP:
         return "failed too often and stays stopped" + ("" if home is None else f" on {home.id}")

@@ -107,7 +107,7 @@ class Outside:
     @property
     @abstractmethod
     def alive(self) -> bool:
-        """Whether it has not ended."""
+        """Return whether it has not ended."""
 
     @abstractmethod
     def down(self, *, finish_s: float = 0.0) -> Sequence[str]:
@@ -190,7 +190,7 @@ class Outside:
 
     @property
     def collector(self) -> SessionCollector:
-        """The metrics as `prometheus_client` collects them, for a registry of your own."""
+        """Return the metrics as `prometheus_client` collects them, for a registry of your own."""
         return self._outlets.collector
 
     def health(self) -> str:

@@ -72,29 +72,30 @@ class Budget:
 
     @property
     def most_local(self) -> int:
-        """The number of local ones at the same time."""
+        """Return the number of local ones at the same time."""
         if self.local == 0:
             return 0
         return self.local if self.most is None else self.most - len(self.connect)
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds that may be added."""
+        """Return the kinds that may be added."""
         remote = self.connect or self.spare_connect
         return (*([LOCAL] if self.local else []), *([CONNECT] if remote else []))
 
     @property
     def each(self) -> int:
-        """The number of cores of each local one. Raises UsageProblem: the machine has fewer."""
+        """Return the number of cores of each local one. Raises UsageProblem: the machine has fewer."""
         return len(next(iter(core_sets(self.most_local, self.cores)), None) or ())
 
     def core_sets(self) -> list[frozenset[int] | None]:
-        """The cores of each local one to start with. Raises UsageProblem: the machine has fewer than one needs."""
+        """Return the cores of each local one to start with. Raises UsageProblem: the machine has fewer than one
+        needs."""
         return core_sets(self.most_local, self.cores)[: self.local]
 
     @property
     def sharing(self) -> str:
-        """What is done where the machine has too few cores for all local ones, in one line; "" elsewhere."""
+        """Return what is done where the machine has too few cores for all local ones, in one line; "" elsewhere."""
         there, each = len(usable_cores()), self.each
         if self.most is None or self.most_local * each <= there:
             return ""
@@ -207,7 +208,7 @@ class Pool:
         return len({*up, *(n.id for n in self._in(NodeState.STARTING, NodeState.LEAVING))})
 
     def spares(self, up: Collection[str], now: float) -> tuple[Spare, ...]:
-        """What `add` would start or let join now, by kind."""
+        """Return what `add` would start or let join now, by kind."""
         room = self.most - self.used(up)
         counts = {LOCAL: room, CONNECT: min(room, len(self._urls))}
         return tuple(
@@ -217,7 +218,7 @@ class Pool:
         )
 
     def text(self, up: Collection[str], now: float) -> str:
-        """The budget, and the nodes that join, stand by or leave: one line."""
+        """Return the budget, and the nodes that join, stand by or leave: one line."""
         told = [_told(node, now) for node in self.nodes.values()]
         waits = [
             f"{kind}: the last start failed, the next is in {backoff.until - now:.0f} s ({backoff.why})"
@@ -227,7 +228,7 @@ class Pool:
         return "; ".join([f"{len(set(up))} of at most {self.most} task managers up", *told, *waits])
 
     def why_not(self, kind: str) -> str:
-        """Why the last start of this kind failed, as the end of a sentence; "" if it did not."""
+        """Return why the last start of this kind failed, as the end of a sentence; "" if it did not."""
         why = self._backoff[kind].why
         return f": {why}" if why else ""
 
@@ -272,7 +273,7 @@ class Pool:
         return node, self._displaced(up)
 
     def release(self, id: str, why: str, up: Collection[str], now: float) -> bool:
-        """Whether its instances are to be moved now: False if that is under way.
+        """Return whether its instances are to be moved now: False if that is under way.
 
         Raises TaskManagerError: there is no such task manager, or it is the last.
         """
@@ -293,7 +294,7 @@ class Pool:
         return True
 
     def tend(self, up: Collection[str], now: float) -> tuple[Instruction, ...]:
-        """What is due by itself: one task manager if none is up, and a standby while the budget allows one."""
+        """Return what is due by itself: one task manager if none is up, and a standby while the budget allows one."""
         if not up and not self._in(NodeState.STARTING):
             for spare in self.spares(up, now):
                 return self.add(spare.kind, "no task manager is up", up, now)

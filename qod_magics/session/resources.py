@@ -47,7 +47,7 @@ MODES: tuple[Mode, ...] = ("realtime", "microbatch")
 
 
 def missing() -> bool:
-    """Whether an archive is missing. Raises SetupError: there is no Java, no Spark, or no jars."""
+    """Return whether an archive is missing. Raises SetupError: there is no Java, no Spark, or no jars."""
     return any(class_data.is_wanted(archive) for archive in (server_archive(), *broker_archives()))
 
 
@@ -177,7 +177,7 @@ class Provisioner:
         return f"provisioner of {', '.join(server.name for server in self._servers) or 'no local task manager'}"
 
     def name(self) -> str:
-        """The id of the next one."""
+        """Return the id of the next one."""
         return f"tm{next(self._names)}"
 
     def assemble(
@@ -257,7 +257,7 @@ class Provisioner:
         return made
 
     def url_of(self, id: str) -> str | None:
-        """The URL of one that was connected to; told once."""
+        """Return the URL of one that was connected to; told once."""
         return self._urls.pop(id, None)
 
     def attach(self, spark: SparkSession) -> TaskManager:
@@ -342,13 +342,13 @@ class BudgetMaker:
         self.url_of, self.abandon, self.track = provisioner.url_of, provisioner.abandon, provisioner.track
 
     def local(self, id: str) -> TaskManager:
-        """A local one that is up and warm, with the session's options; it has not joined."""
+        """Return a local one that is up and warm, with the session's options; it has not joined."""
         return self._provisioner.started(
             id, lambda: self._settings.server(self._provisioner.cores(self._cores), not is_limited())
         )
 
     def remote(self, id: str, url: str) -> TaskManager:
-        """The same of the server at `url`."""
+        """Return a task manager on the server at `url`; it has not joined."""
         return self._provisioner.connected(id, Remote(url))
 
 

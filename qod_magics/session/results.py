@@ -77,7 +77,7 @@ def read_results(
 
 
 def times_out_of_range(rows: DataFrame) -> list[str]:
-    """The columns of times outside of the years 1 to 9999, which Python's times have not."""
+    """Return the columns of times outside of the years 1 to 9999, which Python's times have not."""
     times = [field.name for field in rows.schema.fields if field.dataType.typeName() == "timestamp"]
     if not times:
         return []
@@ -140,7 +140,7 @@ class QueryResults:
         return f"results of {self.name}: {self._newest}"
 
     def read(self, last: bool = False) -> Result:
-        """The newest rows now, and the accuracies of the last cycle; `last`: also while the session ends.
+        """Return the newest rows now, and the accuracies of the last cycle; `last`: also while the session ends.
 
         Raises:
             ApplicationError: the query is no longer there, or its session has ended.
@@ -283,8 +283,8 @@ def _field(record: Record, name: str) -> object:
 
 
 def _instance(record: Record) -> object:
-    """The number of the instance that wrote a record, where each has its own rows of a group: in its key, or else the
-    partition of a memory sink tells it. None where neither does; ValueError for a key that is not JSON."""
+    """Return the number of the instance that wrote a record, where each has its own rows of a group: in its key, or
+    else the partition of a memory sink tells it. None where neither does; ValueError for a key that is not JSON."""
     if record.key is None:
         return record.partition + 1
     key = json.loads(record.key)
@@ -328,7 +328,7 @@ class Views:
         return self._dashboard
 
     def show(self, name: str, wish: Wish, save: str | os.PathLike[str] | None) -> ShownResults:
-        """The results of a query. Raises ApplicationError: there is no such query, or its sink can't be read."""
+        """Return the results of a query. Raises ApplicationError: there is no such query, or its sink can't be read."""
         file = None if save is None else Path(save).expanduser().absolute()  # whatever the working directory is later
         shown = ShownResults(name, self._results(self._session, name), wish, file)
         self._shows.add(shown)

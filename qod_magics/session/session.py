@@ -353,7 +353,7 @@ class Session(Decisions, Outside, OwnData):
 
     @property
     def held(self) -> Mapping[str, tuple[str, ...]]:
-        """The declared streams that wait for streams of an earlier kernel, with the names of these."""
+        """Return the declared streams that wait for streams of an earlier kernel, with the names of these."""
         return self._streams.held
 
     @takes(IN_PYTHON)

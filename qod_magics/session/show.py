@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 
 
 def in_kernel() -> bool:
-    """Whether this Python is the kernel of a notebook, which can show widgets: a terminal can't."""
+    """Return whether this Python is the kernel of a notebook, which can show widgets: a terminal can't."""
     from IPython import get_ipython
 
     return hasattr(get_ipython(), "kernel")
 
 
 def mime_bundle(widget: Any, words: str, **options: Any) -> Any:
-    """What `_repr_mimebundle_` returns for an object that is shown as a widget, and where that can't be as text."""
+    """Return what `_repr_mimebundle_` returns for an object that is shown as a widget, and where that can't be as
+    text."""
     bundle = widget._repr_mimebundle_(**options)
     data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
     return {**data, "text/plain": words}, metadata
@@ -69,7 +70,7 @@ def write_sample(path: Path, result: Result, rows: Sequence[Row]) -> None:
 
 
 def read_sample(path: Path) -> Result:
-    """The result in a file. Raises UsageProblem: it can't be read, or is no such file."""
+    """Return the result in a file. Raises UsageProblem: it can't be read, or is no such file."""
     try:
         return from_json([json.loads(line) for line in path.read_text("utf-8").splitlines()])
     except OSError as error:
@@ -85,8 +86,8 @@ class Followed(Protocol):
     """Results that can be read again and again."""
 
     def read(self, last: bool = False) -> Result:
-        """The result now; `last`: also while its session ends. Raises ApplicationError or UsageProblem where none will
-        follow, and KafkaError or TaskManagerError where it can't be read for the moment."""
+        """Return the result now; `last`: also while its session ends. Raises ApplicationError or UsageProblem where
+        none will follow, and KafkaError or TaskManagerError where it can't be read for the moment."""
         ...
 
     def leave(self) -> None:
@@ -148,8 +149,8 @@ class ShownResults:
         self._ending = False
 
     def read(self, last: bool = False) -> Result:
-        """The results now; `last`: also while the session ends. Raises UsageProblem, ApplicationError, KafkaError,
-        TaskManagerError."""
+        """Return the results now; `last`: also while the session ends. Raises UsageProblem, ApplicationError,
+        KafkaError, TaskManagerError."""
         result = self._followed.read(last)
         layout = layout_of(result.columns, result.keys, self.wish)
         before = self._shown
@@ -165,7 +166,7 @@ class ShownResults:
         return result
 
     def look(self) -> Page:
-        """What a view shows now; `state` says why nothing follows for the moment or, with `ended`, for good."""
+        """Return what a view shows now; `state` says why nothing follows for the moment or, with `ended`, for good."""
         state, ended = "", False
         try:
             state = self.read().state
@@ -181,7 +182,7 @@ class ShownResults:
 
     @property
     def view(self) -> ResultsView:
-        """The live view, made on first use; it reads while it is open."""
+        """Return the live view, made on first use; it reads while it is open."""
         if self._view is None:
             from qod_widgets.results import ResultsView
 
@@ -190,7 +191,7 @@ class ShownResults:
 
     @property
     def closed(self) -> bool:
-        """Whether its views were open, and all have closed."""
+        """Return whether its views were open, and all have closed."""
         return self._view is not None and self._view.closed
 
     def display(self) -> None:
@@ -286,7 +287,7 @@ NOTHING: Page = {
 
 
 def show_sample(path: Path, wish: Wish) -> ShownResults:
-    """What `%qod show --save` wrote. Raises UsageProblem: it is no such file, or can't be shown so."""
+    """Return what `%qod show --save` wrote. Raises UsageProblem: it is no such file, or can't be shown so."""
     sample = Sample(path)
     result = sample.read()
     final = f"from {path.name}, saved at {result.at:%Y-%m-%d %H:%M:%S} UTC"

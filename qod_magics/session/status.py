@@ -56,8 +56,8 @@ def ended_text(session: SessionInterface) -> str:
 
 
 def why_text(session: SessionInterface, name: str) -> str:
-    """The last decision about a stream, an instance or a task manager; for a stream fused into tasks of other names,
-    the decisions about those tasks. Raises UsageProblem: there is none of this name."""
+    """Return the last decision about a stream, an instance or a task manager; for a stream fused into tasks of other
+    names, the decisions about those tasks. Raises UsageProblem: there is none of this name."""
     if name in session.application.waiting:
         return f"{name} {DECLARED}"
     if name in session.held:
@@ -73,14 +73,14 @@ def why_text(session: SessionInterface, name: str) -> str:
 
 
 def _bottlenecks(session: SessionInterface, names: set[str]) -> list[str]:
-    """What takes most of the time of these instances' batches, or of those of these tasks, a line each."""
+    """Return what takes most of the time of these instances' batches, or of those of these tasks, a line each."""
     runtime = session.runtime
     told = {i.id: runtime.bottleneck(i) for i in runtime.instances.values() if names & {i.id, i.job.task}}
     return [f"{name}: its {text}" for name, text in told.items() if text]
 
 
 def _stories(session: SessionInterface, names: set[str]) -> list[str]:
-    """What happened to these instances, or to those of these tasks, a line each, and why."""
+    """Return what happened to these instances, or to those of these tasks, a line each, and why."""
     since_epoch = time.time() - time.monotonic()
     lines: list[str] = []
     for instance in session.runtime.instances.values():
@@ -93,7 +93,7 @@ def _stories(session: SessionInterface, names: set[str]) -> list[str]:
 
 
 def _why(session: SessionInterface, name: str) -> str:
-    """The last decision about a task, an instance or a task manager, or when there will be one."""
+    """Return the last decision about a task, an instance or a task manager, or when there will be one."""
     try:
         return session.controller.why(name)
     except UsageProblem:
@@ -224,7 +224,7 @@ def _inexact(session: SessionInterface, cycle: Cycle | None) -> list[str]:
 
 
 def _task_status(session: SessionInterface, cycle: Cycle | None, spec: TaskSpec) -> TaskStatus:
-    """The last cycle's measurements, with the current placement, modes and restrictions, which may be newer."""
+    """Return the last cycle's measurements, with the current placement, modes and restrictions, which may be newer."""
     instances = [i for i in session.runtime.instances.values() if i.job.task == spec.id]
     return replace(
         task_status(cycle, spec.id, spec.upstream),
@@ -238,7 +238,7 @@ def _task_status(session: SessionInterface, cycle: Cycle | None, spec: TaskSpec)
 
 
 def stream_text(session: SessionInterface, name: str) -> str:
-    """Where a deployed stream runs, and what the last cycle measured of its task: one line."""
+    """Return where a deployed stream runs, and what the last cycle measured of its task: one line."""
     specs = session.runtime.deployment.specs_with(name)
     parts = [f"{name} {_whereabouts(instances_with(session, name))}{fused_text(specs)}"]
     if len(specs) > 1:  # each has its own figures
@@ -260,33 +260,33 @@ def stream_text(session: SessionInterface, name: str) -> str:
 
 
 def instances_with(session: SessionInterface, name: str) -> list[Instance]:
-    """The instances of the tasks that run a stream."""
+    """Return the instances of the tasks that run a stream."""
     tasks = {spec.id for spec in session.runtime.deployment.specs_with(name)}
     return [instance for instance in session.runtime.instances.values() if instance.job.task in tasks]
 
 
 def printed_text(session: SessionInterface, name: str) -> str:
-    """Where the rows of a query with a console sink are printed."""
+    """Return where the rows of a query with a console sink are printed."""
     managers = {id(each.task_manager): each.task_manager for each in instances_with(session, name) if each.task_manager}
     where = " and ".join(f"{manager.output} ({manager.id})" for manager in managers.values())
     return f"its rows are printed to {where}" if where else "its rows are printed by the task manager that will run it"
 
 
 def fused_text(specs: Sequence[TaskSpec]) -> str:
-    """The fused paths that contain a stream, as the end of a sentence; empty where it is a task by itself."""
+    """Return the fused paths that contain a stream, as the end of a sentence; empty where it is a task by itself."""
     paths = [spec.path for spec in specs if len(spec.members) > 1]
     return f", fused into {' and '.join(paths)}" if paths else ""
 
 
 def where_text(instances: Sequence[Instance]) -> str:
-    """The task managers and modes of instances."""
+    """Return the task managers and modes of instances."""
     where = ", ".join(sorted({i.task_manager.id for i in instances if i.task_manager is not None}))
     modes = ", ".join(sorted({i.mode for i in instances if i.mode}))
     return f"on {where} in {modes} mode"
 
 
 def idle_text(instances: Sequence[Instance]) -> str:
-    """The state of the first instance that does not run, and why; empty if all run."""
+    """Return the state of the first instance that does not run, and why; empty if all run."""
     for instance in instances:
         if instance.state.value != "running":
             why = f" ({instance.failure})" if instance.failure else ""
@@ -295,7 +295,7 @@ def idle_text(instances: Sequence[Instance]) -> str:
 
 
 def _whereabouts(instances: Sequence[Instance]) -> str:
-    """The task managers and modes of instances, or the state of the first that does not run, and why."""
+    """Return the task managers and modes of instances, or the state of the first that does not run, and why."""
     idle = idle_text(instances)
     return f"is {idle}" if idle else f"runs {where_text(instances)}"
 

@@ -194,27 +194,27 @@ class TopicInput:
 
     @property
     def form(self) -> Form:
-        """What a JSON value is: a row, an array of rows, or another value."""
+        """Return what a JSON value is: a row, an array of rows, or another value."""
         return Form.ROW if self.schema is None else form_of(self.schema)
 
     @property
     def columns(self) -> str | None:
-        """The DDL of the columns that are parsed from a value; None: the raw record."""
+        """Return the DDL of the columns that are parsed from a value; None: the raw record."""
         return None if self.schema is None else columns_of(self.schema)
 
     @property
     def has_corrupt(self) -> bool:
-        """Whether the schema has the column in which Spark puts malformed values."""
+        """Return whether the schema has the column in which Spark puts malformed values."""
         return self.schema is not None and re.search(rf"\b{CORRUPT}\b", self.schema) is not None
 
     @property
     def effective_malformed(self) -> Malformed:
-        """What is done with malformed values."""
+        """Return what is done with malformed values."""
         return self.malformed or ("keep" if self.has_corrupt else "drop")
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names under which a recipe sees this topic: `source`, and its own when that is an identifier."""
+        """Return the names under which a recipe sees this topic: `source`, and its own when that is an identifier."""
         alias = topic_alias(self.topic)
         return (SOURCE,) if alias is None else (SOURCE, alias)
 
@@ -256,48 +256,48 @@ class StreamDeclaration:
 
     @property
     def topic(self) -> TopicInput | None:
-        """The topic that feeds it, if one does."""
+        """Return the topic that feeds it, if one does."""
         return self.inputs if isinstance(self.inputs, TopicInput) else None
 
     @property
     def upstream(self) -> tuple[str, ...]:
-        """The streams that feed it."""
+        """Return the streams that feed it."""
         return () if isinstance(self.inputs, TopicInput) else self.inputs
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The names by which its recipe sees its inputs."""
+        """Return the names by which its recipe sees its inputs."""
         return self.inputs.names if isinstance(self.inputs, TopicInput) else self.inputs
 
     @property
     def restricted(self) -> bool:
-        """Whether it states a priority or a minimum accuracy."""
+        """Return whether it states a priority or a minimum accuracy."""
         return self.priority is not None or self.min_accuracy is not None
 
     @property
     def demands(self) -> str:
-        """What makes it a query, as the user would write it: "--sink memory -p 2"; empty when nothing does."""
+        """Return what makes it a query, as the user would write it: "--sink memory -p 2"; empty when nothing does."""
         stated = (("--sink", self.sink), ("--priority", self.priority), ("--min-accuracy", self.min_accuracy))
         return " ".join(f"{option} {value}" for option, value in stated if value is not None)
 
     @property
     def effective_priority(self) -> int:
-        """The priority it runs at if it is a query."""
+        """Return the priority it runs at if it is a query."""
         return DEFAULT_PRIORITY if self.priority is None else self.priority
 
     @property
     def effective_min_accuracy(self) -> float:
-        """The minimum accuracy it runs at if it is a query."""
+        """Return the minimum accuracy it runs at if it is a query."""
         return DEFAULT_MIN_ACCURACY if self.min_accuracy is None else self.min_accuracy
 
     @property
     def is_hurried(self) -> bool:
-        """Whether its maximum latency is below that of micro-batches."""
+        """Return whether its maximum latency is below that of micro-batches."""
         return self.max_latency_s is not None and self.max_latency_s < BATCH_LATENCY_S
 
     @property
     def effective_sink(self) -> Sink:
-        """Where its rows go if it is a query."""
+        """Return where its rows go if it is a query."""
         return Memory() if self.sink is None else self.sink
 
     def _check_numbers(self) -> None:

@@ -75,7 +75,8 @@ def _most_available(
 
 
 def has_metrics(instance: Instance) -> bool:
-    """Whether the instance was measured since its (re)placement: while it warms up, all zeros mean it was not."""
+    """Return whether the instance was measured since its (re)placement: while it warms up, all zeros mean it was
+    not."""
     return not instance.warming_up or instance.cpu > 0.0 or instance.in_rate > 0.0
 
 

@@ -32,13 +32,13 @@ class Reach:
 
     @classmethod
     def of(cls, topology: Topology) -> Reach:
-        """The sets of an application."""
+        """Return the sets of an application."""
         queries = _depth_first_queries(topology)
         return cls(queries, *_query_sets(topology, queries))
 
 
 def _depth_first_queries(topology: Topology) -> list[int]:
-    """The queries' task positions, numbered so that the queries of a task tend to be neighbours."""
+    """Return the queries' task positions, numbered so that the queries of a task tend to be neighbours."""
     downstream = topology.downstream
     seen = [False] * len(downstream)
     queries = []
@@ -97,7 +97,7 @@ def _query_sets(topology: Topology, queries: Sequence[int]) -> tuple[list[int], 
 
 
 def _number(parts: set[int], sets: list[Members], known: dict[Members, int]) -> int:
-    """The number of the union of these sets; a new one is added to `sets` and `known`."""
+    """Return the number of the union of these sets; a new one is added to `sets` and `known`."""
     if len(parts) == 1:
         return parts.pop()
     members: Members
@@ -229,7 +229,7 @@ class QueryAccuracies:
                 values[q] = accuracy
 
     def by_task(self) -> list[float]:
-        """The desired accuracies by task position; 0 where a task is no query."""
+        """Return the desired accuracies by task position; 0 where a task is no query."""
         desired = [0.0] * len(self.only)
         for t, value in zip(self._tasks, self.values, strict=True):
             desired[t] = value
@@ -272,7 +272,7 @@ class _LargeSet:
         self._highest = accuracy
 
     def _look(self) -> tuple[Any, Any]:
-        """The values from the first to the last member, and a 0/1 mask of members; None: all are members."""
+        """Return the values from the first to the last member, and a 0/1 mask of members; None: all are members."""
         bits = self._bits
         if bits is None:
             return self._window, self._members

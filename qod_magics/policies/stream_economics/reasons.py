@@ -35,12 +35,12 @@ class Need:
 
     @property
     def is_open(self) -> bool:
-        """Whether plans shed nothing for its CPU."""
+        """Return whether plans shed nothing for its CPU."""
         return self.trust == inf
 
     @property
     def is_tight(self) -> bool:
-        """Whether not all of its tasks can run at full accuracy."""
+        """Return whether not all of its tasks can run at full accuracy."""
         return self.at_full > self.trust * self.available + 0.05
 
 
@@ -66,7 +66,7 @@ def _trust(manager: TaskManager) -> float:
 
 
 def shortage(name: str, need: Need) -> str:
-    """Why instances have to leave a task manager: "tm1 needs 12.4 % more than it has at minimum accuracies"."""
+    """Return why instances have to leave a task manager: "tm1 needs 12.4 % more than it has at minimum accuracies"."""
     if need.short > 0:
         return f"{name} needs {need.short:.1f} % more than it has at minimum accuracies"
     return f"{name} needs {need.at_minimum:.1f} % of a core at minimum accuracies and has {need.available:.1f} %"
@@ -158,7 +158,7 @@ class StreamEconomicsReasons:
 
     @cached_property
     def _warming(self) -> Mapping[str, list[str]]:
-        """The instances that warm up on task managers that shed, by task manager."""
+        """Return the instances that warm up on task managers that shed, by task manager."""
         found = warming_up(self.snapshot)
         return {host: there for host, there in found.items() if not self._needs[host].is_open}
 
@@ -186,8 +186,8 @@ class StreamEconomicsReasons:
         return "; ".join([words, *self._trust(host)])
 
     def _narrow(self, t: int) -> str:
-        """The tasks, of this one (by position) and its ancestors, of which an instance needs more CPU than it can use,
-        in words; "" without any."""
+        """Return the tasks, of this one (by position) and its ancestors, of which an instance needs more CPU than it
+        can use, in words; "" without any."""
         dag = Dag.of(self.snapshot)
         required = known_requirements(self.snapshot, dag.topology)
         found, seen, waiting = [], {t}, [t]
@@ -211,8 +211,8 @@ class StreamEconomicsReasons:
         return "; ".join(found)
 
     def _limits(self, tasks: Iterable[int]) -> Mapping[int, tuple[str, ...]]:
-        """The task managers that limit each of these tasks, their descendants and all ancestors of those: they run the
-        task or an ancestor of it, and are short of CPU or have an instance that warms up. Tasks by position."""
+        """Return the task managers that limit each of these tasks, their descendants and all ancestors of those: they
+        run the task or an ancestor of it, and are short of CPU or have an instance that warms up. Tasks by position."""
         snapshot = self.snapshot
         scarce = {name for name, need in self._needs.items() if need.is_tight}
         if self.excludes_all:
@@ -234,8 +234,8 @@ class StreamEconomicsReasons:
 
 
 def _limiting(dag: Dag, desired: Sequence[float], t: int, limited: Mapping[int, tuple[str, ...]]) -> tuple[str, ...]:
-    """The task managers that limit a task's desired accuracy: for a query its own, for another task those of its query
-    with the highest, since that is the accuracy it runs at. `desired`: by position, as is `t`."""
+    """Return the task managers that limit a task's desired accuracy: for a query its own, for another task those of its
+    query with the highest, since that is the accuracy it runs at. `desired`: by position, as is `t`."""
     downstream = dag.topology.downstream
     while downstream[t]:
         t = max(downstream[t], key=desired.__getitem__)

@@ -68,11 +68,11 @@ class Requirements:
         return self.cpu[t] / self.at[t]
 
     def costs(self) -> list[float]:
-        """The same for every task."""
+        """Return the same for every task."""
         return [FULL_CORE if at <= 0.0 else cpu / at for cpu, at in zip(self.cpu, self.at, strict=True)]
 
     def most(self, t: int) -> float:
-        """The accuracy at which an instance uses all CPU that it can; 1 or more where it never does."""
+        """Return the accuracy at which an instance uses all CPU that it can; 1 or more where it never does."""
         if self.base[t] == 0.0 or self.cpu[t] <= 0.0 or self.at[t] <= 0.0:  # without a base, `share` handles it
             return 1.0
         return max(self.usable[t] - self.base[t], 0.0) * self.at[t] / self.cpu[t]
@@ -203,7 +203,7 @@ class Edges:
 
     @classmethod
     def of(cls, starts: Sequence[str], ends: Sequence[str], topology: Topology) -> Edges:
-        """The edges of valid tasks; `starts` and `ends` are the source and target tasks of the streams."""
+        """Return the edges of valid tasks; `starts` and `ends` are the source and target tasks of the streams."""
         position, upstream = topology.position, topology.upstream
         keys = Keys[Edge](
             [*((None, task) for task, t in position.items() if not upstream[t]), *zip(starts, ends, strict=True)]
@@ -213,14 +213,15 @@ class Edges:
 
 
 def non_drop(snapshot: Snapshot, desired: Mapping[str, float]) -> dict[Edge, float]:
-    """The d of every source (from None) and stream: the probability that a row is kept (Eq. 3.16), fraction of 1."""
+    """Return the d of every source (from None) and stream: the probability that a row is kept (Eq. 3.16), fraction of
+    1."""
     topology = Topology.of(snapshot.tasks)
     edges = Edges.of(column(snapshot.streams, "source"), column(snapshot.streams, "target"), topology)
     return kept_shares([desired[task] for task in topology.position], edges)
 
 
 def kept_shares(desired: Sequence[float], edges: Edges) -> dict[Edge, float]:
-    """The same for desired accuracies by task position and known edges."""
+    """Return the same for desired accuracies by task position and known edges."""
     kept = [desired[t] for t in edges.sources]
     ends = zip(edges.streams_from, edges.streams_to, strict=True)
     kept += [desired[b] / desired[a] if desired[a] > 0.0 else 0.0 for a, b in ends]

@@ -280,7 +280,7 @@ class _Filling:
         return touched
 
     def _level(self, limit: int) -> float:
-        """The level that rising tasks can reach before the limit has no slack left; inf: any."""
+        """Return the level that rising tasks can reach before the limit has no slack left; inf: any."""
         floor, slope, children, hosted = self.floor, self._slope, self._children, self._hosted[limit]
         rising = sorted([(floor[t], slope[t] * hosted[t]) for t in self._rising[limit] if children[t] and slope[t]])
         left = self._slack[limit] - tolerance(self._slack[limit])
@@ -294,7 +294,7 @@ class _Filling:
         return at + max(left, 0.0) / steep if steep else inf
 
     def _stopped_by(self, limit: int, level: float) -> list[int]:
-        """The rising queries that need more of a limit beyond this level."""
+        """Return the rising queries that need more of a limit beyond this level."""
         downstream = self._topology.downstream
         found = []
         waiting = [

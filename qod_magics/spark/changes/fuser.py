@@ -73,7 +73,7 @@ class _Change:
 
     @property
     def name(self) -> str:
-        """The stream, "from>to"."""
+        """Return the stream, "from>to"."""
         return ">".join(self.edge)
 
     @property

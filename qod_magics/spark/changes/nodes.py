@@ -66,6 +66,6 @@ class NodeActions:
 
 
 def with_nodes(seen: Observation, nodes: Nodes) -> Observation:
-    """The observation with what can be added, joins, stands by or leaves."""
+    """Return the observation with what can be added, joins, stands by or leaves."""
     spare_nodes = tuple(spare for spare in nodes.spares() if spare.count > 0)
     return replace(seen, snapshot=replace(seen.snapshot, spare_nodes=spare_nodes, node_states=nodes.states()))

@@ -136,22 +136,22 @@ class Resuming:
 
     @property
     def generations(self) -> dict[str, int]:
-        """The numbers of the tasks' last checkpoints."""
+        """Return the numbers of the tasks' last checkpoints."""
         return {name: task.generation for name, task in self.left.items()}
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The streams of tasks that have not started again, each once."""
+        """Return the streams of tasks that have not started again, each once."""
         return tuple(dict.fromkeys(stream for task in self.left.values() for stream in task.streams))
 
     @property
     def topics(self) -> set[str]:
-        """The session's own topics that are still needed."""
+        """Return the session's own topics that are still needed."""
         return {topic for task in self.left.values() for topic in task.topics}
 
     @property
     def edges(self) -> set[tuple[str, str]]:
-        """The streams between tasks, each with the stream that reads it."""
+        """Return the streams between tasks, each with the stream that reads it."""
         return {(source, head) for task in self.left.values() for source, head in task.edges}
 
     def returning(self, names: Collection[str], specs: Sequence[TaskSpec], checked: Checked) -> Returning:

@@ -227,7 +227,7 @@ class Account:
 
     @property
     def is_columnless(self) -> bool:
-        """Whether all rows so far were JSON objects without any of the columns read."""
+        """Return whether all rows so far were JSON objects without any of the columns read."""
         rows = self.processed - self.malformed - self.tombstones - self.implausible
         return self.columnless > 0 and self.columnless >= rows
 
@@ -237,7 +237,7 @@ class Account:
         return {partition: self.next_row(partition) for partition in self.position}
 
     def next_row(self, partition: int) -> int:
-        """The first offset of a partition that may hold a row which has not been read."""
+        """Return the first offset of a partition that may hold a row which has not been read."""
         position = self.next_offset(partition)
         begin, end = self.empty.get(partition, (0, 0))
         return end if begin <= position < end else position
@@ -260,9 +260,9 @@ class Account:
 
 
 def furthest_behind(accounts: Sequence[Account]) -> Account:
-    """The account of a task that takes the place of all readers of a topic, one or more: that of the slowest. Where
-    none is behind the others in every partition, one that is opened at the lowest offsets: its counts begin there, as
-    those of no other are about the rows from there on. What the others have read already is read again."""
+    """Return the account of a task that takes the place of all readers of a topic, one or more: that of the slowest.
+    Where none is behind the others in every partition, one that is opened at the lowest offsets: its counts begin
+    there, as those of no other are about the rows from there on. What the others have read already is read again."""
     partitions = sorted({p for account in accounts for p in account.first.keys() | account.position.keys()})
     lowest = {p: min(account.next_offset(p) for account in accounts) for p in partitions}
     last = (a for a in accounts if all(a.next_offset(p) == offset for p, offset in lowest.items()))
@@ -308,7 +308,7 @@ class MalformedReports:
 
 
 def malformed_event(topic: str, task: str, rows: int, why: str) -> dict[str, Any]:
-    """The detail of an event about values of a topic."""
+    """Return the detail of an event about values of a topic."""
     return {"topic": topic, "task": task, "rows": rows, "why": why}
 
 
@@ -383,5 +383,5 @@ def misfits(account: Account, malformed: Malformed) -> list[str]:
 
 
 def is_cut(sample: str) -> bool:
-    """Whether a sample may be only the beginning of a value."""
+    """Return whether a sample may be only the beginning of a value."""
     return len(sample) >= SAMPLE

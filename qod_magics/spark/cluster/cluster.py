@@ -405,7 +405,7 @@ class Cluster:
         return Unplaced(id, task, last.cpu if last else None, frozenset(refused), self._homes_near(task))
 
     def batching_on(self, manager: TaskManager) -> list[Instance]:
-        """The instances on a task manager that run in micro-batches."""
+        """Return the instances on a task manager that run in micro-batches."""
         return [i for i in self.all_instances if i.task_manager is manager and i.mode == "micro-batch"]
 
     def slot_times(self, manager: TaskManager) -> dict[Key, TaskTime]:
@@ -415,7 +415,7 @@ class Cluster:
         return shared_out([Run(each.batches, each.width) for each in here], manager.capacity, told)
 
     def bottleneck(self, instance: Instance) -> str:
-        """What takes most of the time of an instance's batches, in words; "" where nothing stands out."""
+        """Return what takes most of the time of an instance's batches, in words; "" where nothing stands out."""
         manager = instance.task_manager
         if manager is None or instance.mode != "micro-batch":
             return ""
@@ -441,14 +441,15 @@ class Cluster:
         ]
 
     def _homes_near(self, task: str) -> frozenset[str]:
-        """The task managers on which the streams run beside which a task's instances are to start."""
+        """Return the task managers on which the streams run beside which a task's instances are to start."""
         spec = self.deployment.specs.get(task)
         names = () if spec is None else spec.near
         near = {each.id for name in names for each in self.deployment.specs_with(name)}
         return frozenset(i.task_manager.id for i in self.all_instances if i.job.task in near and i.task_manager)
 
     def _asleep(self, instance: Instance, batches_per_s: float) -> float:
-        """The share of the time in which its batches slept, as their pace asks, after their offsets were settled."""
+        """Return the share of the time in which its batches slept, as their pace asks, after their offsets were
+        settled."""
         if instance.is_paced and not instance.pauses_on_read:
             return batches_per_s * MOST_S * (1.0 - self.dials.get(self.board.pace(instance.id), 1.0))
         return 0.0

@@ -147,12 +147,13 @@ class Deployment:
             )
 
     def result_keys(self, task: str, workshop: Workshop) -> tuple[str, ...] | None:
-        """The columns by which a row of a task's result replaces an earlier one: see `Inspection.result_keys`."""
+        """Return the columns by which a row of a task's result replaces an earlier one: see
+        `Inspection.result_keys`."""
         with _reached():
             return self.inspection.result_keys(task, self.specs, self.checked, workshop)
 
     def inlinable(self, application: Application, workshop: Workshop) -> dict[str, int]:
-        """The streams that each reader may compute itself: see `Inspection.inlinable`."""
+        """Return the streams that each reader may compute itself: see `Inspection.inlinable`."""
         with _reached():
             return self.inspection.inlinable(application, self.edges, workshop)
 
@@ -429,8 +430,8 @@ class Deployment:
         return sorted({account.topic for account in self.accounts.values()})
 
     def _results_topic(self, spec: TaskSpec, checked: Checked) -> str:
-        """The present topic while recipe, or state, and columns are the same, else a new one, without the old recipe's
-        rows."""
+        """Return the present topic while recipe, or state, and columns are the same, else a new one, without the old
+        recipe's rows."""
         topic = self.results.get(spec.id)
         return topic if topic is not None and self._goes_on(spec, checked) else self._new_topic(f"{spec.id}.out")
 
@@ -452,7 +453,7 @@ class Deployment:
         return found | {task: dict(ends[topic]) for task, topic in anew.items()}
 
     def _goes_on(self, spec: TaskSpec, checked: Checked) -> bool:
-        """Whether recipe and columns of a query are those that it has now, or columns and state are."""
+        """Return whether recipe and columns of a query are those that it has now, or columns and state are."""
         known = self.specs.get(spec.id)
         if known is None:
             return spec.id in checked.kept
@@ -464,8 +465,9 @@ class Deployment:
         return f"qod.{self.session}.{name}.{self.topics_made}"
 
     def _known_account(self, specs: Sequence[TaskSpec], spec: TaskSpec, head: str) -> Account | None:
-        """The account of a head's topic: its own, else that of the tasks that read the same topic for the same stream
-        and no longer will, of several the one furthest behind, so that no row is skipped; None if there is neither."""
+        """Return the account of a head's topic: its own, else that of the tasks that read the same topic for the same
+        stream and no longer will, of several the one furthest behind, so that no row is skipped; None if there is
+        neither."""
         topic = spec.topics[head].topic
         stay = {feed_of(each, name) for each in specs for name in each.topics}
         names = [feed_of(known, head) for known in self.specs.values() if head in known.topics]
@@ -476,12 +478,12 @@ class Deployment:
 
 
 def _spread(spec: TaskSpec) -> object:
-    """Where a query's rows go, and how its input is spread over its instances."""
+    """Return where a query's rows go, and how its input is spread over its instances."""
     return spec.sink, spec.parallelism, spec.key if spec.parallelism > 1 else None
 
 
 def _stream(pipe: Pipe, specs: Mapping[str, TaskSpec]) -> str:
-    """The stream that a topic carries, by the stream that reads it: "from>to", also once its reader is fused."""
+    """Return the stream that a topic carries, by the stream that reads it: "from>to", also once its reader is fused."""
     heads = [head.name for head in specs[pipe.target].heads if pipe.source in head.upstream]
     return f"{pipe.source}>{heads[0]}"
 

@@ -65,7 +65,7 @@ def observation(
     events: tuple[Event, ...],
     late: Mapping[str, int] | None = None,
 ) -> Observation:
-    """The snapshot and the measurements beside it. `tasks` are in order, inputs first."""
+    """Return the snapshot and the measurements beside it. `tasks` are in order, inputs first."""
     by_task: dict[str, list[InstanceView]] = {task.id: [] for task in tasks}
     for view in instances:
         by_task[view.task].append(view)
@@ -156,7 +156,7 @@ def _kept(readings: Sequence[MeterReading], topics: set[str]) -> float | None:
 
 
 def _represents(view: InstanceView, comes: float, width: int, above: bool) -> bool:
-    """Whether its reading represents the present input: `comes` rows/s for all `width` instances.
+    """Return whether its reading represents the present input: `comes` rows/s for all `width` instances.
 
     `above`: an upstream task's rate is unknown, so its present output may not have reached this task yet.
     """

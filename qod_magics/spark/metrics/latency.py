@@ -61,8 +61,8 @@ class Latencies:
     _full: dict[str, Sequence[tuple[Sequence[Batch], Sequence[float]]]] = field(default_factory=dict)
 
     def of(self, task: str, now: float) -> Latency | None:
-        """The latency of a task's last results; None while it is not known, and after a minute without rows. `now`:
-        seconds since the epoch."""
+        """Return the latency of a task's last results; None while it is not known, and after a minute without rows.
+        `now`: seconds since the epoch."""
         step = self.tasks[task]
         ended = [batch.end for batches in step.instances for batch in batches if batch.rows]
         if not ended or now - max(ended) > HELD_S:
@@ -77,7 +77,7 @@ class Latencies:
         return None if p50 is None or p95 is None else Latency(max(p50, 0.0), max(p95, 0.0))
 
     def median_at(self, task: str, at: float) -> float | None:
-        """The median latency of the rows that a task wrote at this time; None if it is not known."""
+        """Return the median latency of the rows that a task wrote at this time; None if it is not known."""
         return quantile(self._at(task, at), 0.5)
 
     def _ages(self, task: str, batch: Batch) -> Points:

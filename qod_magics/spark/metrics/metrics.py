@@ -84,7 +84,7 @@ class Metrics:
             self.cluster.event(f"{_kind(topic)}-back", topic=topic, task=self._readers(topic))
 
     def _readers(self, topic: str) -> str | None:
-        """The tasks that read a topic, as an event names them; None if no task reads it any more."""
+        """Return the tasks that read a topic, as an event names them; None if no task reads it any more."""
         accounts = self.cluster.deployment.accounts
         return " ".join(sorted({reader(n) for n, a in accounts.items() if a.topic == topic})) or None
 
@@ -213,8 +213,8 @@ class Metrics:
     def _with_memory(
         self, managers: Sequence[core.TaskManager], views: Sequence[InstanceView]
     ) -> list[core.TaskManager]:
-        """The task managers with the memory that instances may take: what the state of theirs takes, and for local ones
-        an equal share of what is free on this machine."""
+        """Return the task managers with the memory that instances may take: what the state of theirs takes, and for
+        local ones an equal share of what is free on this machine."""
         local = [each.id for each in managers if each.kind == "local"]
         free = psutil.virtual_memory().available / MB / max(len(local), 1)
         taken = Counter[str]()
@@ -234,16 +234,16 @@ class Metrics:
         return {name: count for name, count in found.items() if count > 1}
 
     def _scalability(self, spec: TaskSpec) -> dict[str, Any]:
-        """How many instances a task may have, with what it can be fused, and whether it keeps state, once its plan
-        tells."""
+        """Return how many instances a task may have, with what it can be fused, and whether it keeps state, once its
+        plan tells."""
         told = [each.facts for each in self.cluster.instances_of(spec.id) if each.facts is not None]
         most = {"max_parallelism": self.cluster.deployment.max_parallelism(spec)}
         keeps_state = bool(told) and told[0].keeps_state
         return most | self._fusion(spec, keeps_state) | ({"stateful": int(keeps_state)} if told else {})
 
     def _fusion(self, spec: TaskSpec, keeps_state: bool) -> dict[str, Any]:
-        """The streams within a task, those of them at which it can't be unfused, and whether it and the task that it
-        reads can be one."""
+        """Return the streams within a task, those of them at which it can't be unfused, and whether it and the task
+        that it reads can be one."""
         specs, instances = self.cluster.deployment.specs, self.cluster.deployment.instances(spec)
         within = fused_edges(spec)
         whole = [e for e in within if why_not_unfused(spec, e, specs.values(), instances, keeps_state)]
@@ -294,8 +294,8 @@ class Metrics:
         return {task: at for task, at in found.items() if task not in others}
 
     def _at_rest(self, view: InstanceView) -> InstanceView:
-        """The view; of micro-batches that have read all rows, and report nothing since none arrive, as measured now:
-        no rows, no CPU."""
+        """Return the view; of micro-batches that have read all rows, and report nothing since none arrive, as measured
+        now: no rows, no CPU."""
         instance, reading = self.cluster.instances.get(view.id), view.reading
         if instance is None or reading is None or not view.current or not instance.job.feeds:
             return view
@@ -317,18 +317,18 @@ class Metrics:
         return max(self.cluster.period_s, shortest_s, trigger_s)
 
     def _feeds(self, task: str) -> dict[str, str]:
-        """The topics that a task reads, by feed."""
+        """Return the topics that a task reads, by feed."""
         return {name: account.topic for name, account in self.cluster.deployment.accounts_of(task).items()}
 
     def _with_queue(self, view: InstanceView) -> InstanceView:
-        """The view with the rows that wait for its instance."""
+        """Return the view with the rows that wait for its instance."""
         instance = self.cluster.instances.get(view.id)
         if instance is None or not instance.job.feeds:
             return view
         return replace(view, fields={**view.fields, "waiting": self.rows_waiting(instance)})
 
     def _with_input(self, view: InstanceView) -> InstanceView:
-        """The view with its task's input rate over the window of its reading."""
+        """Return the view with its task's input rate over the window of its reading."""
         topics = self._feeds(view.task).values()
         if view.reading is None or not topics:
             return view
@@ -339,5 +339,5 @@ class Metrics:
 
 
 def _kind(name: str) -> str:
-    """What events call a source."""
+    """Return what events call a source."""
     return "topic" if is_topic(name) else "source"

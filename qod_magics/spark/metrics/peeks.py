@@ -70,7 +70,7 @@ class Peeks:
             self._not_before = self._clock() + AGAIN_S
 
     def _due(self, now: float) -> Callable[[], None] | None:
-        """The next look, under the cluster's lock."""
+        """Return the look at a topic that is due, if one is; the cluster's lock is held."""
         deployment, found = self.cluster.deployment, None
         stuck: dict[tuple[str, int], tuple[int, int, float]] = {}
         for name, account in deployment.accounts.items():
@@ -148,7 +148,7 @@ class Peeks:
             self.cluster.event("no-column-of-the-schema", **detail)
 
     def _columns(self, name: str, topic: str) -> tuple[str, ...]:
-        """The columns that the reader of a topic reads, as far as its plan tells."""
+        """Return the columns that the reader of a topic reads, as far as its plan tells."""
         for facts in (i.facts for i in self.cluster.instances_of(reader(name)) if i.facts is not None):
             if topic in facts.schemas:
                 read = facts.read.get(topic)
@@ -157,7 +157,7 @@ class Peeks:
 
 
 def _keys(value: bytes | None) -> list[str]:
-    """The names in a JSON object; none of a value of another form."""
+    """Return the names in a JSON object; none of a value of another form."""
     try:
         found = json.loads(value or b"")
     except ValueError:

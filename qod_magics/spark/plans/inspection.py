@@ -161,7 +161,7 @@ class _Plans:
 
 
 def _keys_of(spec: TaskSpec, weights: Weights) -> list[tuple[str, ...] | None]:
-    """The keys by which a task's inputs are shed."""
+    """Return the keys by which a task's inputs are shed."""
     keys: list[tuple[str, ...] | None] = [topic.shed_by or None for topic in spec.topics.values()]
     return keys + [weights.keys.get(upstream) for upstream in spec.upstream]
 
@@ -176,12 +176,12 @@ def _keys_of_rows(rows: DataFrame, inputs: Sequence[str] | None) -> tuple[str, .
 
 
 def _is_append(whole: Whole, state: TaskState) -> bool:
-    """Whether a LIMIT is one of the first groups that are complete, each emitted once."""
+    """Return whether a LIMIT is one of the first groups that are complete, each emitted once."""
     return whole.clauses == ("LIMIT",) and not whole.sorts_rows and state.completes
 
 
 def losing_rows(specs: Sequence[TaskSpec]) -> set[str]:
-    """The tasks of which rows may be dropped on their way there; inputs first in `specs`."""
+    """Return the tasks of which rows may be dropped on their way there; inputs first in `specs`."""
     whole = {spec.id for spec in specs if spec.is_query and (spec.min_accuracy or 0.0) >= 1.0}
     for spec in reversed(specs):
         whole |= set(spec.upstream) if spec.id in whole else set()
@@ -193,7 +193,7 @@ def _as_it_is(_: DataFrame) -> None:
 
 
 def _cached(cache: Cache[T], streams: tuple[StreamDeclaration, ...], find: Callable[[], T]) -> T:
-    """What was found for these streams before, or now. Declarations are compared: recipes may have no hash."""
+    """Return what was found for these streams before, or now. Declarations are compared: recipes may have no hash."""
     for known, found in cache:
         if known == streams:
             return found
@@ -268,8 +268,8 @@ class Inspection:
     def _watermarks(
         self, spec: TaskSpec, schemas: Mapping[str, StructType], found: Origins, weights: Weights, workshop: Workshop
     ) -> Mapping[str, Watermarks]:
-        """The watermarks that a task takes over from the tasks that feed it: none where its recipes declare some, since
-        Spark has one for each column."""
+        """Return the watermarks that a task takes over from the tasks that feed it: none where its recipes declare
+        some, since Spark has one for each column."""
         marks = {upstream: made for upstream in spec.upstream if (made := watermarks_of(schemas[upstream]))}
         if not marks:
             return {}
@@ -321,7 +321,7 @@ class Inspection:
     def _labels(
         self, spec: TaskSpec, rows: DataFrame, weights: Weights, told: Mapping[str, Labels], losing: Collection[str]
     ) -> Labels | None:
-        """What shedding does to a task's columns."""
+        """Return what shedding does to a task's columns."""
         keys = _keys_of(spec, weights)
         upstream = [name for name in spec.upstream if name in told]
         inputs: dict[str, Label] = {}
@@ -338,8 +338,8 @@ class Inspection:
     def result_keys(
         self, task: str, specs: Mapping[str, TaskSpec], checked: Checked, workshop: Workshop
     ) -> tuple[str, ...] | None:
-        """The columns by which a row of a task's result replaces an earlier one, as far as its plan tells; None: each
-        row stands for itself.
+        """Return the columns by which a row of a task's result replaces an earlier one, as far as its plan tells; None:
+        each row stands for itself.
 
         Args:
             task: its id.
@@ -361,8 +361,8 @@ class Inspection:
             return None
 
     def inlinable(self, application: Application, edges: Edges, workshop: Workshop) -> dict[str, int]:
-        """The streams between tasks that each reader may compute itself from their topics, with the number of instances
-        over which the topics' partitions can be spread evenly. `edges`: those that are in use, which stay."""
+        """Return the streams between tasks that each reader may compute itself from their topics, with the number of
+        instances over which the topics' partitions can be spread evenly. `edges`: those that are in use, which stay."""
         found: dict[str, int] = {}
         for name in {upstream for spec in tasks(application, edges) for upstream in spec.upstream}:
             streams = sources_of(application, name)
@@ -394,7 +394,8 @@ class Inspection:
         return found
 
     def _asks_of(self, spec: TaskSpec, workshop: Workshop) -> tuple[Ask, ...] | None:
-        """What a query asks for that computes all its inputs itself; None where its plan doesn't tell topics apart."""
+        """Return what a query asks for that computes all its inputs itself; None where its plan doesn't tell topics
+        apart."""
         heads = {topic.topic: head for head, topic in spec.topics.items()}
         views = [stream for stream in spec.streams if stream.topic is not None and isinstance(stream.recipe, SqlRecipe)]
         if len(heads) < len(spec.topics) or (len(heads) > 1 and len(views) > 1):

@@ -46,7 +46,7 @@ SHOWN_VALUE = 60
 
 
 def misfit(text: str, schema: StructType, cut: bool = False) -> str | None:
-    """What does not fit, as a clause: "column a is INT, and 5.0 is not". None: nothing was found.
+    """Return what does not fit, as a clause: "column a is INT, and 5.0 is not". None: nothing was found.
 
     Args:
         text: a value that Spark could not parse, or its beginning.
@@ -86,7 +86,7 @@ class _Fraction(float):
 
 
 def _in(path: str, value: Any, kind: DataType) -> str | None:
-    """What does not fit in a column, or in a part of it."""
+    """Return what does not fit in a column, or in a part of it."""
     name = kind.typeName()
     if value is None:
         return None
@@ -109,7 +109,7 @@ def _in(path: str, value: Any, kind: DataType) -> str | None:
 
 
 def _fits(value: Any, name: str) -> bool:
-    """Whether Spark reads a JSON value as this type; True for types that are not known here."""
+    """Return whether Spark reads a JSON value as this type; True for types that are not known here."""
     if name in _WHOLE:
         bits = _WHOLE[name]
         return type(value) is int and -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)
@@ -127,7 +127,7 @@ def _fits(value: Any, name: str) -> bool:
 
 
 def _advice(value: Any, name: str) -> str:
-    """What reads such a value, as the end of a sentence."""
+    """Return what reads such a value, as the end of a sentence."""
     if name in _WHOLE:
         if isinstance(value, _Fraction):
             return " (DOUBLE reads it)"
@@ -147,7 +147,8 @@ def _is_number(text: str) -> bool:
 
 
 def _is_time(text: str) -> bool:
-    """Whether it begins as a date or time does; Spark also reads years, months, and days without leading zeros."""
+    """Return whether it begins as a date or time does; Spark also reads years, months, and days without leading
+    zeros."""
     try:
         datetime.fromisoformat(text)
     except ValueError:
@@ -176,7 +177,7 @@ _COUNTED = re.compile(r"^ (shed\.[^,]+),")
 
 
 def columns_read(plan: str, columns: Mapping[str, Sequence[str]]) -> Mapping[str, frozenset[str]]:
-    """The columns that a plan reads of each input, where the plan shows it.
+    """Return the columns that a plan reads of each input, where the plan shows it.
 
     Args:
         plan: the untruncated physical plan, as `explain()` shows it, of the rows packed into one struct column.
@@ -207,7 +208,7 @@ def columns_read(plan: str, columns: Mapping[str, Sequence[str]]) -> Mapping[str
 
 
 def _lines(plan: str) -> Sequence[Node]:
-    """The operators of a plan; [] if some line is not an operator, as with a string literal of several lines."""
+    """Return the operators of a plan; [] if some line is not an operator, as with a string literal of several lines."""
     texts = [text for text in plan.splitlines() if text.strip() and not text.startswith("==")]
     nodes = list(nodes_of(plan))
     inputs = all(node.depth for node in nodes[1:])
@@ -215,7 +216,7 @@ def _lines(plan: str) -> Sequence[Node]:
 
 
 def _input_of(lines: Sequence[Node], at: int) -> str | None:
-    """The metrics name of the input whose records this line parses."""
+    """Return the metrics name of the input whose records this line parses."""
     for line in lines[at + 1 :]:
         if line.depth <= lines[at].depth:
             return None
@@ -275,7 +276,7 @@ def parsed(
     read: Collection[str] | None = None,
     csv: bool = False,
 ) -> DataFrame:
-    """The columns of the records' JSON values, and the columns `also`; values that can't be parsed are null.
+    """Return the columns of the records' JSON values, and the columns `also`; values that can't be parsed are null.
 
     A generator (`inline`) parses, since Spark pushes no filter below one: pushed below a projection that parses, a
     filter would parse once more each column that it reads.
@@ -421,7 +422,7 @@ def marked(schema: str) -> str: ...
 @overload
 def marked(schema: StructType) -> StructType: ...
 def marked(schema: str | StructType) -> str | StructType:
-    """The schema with a column for malformed values: `_malformed`, the last one, unless it has Spark's own."""
+    """Return the schema with a column for malformed values: `_malformed`, the last one, unless it has Spark's own."""
     from pyspark.sql.types import StringType, StructField
 
     if isinstance(schema, str):
@@ -435,7 +436,7 @@ def marked(schema: str | StructType) -> str | StructType:
 
 
 def _with_texts(schema: StructType, names: Collection[str]) -> StructType:
-    """The schema with texts in these columns: the parser gives numbers as they were written."""
+    """Return the schema with texts in these columns: the parser gives numbers as they were written."""
     from pyspark.sql.types import StringType, StructField
 
     return type(schema)([StructField(f.name, StringType()) if f.name in names else f for f in schema.fields])

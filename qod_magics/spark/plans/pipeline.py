@@ -127,7 +127,7 @@ class Job:
 
     @property
     def only_microbatch(self) -> str | None:
-        """Why real-time mode is impossible, or None."""
+        """Return why real-time mode is impossible, or None."""
         if self.chained:
             return GROUPS_ONCE
         refused = next(filter(None, (kind_of(feed.topic).realtime for feed in self.feeds)), None)
@@ -151,7 +151,7 @@ class Job:
 
     @property
     def writes_row_by_row(self) -> bool:
-        """Whether its output is written while it is computed, not when its batch is over."""
+        """Return whether its output is written while it is computed, not when its batch is over."""
         return bool(self.topics) or (self.sink is not None and self.sink.row_by_row)
 
 
@@ -320,7 +320,7 @@ class Workshop:
                 )
 
     def writer(self, job: Job, rows: DataFrame, most: int | None = None) -> DataStreamWriter:
-        """The writer of this job's output, to its streams or to its sink.
+        """Return the writer of this job's output, to its streams or to its sink.
 
         Args:
             job: the instance.
@@ -421,7 +421,7 @@ class Workshop:
         return None if weighed_since is None else self.dial(self.board.accuracy(weighed_since))
 
     def _key(self, feed: Feed) -> Column | None:
-        """The key by which the records of this feed are shed, as text; None: each by itself."""
+        """Return the key by which the records of this feed are shed, as text; None: each by itself."""
         if not feed.shed_by:
             return None
         payload = kind_of(feed.topic).payload
@@ -476,7 +476,7 @@ class Workshop:
         return self._to_kafka(records).option("includeHeaders", "true")
 
     def _headers(self, job: Job) -> list[Column]:
-        """The headers of a record that is a row of a whole result."""
+        """Return the headers of a record that is a row of a whole result."""
         return [headers("headers" in job.record, self.reading is not DialReading.RESTART)] if job.whole else []
 
     def _to_kafka(self, records: DataFrame) -> DataStreamWriter:
@@ -491,7 +491,8 @@ class Workshop:
 
 
 def _text(form: Form) -> Column:
-    """The JSON object that is parsed: a record's value or, where that is no row, an object with it as a field."""
+    """Return the JSON object that is parsed: a record's value or, where that is no row, an object with it as a
+    field."""
     if form is Form.ROW:
         return F.col("value").cast("string")
     text = "CAST(value AS STRING)"
@@ -500,8 +501,8 @@ def _text(form: Form) -> Column:
 
 
 def _group_key(job: Job) -> list[Column]:
-    """The key of a record in a Kafka sink, where rows replace earlier ones: its group as JSON. All rows of a group are
-    then in one partition, in the order in which they were written."""
+    """Return the key of a record in a Kafka sink, where rows replace earlier ones: its group as JSON. All rows of a
+    group are then in one partition, in the order in which they were written."""
     if job.groups is None:
         return []
     columns = [F.col(f"`{name}`") for name in job.groups]

@@ -129,13 +129,13 @@ def shed_arrivals(
 
 
 def _of_input(weight: Column, sampled_sql: str | None) -> Column:
-    """The weight of a row, of the application's input; that of groups counts from these on."""
+    """Return the weight of a row, of the application's input; that of groups counts from these on."""
     return weight if sampled_sql is None else weight / F.expr(f"greatest({sampled_sql}, {SMALLEST}D)")
 
 
 def _position(key: Column, weight: Column) -> Column:
-    """Where the hash of a key is between 0 and 1 / weight, below which all kept ones are, as a fraction: uniform in
-    [0, 1), also if the key is not the one by which the row was kept."""
+    """Return where the hash of a key is between 0 and 1 / weight, below which all kept ones are, as a fraction: uniform
+    in [0, 1), also if the key is not the one by which the row was kept."""
     return F.pmod(key_hash(key) * weight, F.lit(1.0))
 
 
@@ -229,13 +229,13 @@ def _sent_if(i: int) -> str:
 
 
 def _weight_sent(i: int, outlet: Outlet) -> Column:
-    """The weight on this stream; where it is not known, what a row of now would have, as a negative number."""
+    """Return the weight on this stream; where it is not known, what a row of now would have, as a negative number."""
     known = f"coalesce({WEIGHT}, -1.0D / greatest({outlet.accuracy_sql}, {SMALLEST}D))"
     return F.expr(f"{known} / greatest(_d{i}, {SMALLEST}D)")
 
 
 def _partition(outlet: Outlet) -> Column:
-    """The partition of a row: by its key, or by a hash of its random number."""
+    """Return the partition of a row: by its key, or by a hash of its random number."""
     if outlet.partitions == 1:
         return F.lit(0)
     key = "_u" if outlet.key is None else "`{}`".format(outlet.key.replace("`", "``"))
@@ -276,7 +276,7 @@ class SheddingSession:
 
     @property
     def readStream(self) -> Any:
-        """The session's stream reader, with the shedder after each read."""
+        """Return the session's stream reader, with the shedder after each read."""
         return _SheddingReader(self._spark.readStream, self, {})
 
     def __getattr__(self, name: str) -> Any:
@@ -318,7 +318,8 @@ class _SheddingReader:
 
 
 def _given(method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """What a call of a reader's method says of what is to be read: its options, in lower case, and the `format`."""
+    """Return what a call of a reader's method says of what is to be read: its options, in lower case, and the
+    `format`."""
     if method not in _ARGUMENTS:
         return {}
     given = {**dict(zip(_ARGUMENTS[method], args, strict=False)), **kwargs}
@@ -330,7 +331,7 @@ def _given(method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[
 
 
 def _topic(given: Mapping[str, Any]) -> str:
-    """The topic of a Kafka source that reads one alone; "" of other sources."""
+    """Return the topic of a Kafka source that reads one alone; "" of other sources."""
     if str(given.get("format", "")).lower() != "kafka":
         return ""
     try:

@@ -233,7 +233,8 @@ class Instance:
 
     @property
     def pauses_on_read(self) -> bool:
-        """Whether it is paced by the reader of its topic, before a batch's offsets are settled, and not by its plan."""
+        """Return whether it is paced by the reader of its topic, before a batch's offsets are settled, and not by its
+        plan."""
         manager, first = self.task_manager, next(iter(self.job.feeds), None)
         reads = first is not None and not first.stream and not first.shed_by and kind_of(first.topic).sheds_on_read
         return reads and manager is not None and manager.sheds_on_read

@@ -52,7 +52,7 @@ class MeterReading:
     state_bytes: int = 0  #: memory of its state stores
 
     def without_rows(self, at: float, period_s: float) -> MeterReading:
-        """The same instance in a period without batches, which ends at `at`, seconds since the epoch."""
+        """Return the same instance in a period without batches, which ends at `at`, seconds since the epoch."""
         return MeterReading(
             *(0.0, 0.0, 0.0, 0.0, at - period_s, at, self.first_batch_at, {}, {}, 0, {}),
             busy=0.0,

@@ -46,8 +46,8 @@ def not_realtime(why: str, kind: str = "local") -> str:
 
 
 def refuses_realtime(error: BaseException | str) -> bool:
-    """Whether Spark or a source says that real-time mode can't run this plan (or the client does not know that mode),
-    or that there are too few slots for its tasks, which run all at once. A name in an error, as of a topic, says
+    """Return whether Spark or a source says that real-time mode can't run this plan (or the client does not know that
+    mode), or that there are too few slots for its tasks, which run all at once. A name in an error, as of a topic, says
     nothing."""
     return _REFUSAL.search(str(error)) is not None
 
@@ -64,14 +64,14 @@ def slots_needed(job: Job, facts: PlanFacts | None) -> int:
 
 
 def wants_realtime(job: Job) -> bool:
-    """Whether its latency target is shorter than micro-batches can keep."""
+    """Return whether its latency target is shorter than micro-batches can keep."""
     return job.max_latency_s is not None and job.max_latency_s < BATCH_LATENCY_S
 
 
 def against_realtime(
     job: Job, facts: PlanFacts, wanted: str, refused: str = "", free_slots: float = inf, kind: str = "local"
 ) -> str:
-    """Why it runs in micro-batches; "" if real-time mode is to be tried.
+    """Return why it runs in micro-batches; "" if real-time mode is to be tried.
 
     Args:
         job: the instance.

@@ -46,7 +46,7 @@ class FeedCount:
     restarted: bool = False  #: whether a new generator of rows begins at `start`: there are no rows before it
 
     def counted_once(self, records: int) -> FeedCount:
-        """The counts scaled to one pass over the batch's records: a recipe that reads its input twice, or a
+        """Return the counts scaled to one pass over the batch's records: a recipe that reads its input twice, or a
         foreachBatch that evaluates a batch twice, counts each row twice."""
         if not self.read or self.kept is None or self.read <= records:
             return self
@@ -206,13 +206,13 @@ def _counted(observed: Observed, topics: Sequence[str]) -> list[tuple[str, Mappi
 
 
 def _of_topic(observed: Observed, topic: str) -> Mapping[str, Any]:
-    """The metrics with the name of this topic; those of another read of it if the plan has not the first."""
+    """Return the metrics with the name of this topic; those of another read of it if the plan has not the first."""
     again = (row for name, row in observed.items() if name.startswith("again.") and name.split(".", 2)[2] == topic)
     return observed.get(f"shed.{topic}") or next(again, {})
 
 
 def _sum(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The metrics of one shedder as they are; of several, their counts."""
+    """Return the metrics of one shedder as they are; of several, their counts."""
     if len(rows) < 2:
         return rows[0] if rows else {}
     return {what: sum(_count(row, what) or 0 for row in rows) for what in ("rows", "kept")}
@@ -229,7 +229,7 @@ def _quantiles(row: Mapping[str, Any], what: str) -> tuple[float, ...]:
 
 
 def _misfits(observed: Observed, topic: str) -> dict[str, Any]:
-    """The fields of a `FeedCount` about values of a topic that do not fit, by any of its schemas."""
+    """Return the fields of a `FeedCount` about values of a topic that do not fit, by any of its schemas."""
     counts, samples = (*MISFITS, "columnless"), ("sample", "late_time")
     found: dict[str, Any] = dict.fromkeys(counts, 0) | dict.fromkeys(samples)
     for name, row in observed.items():

@@ -121,7 +121,7 @@ def _work(batch: Batch, width: float, known: TaskTime | None) -> Work:
 
 
 def _ongoing(batches: Sequence[Batch], width: float, until: float) -> Work | None:
-    """The batch that has begun since the last one, if they follow each other as they did."""
+    """Return the batch that has begun since the last one, if they follow each other as they did."""
     if len(batches) < 2:
         return None
     before, last = batches[-2:]
@@ -150,7 +150,8 @@ class Spent:
 
     @property
     def bottleneck(self) -> str:
-        """What takes most of a batch's time, in words; "" where batches are short, or their tasks just compute."""
+        """Return what takes most of a batch's time, in words; "" where batches are short, or their tasks just
+        compute."""
         if self.whole_s < SHORT_S:
             return ""
         parts = []

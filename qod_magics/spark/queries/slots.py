@@ -39,8 +39,8 @@ def placed(
     needs: Mapping[str, int],
     slots: Mapping[str, float],
 ) -> Mapping[str, str]:
-    """The task manager by instance, as the policy places them: one without enough free `slots` for what an instance
-    `needs` only where none has enough. There, it will run in micro-batches."""
+    """Return the task manager by instance, as the policy places them: one without enough free `slots` for what an
+    instance `needs` only where none has enough. There, it will run in micro-batches."""
     found: dict[str, str] = {}
     left, known, open_slots = list(unplaced), list(running), dict(slots)
     while left:

@@ -162,12 +162,12 @@ def check_kafka(manager: TaskManager, kafka: Kafka, board: DialBoard, timeout_s:
 
 
 def _has_rows(kafka: Kafka, topic: str) -> bool:
-    """Whether the topic has rows yet; False if the broker is too busy to answer."""
+    """Return whether the topic has rows yet; False if the broker is too busy to answer."""
     with suppress(KafkaError):
         return any(end_offsets(kafka, [topic])[topic].values())
     return False
 
 
 def lacks_connector(text: str) -> bool:
-    """Whether Spark says here that it has no Kafka connector."""
+    """Return whether Spark says here that it has no Kafka connector."""
     return bool(re.search(r"[Ff]ailed to find (?:the )?data source: kafka", text))

@@ -116,12 +116,12 @@ class _Times:
         return self.read + self.work
 
     def carried(self, share: float) -> float:
-        """The accuracy at which they take this share; above 1: they never do."""
+        """Return the accuracy at which they take this share; above 1: they never do."""
         return (share - self.fixed - self.read) / self.work if self.work > 0.0 else 1.0
 
 
 def _waits(task: Task, instances: Sequence[Instance], idle: set[str]) -> bool:
-    """Whether all instances run batch after batch, and leave CPU idle."""
+    """Return whether all instances run batch after batch, and leave CPU idle."""
     usable = FULL_CORE * (task.concurrency or 1.0)
     return all(
         not has_failed(each)
@@ -134,8 +134,8 @@ def _waits(task: Task, instances: Sequence[Instance], idle: set[str]) -> bool:
 
 
 def _after(before: Slow, waiting_s: float, waits: bool, times: _Times) -> Slow:
-    """The state one cycle later. Within a long batch the backlog rises, and falls at its end: that it does not fall in
-    the long run is what the times of batches say."""
+    """Return the state one cycle later. Within a long batch the backlog rises, and falls at its end: that it does not
+    fall in the long run is what the times of batches say."""
     stays = before.stays + 1 if waits and waiting_s > WAITING_S else 0
     carries = before.over * times.carried(FILLED) >= 1.0 or times.rows < CARRIED
     calm = before.calm + 1 if carries and waiting_s <= WAITING_S else 0

@@ -42,11 +42,11 @@ class Evidence:
         return snapshot, memory
 
     def kept(self, memory: Any) -> Any:
-        """What of the memory outlives the process, as plain JSON values."""
+        """Return what of the memory outlives the process, as plain JSON values."""
         return None
 
     def recalled(self, kept: Any, memory: Any) -> Any:
-        """The memory completed by what `kept` returned; ValueError: that is of another form."""
+        """Return the memory completed by what `kept` returned; ValueError: that is of another form."""
         return memory
 
     def settled(self, snapshot: Snapshot) -> Snapshot:
@@ -65,7 +65,8 @@ class Evidence:
     warm_ups_exclude_all = True
 
     def excluded_by_warm_ups(self, situation: Situation) -> Set[int]:
-        """The instances (positions) that a warm-up excludes from sharing: all on its task manager (section 3)."""
+        """Return the instances (positions) that a warm-up excludes from sharing: all on its task manager (section
+        3)."""
         warming, homes = situation.load.warming, situation.load.manager_of
         return {i for i, home in enumerate(homes) if warming[home]} if any(warming) else set()
 
@@ -101,7 +102,7 @@ class BacklogEvidence(Evidence):
         return snapshot, (trusts, homes, slows)
 
     def kept(self, memory: Any) -> Any:
-        """The trust in each task manager, and since when tasks have been measured."""
+        """Return the trust in each task manager, and since when tasks have been measured."""
         trusts, *_ = memory
         managers = {
             name: {key: value for key, value in msgspec.to_builtins(trust).items() if isfinite(value)}
@@ -111,7 +112,7 @@ class BacklogEvidence(Evidence):
         return {"managers": managers, "first": dict(trusts.first), "declared": dict(trusts.declared)}
 
     def recalled(self, kept: Any, memory: Any) -> Any:
-        """The trust of before in each task manager, which has had no rows since."""
+        """Return the trust of before in each task manager, which has had no rows since."""
         earlier = msgspec.convert(kept, Trusts)
         trusts, *others = memory if memory is not None else (Trusts(), None, None)
         known = {
@@ -178,8 +179,8 @@ class BacklogEvidence(Evidence):
 
 
 def _tolerated(snapshot: Snapshot) -> Limits | Mapping[str, Limits]:
-    """The ordinary backlog, and the tolerated one, seconds of input: by task where task managers differ, since long
-    batches on one of them excuse no backlog on another."""
+    """Return the ordinary backlog, and the tolerated one, seconds of input: by task where task managers differ, since
+    long batches on one of them excuse no backlog on another."""
     by_manager = {}
     for manager in snapshot.task_managers:
         rests = rest_s(manager)

@@ -51,7 +51,7 @@ class Intervals:
 
     @property
     def ordinary_s(self) -> float:
-        """The interval that counts as ordinary."""
+        """Return the interval that counts as ordinary."""
         return max(self.batch_s, self.longest_s)
 
     @property
@@ -60,7 +60,8 @@ class Intervals:
         return max(REST_S, REST_BATCHES * self.ordinary_s, REST_PACED * self.pace_s)
 
     def steady_s(self, before_s: float, *, is_cold: bool) -> float:
-        """The latest interval without growth that an overload explains; `before_s`: the same in the cycle before."""
+        """Return the latest interval without growth that an overload explains; `before_s`: the same in the cycle
+        before."""
         return self.round_s if is_cold or before_s == 0.0 else min(self.round_s, GROWTH * before_s)
 
     def limit_s(

@@ -162,15 +162,15 @@ class _Ages:
         return cls(since, first, now)
 
     def is_new(self, task: str) -> bool:
-        """Whether a task is new everywhere."""
+        """Return whether a task is new everywhere."""
         return self.now - self.first.get(task, self.now) < COLD_S
 
     def is_new_on(self, task: str, manager: str) -> bool:
-        """Whether a task is new on a task manager."""
+        """Return whether a task is new on a task manager."""
         return self.now - self.since.get((task, manager), self.now) < COLD_S
 
     def was_moved_to(self, task: str, manager: str) -> bool:
-        """Whether a task was measured elsewhere before."""
+        """Return whether a task was measured elsewhere before."""
         return self.first.get(task, self.now) < self.since.get((task, manager), self.now)
 
 
@@ -229,15 +229,15 @@ class _Cycle:
         return failed
 
     def most_s(self, manager: TaskManager) -> float:
-        """The largest backlog of a task there, seconds of input."""
+        """Return the largest backlog of a task there, seconds of input."""
         return max((self.waiting[task] for task in self.tasks[manager.id]), default=0.0)
 
     def steady_s(self, manager: TaskManager, trust: Trust) -> float:
-        """The interval of batches on a task manager, without growth that an overload explains, seconds."""
+        """Return the interval of batches on a task manager, without growth that an overload explains, seconds."""
         return self.intervals[manager.id].steady_s(trust.round_s, is_cold=self._is_cold(manager.id))
 
     def seen(self, manager: TaskManager, trust: Trust) -> Seen:
-        """What was seen of a task manager that is in this state."""
+        """Return what was seen of a task manager that is in this state."""
         name, tasks, cores = manager.id, self.tasks[manager.id], max(100.0 * manager.cores, 1e-9)
         own = replace(manager, cpu=max(manager.cpu - (manager.neighbours_cpu or 0.0), 0.0))
         limited = manager.cpu_limit is not None
@@ -274,13 +274,13 @@ class _Cycle:
         )
 
     def _is_cold(self, name: str) -> bool:
-        """Whether a task is new there; one without rows is not: it runs once rows arrive."""
+        """Return whether a task is new there; one without rows is not: it runs once rows arrive."""
         known = [task for task in self.tasks[name] if task in self.ages.first or task not in self.idle]
         return any(self.ages.is_new_on(task, name) for task in known)
 
     def _judged_s(self, name: str) -> float:
-        """The largest backlog of the tasks there that have proved themselves, or else that are not starting, or else of
-        all, seconds of input."""
+        """Return the largest backlog of the tasks there that have proved themselves, or else that are not starting, or
+        else of all, seconds of input."""
         tasks = self.tasks[name] - self.elsewhere
         proved = [task for task in tasks if (task, name) not in self.unproved]
         judged = proved or [task for task in tasks if (task, name) not in self.starting] or tasks
@@ -305,7 +305,7 @@ def _unproved(snapshot: Snapshot, ages: _Ages) -> tuple[Set[tuple[str, str]], Se
 
 
 def _idle_tasks(snapshot: Snapshot, measured: Measured) -> set[str]:
-    """The tasks for which no rows wait or arrive."""
+    """Return the tasks for which no rows wait or arrive."""
     return {task for task, (rows, rate) in backlogs(snapshot, measured).items() if rows == 0 and rate == 0.0}
 
 
@@ -351,6 +351,6 @@ def _overuse(manager: TaskManager, own: float) -> float:
 
 
 def _beyond_noise(cost: float) -> float:
-    """The cost of a task manager, moved towards 1 by up to `SAME_COST`."""
+    """Return the cost of a task manager, moved towards 1 by up to `SAME_COST`."""
     off = cost - 1.0
     return 1.0 + max(off - SAME_COST, 0.0) + min(off + SAME_COST, 0.0)

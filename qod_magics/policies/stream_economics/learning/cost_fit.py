@@ -66,7 +66,7 @@ class CostFit:
 
     @classmethod
     def first(cls, read: float, kept: float, cpu: float, batches: float | None = None) -> CostFit:
-        """The prior, fitted to a first reading of `read` > 0 rows; `batches`/s > 0 in micro-batches."""
+        """Return the prior, fitted to a first reading of `read` > 0 rows; `batches`/s > 0 in micro-batches."""
         weighed = READ_SHARE * read + kept
         if batches is None:
             fixed = max(min(FIXED, cpu / 2), min(cpu - MOST_WORK * weighed, MOST_FIXED))
@@ -119,7 +119,7 @@ class CostFit:
 
 
 def _costs(information: Matrix, evidence: Vector) -> Vector:
-    """The most likely coefficients, none below 0."""
+    """Return the most likely coefficients, none below 0."""
     best: Vector | None = None
     least = 0.0
     for size in (3, 2, 1):
@@ -144,7 +144,7 @@ def _times(matrix: Matrix, vector: Vector) -> Vector:
 
 
 def _updated(matrix: Matrix, weight: float, row: Vector) -> Matrix:
-    """The rank-one update: matrix + weight * row * row'."""
+    """Return the rank-one update: matrix + weight * row * row'."""
     (a, b, c), (d, e, f), (g, h, i) = matrix
     u, v, w = row
     p, q, r = weight * u, weight * v, weight * w
@@ -156,7 +156,7 @@ def _updated(matrix: Matrix, weight: float, row: Vector) -> Matrix:
 
 
 def _added(vector: Vector, weight: float, row: Vector, value: float) -> Vector:
-    """The same of the right-hand side: vector + weight * value * row."""
+    """Return the same of the right-hand side: vector + weight * value * row."""
     p, q, r = row
     return vector[0] + weight * p * value, vector[1] + weight * q * value, vector[2] + weight * r * value
 
@@ -175,7 +175,7 @@ def _inverse(matrix: Matrix) -> Matrix:
 
 
 def _solved(matrix: Matrix, vector: Vector, used: tuple[int, ...]) -> Vector | None:
-    """The coefficients with those not `used` set to 0; None if undetermined."""
+    """Return the coefficients with those not `used` set to 0; None if undetermined."""
     if len(used) == 3:
         return _times(_inverse(matrix), vector)
     found = [0.0, 0.0, 0.0]

@@ -177,7 +177,7 @@ def completed(lessons: Lessons, earlier: Lessons) -> Lessons:
 def _overheads(
     snapshot: Snapshot, before: Mapping[str, BatchOverhead], updated: Collection[str]
 ) -> Mapping[str, BatchOverhead]:
-    """The batch overhead of each task manager that runs micro-batches, with a new reading if it is `updated`."""
+    """Return the batch overhead of each task manager that runs micro-batches, with a new reading if it is `updated`."""
     batches: dict[str, float] = {}
     used: dict[str, float] = {}
     for each in snapshot.instances:
@@ -242,7 +242,7 @@ def _batch_times(
 def _times(
     manager: str, elastic: Mapping[str, float], batch_s: Mapping[str, float], round_s: Mapping[str, float]
 ) -> Mapping[str, float]:
-    """The fields of a task manager with micro-batches."""
+    """Return the fields of a task manager with micro-batches."""
     found = {"elastic_cpu": elastic[manager], "batch_s": batch_s[manager]}
     return found | ({"round_s": round_s[manager]} if round_s[manager] > batch_s[manager] else {})
 
@@ -274,7 +274,7 @@ def _with_cost(manager: TaskManager, cost: Ratio) -> TaskManager:
 
 
 def is_new(instance: Instance, window: Window | None) -> bool:
-    """Whether the instance shows a reading of its present run, other than that of this window."""
+    """Return whether the instance shows a reading of its present run, other than that of this window."""
     freshness = Freshness.of(instance)
     if instance.warming_up or not freshness.is_fresh:
         return False
@@ -282,8 +282,8 @@ def is_new(instance: Instance, window: Window | None) -> bool:
 
 
 def _completed(task: Task, lesson: Lesson, instances: Sequence[Instance], batch_s: Mapping[str, float]) -> Task:
-    """The task with its estimates; `batch_s`: batch interval by task manager with micro-batches. One that was given up
-    costs nothing."""
+    """Return the task with its estimates; `batch_s`: batch interval by task manager with micro-batches. One that was
+    given up costs nothing."""
     found: dict[str, float] = {}
     if instances and all(map(is_given_up, instances)):
         found = {"fixed_cpu": 0.0, "read_us": 0.0, "work_us": 0.0}
@@ -336,7 +336,7 @@ def _fitted(lesson: Lesson, instance: Instance, *, cold: bool) -> Lesson:
 def _timed(
     known: CostFit | None, instance: Instance, read: float, kept: float, batches: float, *, cold: bool
 ) -> CostFit | None:
-    """The fit of the time of an instance's batches, with one more reading, if that tells it."""
+    """Return the fit of the time of an instance's batches, with one more reading, if that tells it."""
     if instance.at_work is None:
         return known
     busy = 100.0 * instance.at_work
