@@ -103,7 +103,7 @@ def test_an_overload_of_a_slot_whose_cpu_nobody_measures_is_shed_by_priority(n: 
         query.planning_s = planning_s
     ours = course(mine, policy(DEFAULT_POLICY), 400.0, by_slots=True)
     assert ours.dropped > 0.0
-    assert ours.most_s < (60.0 if load <= 2.0 else 120.0)  # a batch under way can't be thinned
+    assert ours.most_s < (60.0 if load <= 2.0 else 100.0)  # a batch under way can't be thinned
     assert ours.waits_s <= max(2.0 * PERIOD_S, 2.5 * ours.round_s)
     if n > 1:
         kept = {p: sum(1.0 - q.dropped / q.position for q in mine if q.priority == p) for p in (1, 2)}
@@ -151,11 +151,12 @@ def test_once_a_sink_is_fast_again_every_row_is_kept():
         assert run.core.keep["sink"] == 1.0
 
 
+@pytest.mark.parametrize("by_slots", [False, True])
 @pytest.mark.parametrize("n", [2, 6, 12])
-def test_a_query_that_starts_cold_takes_no_row_from_its_neighbours(n: int):
+def test_a_query_that_starts_cold_takes_no_row_from_its_neighbours(n: int, by_slots: bool):
     mine = queries(n, 0.14, 20.0, 0.3)
     late = Query("late", 500.0, 0.14, 20.0, 3, 0.3, starts_s=150.0, cold=5.0)
-    course([*mine, late], policy(DEFAULT_POLICY), 300.0)
+    course([*mine, late], policy(DEFAULT_POLICY), 300.0, by_slots=by_slots)
     assert {query.name: query.dropped for query in mine} == {query.name: 0.0 for query in mine}
 
 

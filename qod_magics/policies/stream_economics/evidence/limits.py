@@ -14,6 +14,9 @@ from qod_magics.policies.stream_economics.requirements import FULL_CORE
 #: one, with new ones that share it, and while no query there has ended a batch yet. Two periods of the controller are
 #: the default latency.
 WAITING_S, WAITING_COLD_S, WAITING_COLD_SHARED_S, WAITING_FIRST_S = 5.0, 10.0, 20.0, 30.0
+#: The same with a new query where a batch under way can't be thinned: under an overload, the one that begins after that
+#: takes as many times as long as rows come faster than they are carried.
+WAITING_UNTHINNED_S = 15.0
 #: Ordinary backlog between two micro-batches, seconds of input.
 REST_S = 2.5
 #: Where plans assume longer batch intervals: the ordinary backlog, and the limit, at least, as multiples of these.
@@ -76,8 +79,7 @@ class Intervals:
             is_cold: whether a query there is new.
             shared: whether several queries run there, one of them in micro-batches.
             any_ended: whether a query there has ended a batch.
-            thinned: whether a batch under way drops rows once load is shed. Elsewhere the next one does, so a cold
-                query whose batches lengthen by a factor gets no more time than one of a shared task manager.
+            thinned: whether a batch under way drops rows once load is shed; elsewhere the next one does.
 
         """
         cold_s = WAITING_COLD_SHARED_S if shared else WAITING_COLD_S
@@ -85,8 +87,8 @@ class Intervals:
         limit_s = max(cold_s if is_cold else WAITING_S, usual_s, WAITING_PACED * self.pace_s)
         if is_open:
             rounds = WAITING_ROUNDS_COLD if is_cold else WAITING_ROUNDS
-            most_s = inf if thinned or not is_cold else max(WAITING_COLD_SHARED_S, usual_s)
-            limit_s = max(limit_s, min(rounds * max(self.settles_s, steady_s), most_s))
+            most_s = inf if thinned or not is_cold else max(WAITING_UNTHINNED_S, usual_s)
+            limit_s = min(max(limit_s, rounds * max(self.settles_s, steady_s)), most_s)
         return limit_s if any_ended else max(limit_s, WAITING_FIRST_S)
 
 
