@@ -228,4 +228,4 @@ class Run:
 
     def _alarm(self, alarm: Alarm) -> None:
         fields = alarm.to_json()
-        self.lines.write("alarm", alarm=fields.pop("kind"), begun_at=fields.pop("at"), **fields)
+        self.lines.write("alarm", alarm=fields.pop("kind"), alarm_at=fields.pop("at"), **fields)

@@ -119,9 +119,9 @@ def _instances(s: Scraped) -> Iterator[Sample]:
 
 def _task_cpu(s: Scraped) -> Iterator[Sample]:
     snapshot = s.tally.last.snapshot if s.tally.last is not None else None
-    found: Counter[str] = Counter()
+    found: dict[str, float] = {}
     for instance in snapshot.instances if snapshot is not None else ():
-        found[instance.task] += instance.cpu  # type: ignore[assignment]
+        found[instance.task] = found.get(instance.task, 0.0) + instance.cpu
     return (((task,), cpu / 100) for task, cpu in found.items())
 
 

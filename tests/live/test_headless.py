@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from qod_magics.monitoring.metrics import METRICS
@@ -71,7 +72,10 @@ def test_the_example_of_the_readme_runs_as_a_plain_script(tmp_path: Path) -> Non
 
 def test_cells_run_until_sigterm_and_counters_balance_at_each_scrape(tmp_path: Path) -> None:
     token = tmp_path / "token"
-    application = str(ROOT / "docs" / "examples" / "trips.ipynb")
+    book = nbformat.read(ROOT / "docs" / "examples" / "trips.ipynb", 4)
+    book.cells.append(nbformat.v4.new_code_cell("%qod override trips 0.5"))
+    application = str(tmp_path / "app.ipynb")
+    nbformat.write(book, application)
     options = ("--health", "0", "--token-file", str(token), "--metrics-file", str(tmp_path / "qod.prom"))
     with process("-m", "qod_magics", "run", application, *options, home=tmp_path) as (running, lines):
         serving = json.loads(eventually(lambda: [line for line in lines if '"serving"' in line])[0])
@@ -86,7 +90,8 @@ def test_cells_run_until_sigterm_and_counters_balance_at_each_scrape(tmp_path: P
             assert running.poll() is None, "".join(lines)[-2000:]
             found = scrape()
             feeds = found.get("qod_rows_processed_total", {})
-            return sum(feeds.values()) > 0 and "qod_accuracy_measured_ratio" in found
+            dropped = sum(found.get("qod_rows_dropped_total", {}).values())
+            return sum(feeds.values()) > 0 and dropped > 0 and "qod_accuracy_measured_ratio" in found
 
         eventually(processed, LONGEST_S)
         arrived = []
@@ -114,4 +119,4 @@ def test_cells_run_until_sigterm_and_counters_balance_at_each_scrape(tmp_path: P
     said = [json.loads(line) for line in lines if line.startswith("{")]  # C libraries write to standard error
     assert said[-1]["kind"] == "ended"
     assert (said[-1]["code"], said[-1]["left"]) == (0, [])
-    assert os.listdir(tmp_path) == ["token"]
+    assert sorted(os.listdir(tmp_path)) == ["app.ipynb", "token"]
