@@ -194,8 +194,10 @@ class Outside:
         return self._outlets.collector
 
     def health(self) -> str:
-        """Return why the session is not healthy: a query was given up, or the controller is silent; "" if it is. Without
-        the causes, which may quote rows: `/healthz` tells it to all users of the machine."""
+        """Return why the session is not healthy: a query was given up, or the controller is silent; "" if it is.
+
+        Without the causes, which may quote rows: `/healthz` tells it to all users of the machine.
+        """
         self.monitor.tick()
         return "; ".join(f"{kind} {name}" for kind, name in self.monitor.alarms.open if kind in (GIVEN_UP, SILENT))
 
