@@ -2,8 +2,9 @@
 
 It lies beside the checkpoints as readable JSON. A checkpoint has the state and the offsets of one query; the manifest
 has what belongs to it: which recipes the query ran, which partitions it read, how many rows were counted, what its
-costs were. It is written before each start of a query and once a second, so its counts may be a second old after a
-kill. The checkpoints are then ahead of it, never behind.
+costs were. It is written before each start of a query and once a second. Its counts come with
+reports of batches, once a cycle: after a kill they are up to a cycle old, and the checkpoints are ahead of them, never
+behind.
 """
 
 from __future__ import annotations
