@@ -16,7 +16,7 @@ package org.apache.spark.sql.kafka010
 
 import java.{lang => jl, util => ju}
 
-import org.apache.kafka.clients.consumer.ConsumerRecord
+import org.apache.kafka.clients.consumer.{ConsumerRecord, OffsetOutOfRangeException}
 
 import org.apache.spark.TaskContext
 import org.apache.spark.sql.catalyst.InternalRow
@@ -173,7 +173,7 @@ private class SheddingReader(of: SheddingRange) extends SupportsRealTimeRead[Int
     val end = System.nanoTime() + timeoutMs * 1000000L
     var leftMs = timeoutMs.longValue
     while (leftMs > 0) {
-      realTime.nextWithTimeout(leftMs) match {
+      nextRecord(leftMs) match {
         case Some(record) =>
           if (keeps(record)) return RecordStatus.newStatusWithArrivalTimeMs(record.timestamp())
           leftMs = (end - System.nanoTime()) / 1000000L
@@ -182,6 +182,16 @@ private class SheddingReader(of: SheddingRange) extends SupportsRealTimeRead[Int
     }
     RecordStatus.newStatusWithoutArrivalTime(countsOthers()) // no call may follow: the batch is over
   }
+
+  /** The next record; behind those that retention has deleted, if data may be lost: Spark's own reader fails there. */
+  private def nextRecord(timeoutMs: Long): Option[ConsumerRecord[Array[Byte], Array[Byte]]] =
+    try realTime.nextWithTimeout(timeoutMs)
+    catch {
+      case _: OffsetOutOfRangeException if !of.range.failOnDataLoss =>
+        position = math.max(position, consumer.getAvailableOffsetRange().earliest)
+        realTime = consumer.getIterator(position)
+        realTime.nextWithTimeout(timeoutMs)
+    }
 
   override def getOffset(): PartitionOffset = KafkaSourcePartitionOffset(partition, position)
   override def get(): InternalRow = row
