@@ -11,7 +11,11 @@ from typing import Any
 
 import psutil
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
+from qod_magics.core.runtime import Count, FeedRows
+from qod_magics.monitoring.alarms import Alarm
 from qod_magics.session.session import Session
 from qod_magics.spark.servers import task_manager
 from tests.live.conftest import eventually, kafka_of, new_topic, pause, server_of
@@ -129,3 +133,31 @@ def test_instances_of_hung_and_killed_task_managers_go_on_elsewhere_or_wait(clus
             assert {home(session, id) for id in session.runtime.instances} == {added}
             assert set(events.first("task-manager-lost", task_manager=last)["instances"]) == {"src.1", "counts.1"}
             check_nothing_is_lost(session, steady.stop())
+
+
+def test_rows_that_retention_deleted_before_they_were_read_are_counted_and_told(cluster: Session) -> None:
+    """A query in real-time mode goes on behind them, and an alarm says how many there were."""
+    with Session.up(task_managers=1, cores=1, period_s=PERIOD_S, jit="c1", **kafka_of(cluster)) as session:
+        told: list[Alarm] = []
+        session.on_event(told.append, kinds=["rows-deleted"])
+        topic = new_topic(session)
+        options: dict[str, Any] = {"starting": "earliest", "mode": "realtime", "priority": 1}
+        session.stream("q", "SELECT n FROM source", topic=topic, schema="n INT", **options)
+
+        def rows() -> FeedRows:
+            (found,) = session.rows()
+            return found
+
+        session.send(topic, [{"n": 1}] * 100)
+        eventually(lambda: rows().count.processed == 100, what=session.status)
+        kill(session, "tm1")
+        session.send(topic, [{"n": 2}] * 1000)
+        admin = AdminClient(session.kafka.client_config())
+        for deleted in admin.delete_records([TopicPartition(topic, 0, 700)]).values():
+            assert deleted.result().low_watermark == 700
+        session.add_task_manager(cores=1)
+        eventually(lambda: rows().deleted == 600, what=session.status)
+        eventually(lambda: told, what=session.status)
+        assert (told[0].subject, told[0].detail["rows"]) == (topic, 600)
+        eventually(lambda: rows().count == Count(1100, 500, 0, 0, 600), what=lambda: f"{rows()} {session.status()}")
+        assert running(session)
