@@ -52,7 +52,7 @@ def rows(begin: int, end: int) -> Iterable[dict[str, int]]:
     return ({"key": i % KEYS} for i in range(begin, end))
 
 
-def counting(session: Session, name: str, topic: str) -> Instance:
+def counting(session: Session, name: str, topic: str, mode: str = "auto") -> Instance:
     """Starts a stateful query: how often each key came."""
     session.stream(
         name,
@@ -62,6 +62,7 @@ def counting(session: Session, name: str, topic: str) -> Instance:
         priority=1,
         min_accuracy=0.1,
         sink="memory",
+        mode=mode,
         starting="earliest",
     )
     return session.runtime.instances[f"{name}.1"]
@@ -106,7 +107,7 @@ def test_a_stateful_query_moves_between_it_and_a_local_one(
 
 def test_dials_turn_on_its_executors_and_metrics_come_back(brief: Session, topic: str, theirs: TaskManager) -> None:
     session = brief
-    query = counting(session, "dialled", topic)
+    query = counting(session, "dialled", topic, "realtime")
     session.move(query.id, theirs.id)
     assert query.mode == "real-time", query.mode_why
 
