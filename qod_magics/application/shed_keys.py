@@ -89,7 +89,7 @@ def asking(application: Application) -> dict[str, Application]:
 
 
 def renamed(asks: Sequence[Ask], streams: Mapping[str, str]) -> tuple[Ask, ...]:
-    """Return the same of the streams that read these topics."""
+    """Return the asks with the names of streams in place of the topics that these read."""
     return tuple(tuple(tuple(Place(streams[p.of], p.column) for p in places) for places in ask) for ask in asks)
 
 

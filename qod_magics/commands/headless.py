@@ -228,7 +228,7 @@ def run_cells(
         shell: an IPython shell.
         cells: their sources.
         signals: end a cell.
-        lines: are told of each cell.
+        lines: gets a line for each cell.
         after: called after each cell.
 
     """

@@ -1,1 +1,1 @@
-"""What others are told of a session: alarms and their hooks, metrics for Prometheus, and the door that serves them."""
+"""Watch a session from outside: alarms, hooks that they call, and metrics for Prometheus."""

@@ -33,7 +33,7 @@ ALARMS: Mapping[str, str] = MappingProxyType(
 )
 #: Cycles in a row in which a target must be missed until the alarm begins, and met until it is over.
 MISSES = 3
-#: Without a decision for so many periods, and so many seconds, the controller is silent.
+#: The controller is silent once it has decided nothing for this many periods and for this many seconds.
 SILENT_PERIODS, SILENT_S = 6.0, 30.0
 
 

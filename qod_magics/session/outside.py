@@ -164,7 +164,7 @@ class Outside:
         return self._outlets.text()
 
     async def run(self, for_s: float | None = None, *, tolerate_s: float = TOLERATE_S) -> None:
-        """Wait until the session ends, or for so many seconds, without blocking the event loop.
+        """Wait until the session ends, at most `for_s` seconds, without blocking the event loop.
 
         Args:
             for_s: seconds; None: until `down`.

@@ -5,8 +5,8 @@ costs in CPU never explain the backlog. What explains it is the *true processing
 time in which tasks of a batch run. Where the backlog of a query does not fall for three cycles, its batches run all the
 time, its cores are idle, and at that rate its batches can't carry its input, its accuracy is limited to what they can.
 
-Batches that take long for another reason than their rows carry any input: their fixed time is told from that of their
-rows by the same fit as for CPU, and nothing is limited.
+A batch has a fixed time and a time for each row, told apart by the same fit as for CPU. Batches that are long because
+of their fixed time carry any input, and nothing is limited.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ BUSY = 0.8
 TOO_MUCH, CARRIED = 1.12, 0.97
 #: Share of the time that rows may take: with hardly a backlog, and while one is drained.
 FILLED, DRAINED = 0.9, 0.75
-#: Batches one after the other fill the time whatever a row takes, so their times hardly tell that rows have become
-#: cheaper. While there is hardly a backlog, more rows are tried, by this share in the first cycle, up to so many times
-#: as much in later ones; with a backlog, fewer by this factor.
+#: Batches back to back fill all the time, however cheap a row is, so their times hardly show that rows have become
+#: cheaper. So accuracy is probed: with hardly a backlog it rises by `UP` in the first cycle and by up to `FAST` times
+#: that later; with a backlog it is multiplied by `DOWN`.
 UP, FAST, DOWN = 0.02, 6, 0.8
 #: Batches are assumed to be this long at least, seconds, and so long that their fixed time takes this share of it.
 SHORTEST_S, FIXED_SHARE = 2.0, 0.15

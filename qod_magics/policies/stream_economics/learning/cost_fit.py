@@ -156,7 +156,7 @@ def _updated(matrix: Matrix, weight: float, row: Vector) -> Matrix:
 
 
 def _added(vector: Vector, weight: float, row: Vector, value: float) -> Vector:
-    """Return the same of the right-hand side: vector + weight * value * row."""
+    """Return vector + weight * value * row: the right-hand side of the normal equations with one more row."""
     p, q, r = row
     return vector[0] + weight * p * value, vector[1] + weight * q * value, vector[2] + weight * r * value
 
