@@ -11,23 +11,17 @@ import json
 import logging
 import os
 import re
-from collections.abc import Sequence
-from contextlib import redirect_stdout
-from dataclasses import dataclass
-from io import StringIO
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
 
 from qod_magics.errors import SetupError
 from qod_magics.machine.cache import cache_dir, locked
 from qod_magics.machine.jars import remote_repositories, sha256
 
-if TYPE_CHECKING:
-    from jgo.maven import Dependency, MavenContext
-
 _COORDINATE = re.compile(r"[\w.-]+:[\w.-]+:[\w.+-]+")
 _TIMEOUT_S = 30
-_HOW = "check the network, or name a mirror in QOD_MAVEN_REPOSITORY"
 
 _log = logging.getLogger(__name__)
 
@@ -55,75 +49,50 @@ def check_files(files: Sequence[Path]) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _Pinned:
-    """Jars that were resolved together: the path of each below Maven's cache of ours, and its SHA-256."""
-
-    checksums: dict[str, str]
-
-    def files(self) -> list[Path] | None:
-        """Return the jars in the cache; None if one is missing. Raises SetupError: one was changed."""
-        root = _repository()
-        found = [root / path for path in self.checksums]
-        if not all(file.is_file() for file in found):
-            return None
-        for file, digest in zip(found, self.checksums.values(), strict=True):
-            if sha256(file) != digest:
-                raise SetupError(
-                    f"{file.name} must have the SHA-256 of its first download, got another; "
-                    f"remove {file} to download it again",
-                    name=file.name,
-                    rule="checksum",
-                )
-        return found
-
-
 def package_jars(packages: Sequence[str], home: Path) -> list[Path]:
     """Return the jars of these packages and of what they need, without those that the Spark at `home` has.
 
     The first call for these packages downloads them; later ones read the cache.
 
     Raises:
-        SetupError: a package is in no repository, a repository can't be reached, or a jar in the cache was changed.
+        SetupError: a package is in no repository, a repository can't be reached, or a jar is not the one that was
+            downloaded first.
 
     """
     if not packages:
         return []
-    pin = _pin(packages, home)
+    place = _place(packages, home)
+    pin = place.with_suffix(".json")
     with locked(cache_dir() / "packages.lock"):
         pinned = _read(pin)
-        if pinned is not None and (files := pinned.files()) is not None:
-            return files
-        found = _resolved(packages, home, pinned)
-        root = _repository()
-        made = _Pinned({str(file.relative_to(root)): sha256(file) for file in found})
-        if pinned is not None and pinned != made:
+        if pinned is None or not place.is_dir():
+            _fill(place, packages, home, pinned)
+            pin.write_text(json.dumps(_checksums(place), indent=1))
+        elif (changed := sorted(pinned.items() ^ _checksums(place).items())) != []:
             raise SetupError(
-                f"the jars of {', '.join(packages)} must be those that {pin} pins, got others; "
-                f"remove {pin} to accept these",
+                f"{changed[0][0]} must be the jar that was downloaded first, got another; remove {place} to download "
+                "it again",
+                name=changed[0][0],
                 rule="checksum",
             )
-        pin.parent.mkdir(parents=True, exist_ok=True)
-        part = pin.with_suffix(".part")
-        part.write_text(json.dumps(made.checksums, indent=1))
-        part.replace(pin)
-    return found
+    return sorted(place.glob("*.jar"))
 
 
-def _repository() -> Path:
-    return cache_dir() / "packages" / "repository"
-
-
-def _pin(packages: Sequence[str], home: Path) -> Path:
-    """Return the file that pins the jars of these packages, for a Spark with the same jars."""
+def _place(packages: Sequence[str], home: Path) -> Path:
+    """Return the directory of the jars of these packages, for a Spark with the same jars as that at `home`."""
     has = "".join(sorted(path.name for path in (home / "jars").glob("*.jar")))
     digest = hashlib.sha256("\n".join([*sorted(packages), has]).encode()).hexdigest()[:12]
-    return cache_dir() / "packages" / f"{digest}.json"
+    return cache_dir() / "packages" / digest
 
 
-def _read(pin: Path) -> _Pinned | None:
+def _checksums(place: Path) -> dict[str, str]:
+    return {file.name: sha256(file) for file in sorted(place.glob("*.jar"))}
+
+
+def _read(pin: Path) -> dict[str, str] | None:
+    """Return the pinned SHA-256 of each jar, by its name; None where nothing is pinned."""
     try:
-        return _Pinned(json.loads(pin.read_text("utf-8")))
+        return dict(json.loads(pin.read_text("utf-8")))
     except FileNotFoundError:
         return None
     except ValueError:
@@ -131,42 +100,49 @@ def _read(pin: Path) -> _Pinned | None:
         return None
 
 
-def _resolved(packages: Sequence[str], home: Path, pinned: _Pinned | None) -> list[Path]:
-    """Download the jars, by jgo. Raises SetupError."""
+def _fill(place: Path, packages: Sequence[str], home: Path, pinned: Mapping[str, str] | None) -> None:
+    """Download the jars to a directory that appears once all are there: a broken download leaves none. Raises
+    SetupError: also where they are not the pinned ones."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    for unfinished in place.parent.glob(".*"):  # of a process that was killed: the caller holds the lock
+        shutil.rmtree(unfinished, ignore_errors=True)
+    with TemporaryDirectory(dir=place.parent, prefix=".") as made:
+        jars = Path(made) / "jars"
+        jars.mkdir()
+        for file in _resolved(packages, home, Path(made) / "repository"):
+            file.rename(jars / file.name)
+        if pinned is not None and pinned != _checksums(jars):
+            pin = place.with_suffix(".json")
+            raise SetupError(
+                f"the jars of {', '.join(packages)} must be those that {pin} pins, got others; remove it to accept "
+                "these",
+                rule="checksum",
+            )
+        shutil.rmtree(place, ignore_errors=True)  # without a pin: a kill came between
+        jars.rename(place)
+
+
+def _resolved(packages: Sequence[str], home: Path, repository: Path) -> list[Path]:
+    """Download the jars to a Maven repository in this directory, by jgo. Raises SetupError."""
     from jgo.maven import MavenContext
 
-    context = MavenContext(repo_cache=_repository(), remote_repos=remote_repositories(), timeout=_TIMEOUT_S)
-    asked = [context.create_dependency(each) for each in packages]
-    with redirect_stdout(StringIO()):  # its progress bars
-        _log.info("resolving %s", ", ".join(packages))
-        found = {each.artifact.key[:2]: each for each in (*_needs(context, asked, packages), *asked)}
+    _log.info("resolving %s", ", ".join(packages))
+    try:
+        context = MavenContext(repo_cache=repository, remote_repos=remote_repositories(), timeout=_TIMEOUT_S)
+        asked = [context.create_dependency(each) for each in packages]
+        _, needs = context.resolver.resolve(asked)
+        needed = [each for each in needs if each.scope in ("compile", "runtime") and each.type == "jar"]
+        found = {each.artifact.key[:2]: each for each in (*needed, *asked)}
         has = {_name(path.stem) for path in (home / "jars").glob("*.jar")}
         wanted = [each for each in found.values() if each in asked or each.artifactId not in has]
-        return sorted(_downloaded(each) for each in wanted)
-
-
-def _needs(context: MavenContext, asked: list[Dependency], packages: Sequence[str]) -> list[Dependency]:
-    try:
-        _, needs = context.resolver.resolve(asked)
+        return [Path(each.artifact.resolve()) for each in wanted]
     except Exception as error:  # jgo raises RuntimeError, requests its own
+        why = str(error).split("\n")[0][:200]
         raise SetupError(
-            f"packages must be in a Maven repository, got {', '.join(packages)}: {_line(error)}; {_HOW}",
+            f"packages must be in a Maven repository, got {', '.join(packages)} ({why}); check the network, or name "
+            "a mirror in QOD_MAVEN_REPOSITORY",
             rule="published",
         ) from error
-    return [each for each in needs if each.scope in ("compile", "runtime") and each.type == "jar"]
-
-
-def _downloaded(dependency: Dependency) -> Path:
-    try:
-        return Path(dependency.artifact.resolve())
-    except Exception as error:
-        raise SetupError(
-            f"{dependency.artifact.filename} must be in a Maven repository: {_line(error)}; {_HOW}", rule="published"
-        ) from error
-
-
-def _line(error: Any) -> str:
-    return str(error).split("\n")[0][:200]
 
 
 def _name(stem: str) -> str:

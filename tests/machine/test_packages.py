@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,7 +66,7 @@ def test_a_jar_that_was_changed_in_the_cache_is_refused(repository: Repository, 
 
 def test_a_jar_that_the_repository_has_changed_since_is_refused(repository: Repository, home: Path) -> None:
     [file] = package_jars([LOGGER], home)
-    file.unlink()
+    shutil.rmtree(file.parent)
     repository.swap("/l/logger/3.1/logger-3.1.jar")
     with pytest.raises(SetupError, check=breaks("checksum")):
         package_jars([LOGGER], home)
@@ -74,6 +76,22 @@ def test_a_jar_that_the_repository_has_changed_since_is_refused(repository: Repo
 def test_what_is_published_nowhere_is_refused_in_one_line(repository: Repository, home: Path, package: str) -> None:
     with pytest.raises(SetupError, check=breaks("published")):
         package_jars([package], home)
+
+
+def test_a_broken_download_is_not_kept(repository: Repository, home: Path) -> None:
+    repository.cut.add("/t/storage/1.0/storage-1.0.jar")
+    with pytest.raises(SetupError, check=breaks("published")):
+        package_jars([TABLES], home)
+    repository.cut.clear()
+    files = package_jars([TABLES], home)
+    assert [file.name for file in files if not zipfile.is_zipfile(file)] == []
+    assert sorted(names(files)) == ["storage-1.0.jar", "tables_2.13-1.0.jar"]
+
+
+def test_a_jar_that_is_missing_in_the_cache_is_told(repository: Repository, home: Path) -> None:
+    package_jars([TABLES], home)[0].unlink()
+    with pytest.raises(SetupError, check=breaks("checksum")):
+        package_jars([TABLES], home)
 
 
 def test_a_package_without_its_jar_leaves_no_pin(repository: Repository, home: Path) -> None:
