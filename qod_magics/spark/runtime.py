@@ -334,7 +334,7 @@ class SparkRuntime:
                 gap = gaps.get(i.job.task)
                 if i.is_paced and i.task_manager is not None:
                     pace_s = max(plan.pace_s.get(i.task_manager.id, 0.0), 0.0 if gap is None else gap.seconds)
-                    waits_s = gap_s(pace_s, i.batches, i.job.batches_every_s)
+                    waits_s = gap_s(pace_s, i.batches, i.job.batches_every_s, self.cluster.delay_s(i))
                     values[self.board.pace(i.id)] = 1.0 - waits_s / MOST_S
             self._refuse_gaps(gaps)
             self.cluster.want(values)

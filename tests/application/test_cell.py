@@ -163,11 +163,11 @@ def write(batch: Any, number: int) -> None:
 
 
 def test_a_function_of_the_notebook_is_a_sink_by_its_name() -> None:
-    options = parse_stream_line("q --topic t --sink $write -p 1")
+    options = parse_stream_line("q --topic t --sink function:write -p 1")
     made = declaration_of(options, "source", {"write": write}, Application())
     assert made.sink == ForEachBatch(write)
     for namespace, got in (({}, "write"), ({"write": 7}, "write")):
         with pytest.raises(ApplicationError, check=breaks("function", name=got)):
             declaration_of(options, "source", namespace, Application())
     with pytest.raises(ApplicationError, check=breaks(name="write")):
-        as_sink("$write")
+        as_sink("function:write")

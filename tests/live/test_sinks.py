@@ -93,7 +93,7 @@ def test_a_function_gets_every_batch_and_may_look_at_it_twice(brief: Session, to
             for row in batch.collect():
                 file.write(json.dumps({**row.asDict(), "batch": number, "of": found}) + "\n")
 
-    line = f"noted --topic {topic} --schema 'id BIGINT, name STRING' --starting earliest -p 1 --sink $note"
+    line = f"noted --topic {topic} --schema 'id BIGINT, name STRING' --starting earliest -p 1 --sink function:note"
     session.cell(parse_stream_line(line), "source.withColumn('even', source.id % 2 == 0)", {"note": note})
     (instance,) = instances(session, "noted")
     assert instance.mode == "micro-batch"

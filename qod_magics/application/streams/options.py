@@ -244,8 +244,8 @@ class StreamOptions:
     )
     sink: Sink | None = _row(
         f"--sink {'|'.join(SINK_FORMS)}",
-        "where the rows go. A relative PATH is one of the notebook's directory; a FUNCTION takes each batch (a "
-        "DataFrame) and its number",
+        "where the rows go. A relative PATH is one of the notebook's directory; a function of the "
+        "notebook takes each batch (a DataFrame) and its number",
         convert=parse_sink,
         offers=tuple(form.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ") for form in SINK_FORMS),
         unless="memory for a query",

@@ -282,13 +282,20 @@ class ForEachBatch(Sink):
 
 @dataclass(frozen=True, slots=True)
 class Named(Sink):
-    """A function of the notebook by its name, `--sink $write`, until the cell looks it up."""
+    """A function of the notebook by its name, until the cell looks it up."""
 
     name: str
     kind: ClassVar[str] = "function"
 
     def __str__(self) -> str:
-        return f"${self.name}"
+        return f"function:{self.name}"
+
+    @classmethod
+    def parsed(cls, place: str | None) -> Sink:
+        """Return the sink of a name."""
+        if not (place or "").isidentifier():
+            raise ApplicationError("the sink 'function' needs a name: function:NAME")
+        return cls(place or "")
 
     def found(self, namespace: Mapping[str, Any]) -> Sink:
         """Return the function in this name space as a sink. Raises ApplicationError."""
@@ -314,10 +321,9 @@ KINDS: Mapping[str, tuple[str, type[Sink]]] = {
     "csv": ("csv:PATH", CsvFiles),
     "avro": ("avro:PATH", AvroFiles),
     "console": ("console", Console),
+    "function": ("function:NAME", Named),
 }
-#: How it names a function of the notebook.
-FUNCTION = "$"
-SINK_FORMS = (*(form for form, _ in KINDS.values()), f"{FUNCTION}FUNCTION")
+SINK_FORMS = tuple(form for form, _ in KINDS.values())
 
 
 def as_sink(given: Sink | str | Callable[[DataFrame, int], Any] | None) -> Sink | None:
@@ -332,8 +338,6 @@ def as_sink(given: Sink | str | Callable[[DataFrame, int], Any] | None) -> Sink 
 
 def parse_sink(text: str) -> Sink:
     """The sink that `--sink` names, in one of `SINK_FORMS`. Raises ApplicationError."""
-    if text.startswith(FUNCTION) and text.removeprefix(FUNCTION).isidentifier():
-        return Named(text.removeprefix(FUNCTION))
     kind, colon, place = text.partition(":")
     if kind not in KINDS:
         raise ApplicationError(f"unknown sink {text!r}.{nearest(kind, KINDS)} The forms are {', '.join(SINK_FORMS)}.")

@@ -308,7 +308,7 @@ class Nephele:
         for constraint in seen.constraints.values():
             if not constraint.is_late or self._is_frozen(constraint, seen, memory):
                 continue
-            resized = self._resized(constraint, seen, gaps)
+            resized = self._resized(constraint, seen, memory.gaps_s)  # once a task, however many are late
             for task, gap_s in resized.items():
                 gaps[task], changed[task] = gap_s, memory.now_s
                 why[task] = f"{_lateness(constraint)}, so its gap shrinks from {memory.gaps_s[task]:.2g} s"

@@ -419,7 +419,7 @@ class Cluster:
         manager = instance.task_manager
         if manager is None or instance.mode != "micro-batch":
             return ""
-        gap_s = (1.0 - manager.dials.get(self.board.pace(instance.id), 1.0)) * MOST_S
+        gap_s = 0.0 if instance.pauses_on_read else self.delay_s(instance)
         told = instance.meter.told if manager.cpu_meter is None else instance.meter.times
         found = spent(instance.batches, self.slot_times(manager), dict(told), instance.width, gap_s)
         return "" if found is None else found.bottleneck
@@ -451,8 +451,12 @@ class Cluster:
         """Return the share of the time in which its batches slept, as their pace asks, after their offsets were
         settled."""
         if instance.is_paced and not instance.pauses_on_read:
-            return batches_per_s * MOST_S * (1.0 - self.dials.get(self.board.pace(instance.id), 1.0))
+            return batches_per_s * self.delay_s(instance)
         return 0.0
+
+    def delay_s(self, instance: Instance) -> float:
+        """Return the seconds by which each of its batches is delayed now."""
+        return MOST_S * (1.0 - self.dials.get(self.board.pace(instance.id), 1.0))
 
     def views(self) -> list[InstanceView]:
         """Return all instances with their last readings. While a run has not reported yet, that of the run before it

@@ -224,7 +224,7 @@ def _eviction(batch: Batch, charged: TaskTime) -> float:
     return charged.cpu_s * min(batch.eviction_s / max(charged.run_s, SHORTEST_S), 1.0)
 
 
-def gap_s(pace_s: float, batches: Sequence[Batch], every_s: float = 0.0) -> float:
+def gap_s(pace_s: float, batches: Sequence[Batch], every_s: float = 0.0, delayed_s: float = 0.0) -> float:
     """Return the seconds by which to delay the next batches, so that they begin at least `pace_s` seconds apart.
 
     Batches that are as far apart without a delay, as rows are rare or a trigger says so, are not delayed: it would only
@@ -234,11 +234,12 @@ def gap_s(pace_s: float, batches: Sequence[Batch], every_s: float = 0.0) -> floa
         pace_s: minimum seconds from the start of one batch to the start of the next.
         batches: of the present run, the newest last; the delay is part of their planning, or comes before their start.
         every_s: their trigger interval, seconds; 0: none.
+        delayed_s: the seconds by which they are delayed now.
 
     """
     latest = list(islice(reversed(batches), BATCHES_TIMED))
     starts = [after.start - before.start for after, before in pairwise(latest)]
-    if not latest or every_s >= pace_s or (starts and median(starts) > FAR_APART * pace_s):
+    if not latest or every_s >= pace_s or (starts and median(starts) - delayed_s > FAR_APART * pace_s):
         return 0.0
     took = median(max(b.end - b.start - b.planning_s, 0.0) for b in latest)
     return min(max(pace_s - took, 0.0), MOST_S)

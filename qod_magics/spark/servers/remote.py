@@ -1,4 +1,4 @@
-"""Connect servers of the user's: how they are named, and what they do not tell themselves."""
+"""Connect servers of the user's: their URLs, and what the user states about them (cores, UI, headers)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def remotes(
     """
     known: list[float] = [cores] if isinstance(cores, int) else list(cores or ())
     of_local = int(known.pop(0)) if local and known else None
-    if not (local or urls):
+    if not (local or urls) and not (uis or headers or len(known) > 1):
         return (int(known[0]) if known else None), []
     if len(known) == 1:
         known *= max(len(urls), 1)
@@ -92,7 +92,7 @@ def remotes(
             value=list(uis),
             rule="one for each",
         )
-    if headers and not uis:
+    if headers and all(ui == NO_UI for ui in uis):
         raise UsageProblem(
             f"headers ({', '.join(headers)}) must be of a UI that is named, got none; name it (--ui URL)", rule="a UI"
         )

@@ -115,7 +115,7 @@ def test_from_takes_all_words_up_to_the_next_option(line: str) -> None:
         ("json:s3a://b/c", JsonFiles("s3a://b/c")),
         ("csv:/d", CsvFiles("/d")),
         ("avro:/d", AvroFiles("/d")),
-        ("$write", Named("write")),
+        ("function:write", Named("write")),
         ("'parquet:/with space'", Parquet("/with space")),
     ],
 )
@@ -147,7 +147,7 @@ def test_files_take_options_of_their_writer() -> None:
             *(f"q --sink kafka:o --sink-option {words}" for words in ("", "12", "parts=12", "partitions=two")),
             "q --sink kafka:o --sink-option partitions=0",
             "q --sink csv:/d --sink-option checkpointLocation=/x",
-            "q --sink $write --sink-option a=1",
+            "q --sink function:write --sink-option a=1",
         ],
         "--priority": ["q -p", "q -p -a 1", "q -p high", "q -p 1.5", "q -p 1 -p 2"],
         "--min-accuracy": [f"q -a {value}" for value in ("1.01", "-0.1", "nan", "40", "40%")],

@@ -18,6 +18,7 @@ from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot, column, is_moving, is_running, replace
 from qod_magics.policies.stream_economics.evidence.elsewhere import limited, limited_elsewhere
 from qod_magics.policies.stream_economics.evidence.limits import REST_S, WAITING_S, rest_s
+from qod_magics.policies.stream_economics.evidence.regimes import Trust
 from qod_magics.policies.stream_economics.evidence.trust import Trusts, trusted
 from qod_magics.policies.stream_economics.placing import with_rests
 from qod_magics.policies.stream_economics.reach import Situation
@@ -112,13 +113,24 @@ class BacklogEvidence(Evidence):
         return {"managers": managers, "first": dict(trusts.first), "declared": dict(trusts.declared)}
 
     def recalled(self, kept: Any, memory: Any) -> Any:
-        """Return the trust of before in each task manager, which has had no rows since."""
+        """Return the trust of before in each task manager that has had no rows since. Called again, as more tasks go
+        on, it keeps what was learned since."""
         earlier = msgspec.convert(kept, Trusts)
         trusts, *others = memory if memory is not None else (Trusts(), None, None)
-        known = {
-            name: {**getattr(trusts, name), **getattr(earlier, name)} for name in ("managers", "first", "declared")
+        none = Trust()
+        fresh = {
+            name: trust
+            for name, trust in trusts.managers.items()
+            if trust.seen_at > earlier.managers.get(name, none).seen_at
         }
-        return replace(trusts, **known), *others
+        declared = {**earlier.declared, **trusts.declared}
+        same = {task: at for task, at in earlier.first.items() if declared.get(task) == earlier.declared.get(task)}
+        return replace(
+            trusts,
+            managers={**earlier.managers, **fresh},
+            first={**trusts.first, **same},
+            declared=declared,
+        ), *others
 
     def settled(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot without the warm-ups of instances whose cool-down is over. Where minimums do not fit,
