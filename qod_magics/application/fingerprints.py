@@ -6,8 +6,13 @@ such as a model or a DataFrame of the notebook, count by their types only.
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import enum
 import functools
 import hashlib
+import pathlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -17,7 +22,10 @@ from qod_magics.application.recipes.capture import names_of
 from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.application.tasks import TaskSpec, settings_of, work_of
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_PLAIN = (
+    *(bool, int, float, complex, str, bytes, type(None), range),
+    *(datetime.date, datetime.time, datetime.timedelta, decimal.Decimal, enum.Enum, pathlib.PurePath),
+)
 #: Characters of a hash: 64 bits.
 LENGTH = 16
 
@@ -73,8 +81,12 @@ def _form(value: Any, within: tuple[int, ...]) -> str:
         return f"partial {form(value.func)} {form(value.args)} {form(value.keywords)}"
     if isinstance(value, MethodType):
         return f"method {form(value.__func__)} {form(value.__self__)}"
+    if isinstance(value, re.Pattern):
+        return f"pattern {value.pattern!r} {value.flags}"
     if isinstance(value, type):
-        return f"type {value.__module__}.{value.__qualname__}"
+        own = value.__module__ == "__main__"
+        members = {name: each for name, each in vars(value).items() if isinstance(each, FunctionType)} if own else {}
+        return f"type {value.__module__}.{value.__qualname__} {form(members)}"
     if isinstance(value, ModuleType):
         return f"module {value.__name__}"
     if hasattr(value, "source_text") and hasattr(value, "captured"):  # a cell in Python

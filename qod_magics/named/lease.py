@@ -116,7 +116,8 @@ class Lease:
         """Wait until the earlier holder says that its queries have ended, or its process is gone."""
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline:
-            if self._farewell(before.epoch).exists() or not before.lives(self._wall(), self._host):
+            gone = before.host == self._host and not before.lives(self._wall(), self._host)  # another host can't renew
+            if gone or self._farewell(before.epoch).exists():
                 with suppress(OSError):
                     self._farewell(before.epoch).unlink()
                 return True

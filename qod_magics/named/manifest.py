@@ -48,7 +48,6 @@ class KeptRun(msgspec.Struct, omit_defaults=True):
     checkpoint: str  #: below the session's directory, or a URL
     run: str  #: names its output files
     begun: bool = False  #: whether a batch has ended on this checkpoint
-    mode: str | None = None
     no_realtime: str = ""
 
 

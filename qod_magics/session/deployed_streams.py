@@ -122,7 +122,7 @@ class Streams:
         try:
             self._run(application)
         except BaseException:
-            resuming.left = before
+            resuming.restore(before)
             raise
         if unneeded := needed - resuming.topics:
             self._runtime.deployer.delete(unneeded - self._runtime.deployment.own_topics())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 import shutil
@@ -19,8 +20,9 @@ from qod_magics.application import fingerprints
 from qod_magics.application.application import Application
 from qod_magics.application.streams.options import RESTRICTIONS
 from qod_magics.application.streams.stream import StreamDeclaration
-from qod_magics.errors import QodError, SetupError, UsageProblem
+from qod_magics.errors import KafkaError, QodError, SetupError, UsageProblem
 from qod_magics.kafka.cluster import Kafka
+from qod_magics.kafka.topics import said
 from qod_magics.named import manifest as manifests
 from qod_magics.named.lease import Lease
 from qod_magics.named.manifest import KeptStream, Manifest
@@ -29,6 +31,8 @@ from qod_magics.spark.queries.checkpoints import checkpoint_root, local_path
 if TYPE_CHECKING:
     from qod_magics.controller import Controller
     from qod_magics.spark.runtime import SparkRuntime
+
+LOG = logging.getLogger(__name__)
 
 #: Names of sessions: they begin names of topics and of directories.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
@@ -115,7 +119,7 @@ class Keeper:
             return f"session {self.name} is new: manifest and checkpoints are kept in {self.directory}"
         streams = ", ".join(self.manifest.streams) or "none"
         return (
-            f"session {self.name} goes on (epoch {self.lease.epoch}): its manifest is of {self.manifest.saved_at}; run "
+            f"session {self.name} goes on (epoch {self.lease.epoch}): last saved {self.manifest.saved_at}; run "
             f"the cells of its streams: {streams}"
         )
 
@@ -125,10 +129,16 @@ class Keeper:
         return self.directory / "kafka"
 
     def uses(self, kafka: Kafka) -> tuple[str, ...]:
-        """Note the Kafka cluster; returns what the user should know of it."""
-        with suppress(KafkaException):
+        """Note the Kafka cluster; returns what the user should know of it. Raises KafkaError: it does not answer."""
+        try:
             self._kafka = str(kafka.admin().list_topics(timeout=10.0).cluster_id or "")
-        return () if self.same_kafka else ("this Kafka is another one than before: streams begin as declared",)
+        except KafkaException as error:
+            raise KafkaError(
+                f"Kafka at {kafka.bootstrap} must tell which cluster it is, got no answer ({said(error)}): checkpoints "
+                f"of session {self.name} hold for one cluster only",
+                rule="answers",
+            ) from error
+        return () if self.same_kafka else ("this is another Kafka cluster than before: streams begin as declared",)
 
     @property
     def same_kafka(self) -> bool:
@@ -137,8 +147,8 @@ class Keeper:
         return not before or before == self._kafka
 
     def compared(self, declaration: StreamDeclaration) -> tuple[str, ...]:
-        """Return, once for each stream of the manifest, which restrictions its cell states otherwise than it had: they
-        may have been set by hand."""
+        """Return the restrictions in which a cell differs from the manifest, once for each stream: `%qod set` may have
+        changed them."""
         before = None if self.manifest is None else self.manifest.streams.get(declaration.name)
         if before is None or declaration.name in self._compared:
             return ()
@@ -172,9 +182,9 @@ class Keeper:
         kernel has taken the session over, with who it is."""
 
         def made() -> Manifest:
-            tasks, there = runtime.deployer.kept(), application()
-            streams = {} if self.manifest is None else self.manifest.streams
-            left = {name for task in runtime.resuming.left.values() for name in task.streams}
+            there, streams = application(), {} if self.manifest is None else self.manifest.streams
+            with runtime.cluster.lock:
+                tasks, left = runtime.deployer.kept(), set(runtime.resuming.streams)
             earlier = self.learned  # what was learned of tasks that have not started again is forgotten in a cycle
             learned = earlier if earlier is not None and left else controller.learned
             return Manifest(
@@ -194,7 +204,7 @@ class Keeper:
 
         self._tasks = made
         runtime.cluster.ask_before_starts(self.before_start)
-        runtime.at_close = self.save
+        runtime.at_close = self.save_last
         controller.subscribe(lambda _: self.save())  # whose failures are reported
         self._watcher = threading.Thread(target=self._watch, args=(taken,), name="qod-lease", daemon=True)
         self._watcher.start()
@@ -210,18 +220,32 @@ class Keeper:
             if self._tasks is not None and self.lease.taker() is None:
                 manifests.write(self.directory, self._tasks())
 
+    def save_last(self) -> None:
+        """Write the manifest once all queries have stopped: from then on there is less to see. Raises SetupError."""
+        try:
+            self.save()
+        finally:
+            with self._saving:
+                self._tasks = None
+
     def _watch(self, taken: Callable[[str], object]) -> None:
         looks = 0
         while not self._ended.wait(LOOK_S):
-            with suppress(QodError):
+            looks += 1
+            try:
                 taker = self.lease.taker()
                 if taker is not None:
-                    taken(taker.words)
-                    return
-                self.save()
-                looks += 1
+                    break
                 if looks % LOOKS == 0:
                     self.lease.renew()
+                self.save()
+            except QodError:
+                continue  # the controller reports that the manifest can't be written
+            except Exception:
+                LOG.exception("the manifest of session %s can't be made", self.name)
+        else:
+            return
+        taken(taker.words)
 
     def close(self) -> None:
         """Let go of the lease: all queries have stopped."""

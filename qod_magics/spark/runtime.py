@@ -442,8 +442,7 @@ class SparkRuntime:
         with ExitStack() as then:  # each of these is done, also if the user interrupts one before it
             then.callback(self.deployment.sources.close)
             then.callback(self.cluster.clear)
-            if not self.named:
-                then.callback(self._delete_topics)
+            then.callback(self._delete_topics)
             then.callback(self.at_close)
             for manager in reversed(list(self.task_managers.values())):
                 then.callback(_close, manager)
@@ -473,7 +472,7 @@ class SparkRuntime:
         return 0.0 if idle else self.finish_s
 
     def _delete_topics(self) -> None:
-        topics = self.deployment.own_topics() | self.cluster.take_leftover()
+        topics = self.cluster.take_leftover() | (set() if self.named else self.deployment.own_topics())
         try:
             delete_topics(self.kafka, topics, timeout_s=5.0)
         except KafkaError as error:

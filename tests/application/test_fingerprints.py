@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import textwrap
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -64,6 +67,14 @@ def cell(text: str, **namespace: Any) -> PythonRecipe:
     return PythonRecipe(text, namespace)
 
 
+def kind_of_cell(value: int) -> type:
+    """A class of a cell, with a method that returns this."""
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec(f"class Kind:\n    def get(self): return {value}", space)
+    made: type = space["Kind"]
+    return made
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -73,6 +84,10 @@ def cell(text: str, **namespace: Any) -> PythonRecipe:
         (cell("source.limit(n)", n=1), cell("source.limit(n)", n=2)),
         (cell("source.limit(n)", n=[1, 2]), cell("source.limit(n)", n=[2, 1])),
         (cell("source.limit(n)", n=1), cell("source.limit(n)", n="1")),
+        (cell("source.where(n)", n=date(2024, 1, 1)), cell("source.where(n)", n=date(2025, 1, 1))),
+        (cell("source.where(n)", n=Decimal("1.0")), cell("source.where(n)", n=Decimal("1.5"))),
+        (cell("source.where(n)", n=re.compile("a" * 300)), cell("source.where(n)", n=re.compile("a" * 300 + "b"))),
+        (cell("source.where(n)", n=kind_of_cell(1)), cell("source.where(n)", n=kind_of_cell(2))),
         (FunctionRecipe(lambda a: a.limit(1)), FunctionRecipe(lambda a: a.limit(2))),
     ],
 )

@@ -9,9 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import KafkaException
 
 from qod_magics.application.application import Application
-from qod_magics.errors import TaskManagerError, UsageProblem
+from qod_magics.errors import KafkaError, TaskManagerError, UsageProblem
 from qod_magics.named.manifest import FILE, VERSION, KeptStream, KeptTask, Manifest, read, write
 from qod_magics.session.keeping import Keeper
 from qod_magics.session.session import Session
@@ -140,3 +142,12 @@ def test_restrictions_that_differ_from_those_that_were_set_are_told_once(tmp_pat
     assert "2" in told
     assert keeper.compared(cell) == ()
     assert keeper.compared(stream("new", priority=1)) == ()
+
+
+def test_a_broker_that_does_not_answer_is_no_other_cluster(tmp_path: Path) -> None:
+    def silent(timeout: float) -> None:
+        raise KafkaException(ClientError(ClientError._TRANSPORT))
+
+    kafka: Any = SimpleNamespace(admin=lambda: SimpleNamespace(list_topics=silent), bootstrap="broker:1")
+    with pytest.raises(KafkaError, check=breaks("answers")):
+        Keeper.open("trips", str(tmp_path)).uses(kafka)

@@ -41,6 +41,7 @@ from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.labels import Labels
 from qod_magics.spark.plans.pipeline import Job, feed_of, names_and_types
+from qod_magics.spark.queries.checkpoints import local_path
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.connection import gather, reason
 
@@ -259,7 +260,10 @@ class Deployer:
         """Return what a later kernel needs: of the tasks that run, and of those of an earlier one that have not
         started."""
         with self.cluster.lock:
-            return self.resuming.left | self.resuming.running(self._generation)
+            running, left = self.resuming.running(self._generation), self.resuming.left
+            # one that goes on has its late rows and the time of its lost state only once it has started
+            started = {n: t for n, t in running.items() if n not in left or t.generation != left[n].generation}
+            return left | started
 
     def new_jobs(self, spec: TaskSpec) -> dict[str, tuple[Job, str]]:
         """Return a task's jobs and new checkpoints for them, by instance."""
@@ -267,7 +271,11 @@ class Deployer:
 
     def new_generation(self, spec: TaskSpec) -> int:
         """Return the number of a task's next checkpoints."""
-        generation = self._generation[spec.id] = self._generation.get(spec.id, 0) + 1
+        generation = self._generation.get(spec.id, 0) + 1
+        root = local_path(str(self.checkpoints))
+        while root is not None and (root / spec.id / str(generation)).exists():  # of an earlier kernel
+            generation += 1
+        self._generation[spec.id] = generation
         return generation
 
     def jobs_of(self, deployment: Deployment, spec: TaskSpec, generation: int) -> dict[str, tuple[Job, str]]:

@@ -73,12 +73,13 @@ def matched(
         if before is None or spec.id in begins:
             continue
         inputs = all(name in kept and columns_of(checked, name) == kept[name].columns for name in spec.upstream)
-        fits = before.settings == fingerprints.of_settings(spec) and before.chained == (spec.id in checked.chained)
-        if not (inputs and fits and set(before.feeds) == set(feeds_of(spec))):
+        same = before.chained == (spec.id in checked.chained) and set(before.feeds) == set(feeds_of(spec))
+        if not (inputs and same):
             continue
+        fits = before.settings == fingerprints.of_settings(spec)
         if before.recipes == fingerprints.of_work(spec):
             going_on.add(spec.id)
-        elif before.state is not None and before.state == state_of(checked, spec.id):
+        elif fits and before.state is not None and before.state == state_of(checked, spec.id):
             going_on.add(spec.id)
             edited.add(spec.id)
     lost = {name for name, task in known.items() if name not in going_on and task.keeps_state and task.has_begun}
@@ -164,6 +165,10 @@ class Resuming:
     def seed(self, returning: Returning, deployment: Deployment) -> None:
         """Put positions, counts, topics and partition assignments of these tasks into the deployment that is about to
         be prepared. `Deployer` puts back the deployment before if it fails."""
+        with self.cluster.lock:
+            self._seed(returning, deployment)
+
+    def _seed(self, returning: Returning, deployment: Deployment) -> None:
         for name, task in returning.known.items():
             if name in returning.begins:
                 continue
@@ -201,6 +206,10 @@ class Resuming:
     def done(self, returning: Returning) -> set[str]:
         """Note that these tasks have started again, and what became of each. Returns their topics that are not needed
         any more."""
+        with self.cluster.lock:
+            return self._done(returning)
+
+    def _done(self, returning: Returning) -> set[str]:
         now, needed = time.time(), set(self.topics)
         for name, task in returning.known.items():
             self.left.pop(name, None)
@@ -219,7 +228,7 @@ class Resuming:
 
     def _note(self, name: str, task: KeptTask, returning: Returning) -> str:
         if name in returning.begins:
-            why = "rows of its source have no numbers that outlive a kernel" if self.same_kafka else "its Kafka is new"
+            why = "its source has no offsets that a later kernel can use" if self.same_kafka else "its Kafka is new"
             lost = f"; {lost_text(self.cluster.incomplete.lost_at[name])}" if name in returning.lost else ""
             return f"it begins as declared, as {why}{lost}"
         if name in returning.going_on:
@@ -243,8 +252,13 @@ class Resuming:
 
     def forget(self, stream: str) -> None:
         """Drop the tasks that ran a stream, which is not to be declared again."""
-        for name in [name for name, task in self.left.items() if stream in task.streams]:
-            del self.left[name]
+        with self.cluster.lock:
+            self.left = {name: task for name, task in self.left.items() if stream not in task.streams}
+
+    def restore(self, left: Mapping[str, KeptTask]) -> None:
+        """Take back what `forget` dropped: the change that asked for it failed."""
+        with self.cluster.lock:
+            self.left = dict(left)
 
     def running(self, generations: Mapping[str, int]) -> dict[str, KeptTask]:
         """Return what a later kernel needs of the tasks that run. The cluster's lock is held."""
@@ -273,7 +287,7 @@ class Resuming:
                 declared=deployment.declarations.get(spec.id, 0),
                 feeds={name: _feed(deployment, name, account) for name, account in accounts.items()},
                 runs={
-                    i.id: KeptRun(i.checkpoint.removeprefix(f"{root}/"), i.job.run, i.begun, i.mode, i.no_realtime)
+                    i.id: KeptRun(i.checkpoint.removeprefix(f"{root}/"), i.job.run, i.begun, i.no_realtime)
                     for i in instances
                 },
                 results=deployment.results.get(spec.id),

@@ -225,8 +225,8 @@ class Deployment:
     def seed(
         self, feed: str, account: Account, partitions: int, upstream: str | None, assignment: Assignment | None
     ) -> None:
-        """Know a feed of a task of an earlier kernel: `prepare` and `adopt` take it over. `upstream`: the task that
-        sends it; None: it is a source's."""
+        """Enter a feed of an earlier kernel's task, for `prepare` and `adopt` to keep. `upstream`: the task that sends
+        it; None: it is a source's."""
         self.accounts[feed] = account
         if upstream is None:
             self.source_partitions[feed] = partitions
@@ -357,6 +357,7 @@ class Deployment:
         return {
             (pipe.source, head.name)
             for pipe in self.pipes.values()
+            if pipe.target in self.specs  # not of a task of an earlier kernel that is about to start
             for head in self.specs[pipe.target].heads
             if pipe.source in head.upstream
         }

@@ -310,3 +310,30 @@ def test_streams_wait_for_those_with_which_they_exchanged_rows() -> None:
     assert held(tasks, ["src", "a", "c", "alone"]) == {"src": ("b",), "a": ("b",)}
     assert held(tasks, ["src", "a", "b", "c"]) == {}
     assert held({}, ["src"]) == {}
+
+
+def test_a_checkpoint_of_a_task_that_was_stopped_is_not_taken_for_a_new_one(first: Kernel) -> None:
+    """Nothing of it is in the manifest, and its directory stays."""
+    log(first, "offsets", 0, {0: 40, 1: 30})
+    first.deploy()
+    second = then(first)
+    second.deploy(task("source.where('n > 0')"))
+    assert second.checkpoint() == f"{first.root}/T/2/1"
+    assert second.cluster.instances["T.1"].job.run != "T-1-1"
+
+
+def test_another_target_of_latency_is_no_other_cell(first: Kernel) -> None:
+    second = then(first)
+    second.deploy(task(max_latency_s=0.5))
+    assert second.checkpoint() == first.checkpoint()
+    assert second.cluster.incomplete.lost_at == {}
+
+
+def test_a_kill_while_a_task_starts_loses_nothing_that_is_known_of_it(first: Kernel) -> None:
+    first.cluster.went_behind("T", 7)
+    first.cluster.incomplete.lose_state("T", 123.0)
+    second = then(first)
+    kept = []
+    second.cluster.make = Script(lambda one, home: kept.append(second.deployer.kept()["T"])).make
+    second.deploy(task())
+    assert [(each.late, each.state_since, each.keeps_state) for each in kept] == [(7, 123.0, True)]
