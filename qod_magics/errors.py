@@ -79,7 +79,7 @@ class KafkaError(QodError, RuntimeError):
 
 
 class QueryError(QodError, RuntimeError):
-    """A query that runs can't go on as it was declared.
+    """A running query can't continue as declared.
 
     `name` is the query, instance or task manager, `value` the cause, and `rule` the kind of alarm: "given-up",
     "starved" or "controller-silent".

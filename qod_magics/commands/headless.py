@@ -273,35 +273,44 @@ def summary(cycle: Any) -> Mapping[str, Any]:
 # --- Until now --------------------------------------------------------------------------------------------------------
 
 
+#: Of three samples of offsets, the first may be old, and the second may have been asked for before the first look.
+NEW_SAMPLES = 3
+
+
 class CatchUp:
     """Finds out when all rows that were there at first have been read, by every task that they lead to.
 
     A round notes what has arrived at each input, and is over once all of that is read. A row is one task further with
-    each round, so it takes as many as the longest path has tasks. Pure.
+    each round, so it takes as many as the longest path has tasks. What has arrived is noted by offsets that the broker
+    was asked for after the round before was over: older ones lack what its last batches wrote. Pure.
     """
 
     def __init__(self) -> None:
         self._rounds = 0  #: that are over
-        self._due: Mapping[str, int] = {}  #: rows that each input is to have read at the end of this round
+        self._due: Mapping[str, int] | None = None  #: rows that each input is to have read in this round; None: unknown
+        self._samples: list[float | None] = []  #: times of the samples since the last round was over, and the one then
 
     def __repr__(self) -> str:
         return f"catching up: {self._rounds} rounds are over"
 
-    def done(self, rows: Sequence[FeedRows]) -> bool:
-        """Whether they have been read, given the rows now."""
+    def done(self, rows: Sequence[FeedRows], sampled_at: float | None) -> bool:
+        """Return whether they have been read, given the rows now, and when the broker was last asked for offsets."""
         read = {each.feed: each.count.arrived - each.count.waiting for each in rows}
         arrived = {each.feed: each.count.arrived for each in rows}
         if any(each.topic and not each.waiting for each in rows):
             return False  # nobody has asked the broker yet
-        if self._due.keys() != arrived.keys():  # the first look, or an application that has changed
-            self._rounds, self._due = 0, arrived
-        while all(read[feed] >= due for feed, due in self._due.items()):
-            self._rounds, self._due = self._rounds + 1, arrived
-            if self._rounds >= _longest(rows):
-                return True
-            if any(read[feed] < due for feed, due in arrived.items()):
-                break
-        return False
+        if self._due is not None and self._due.keys() != arrived.keys():  # the application has changed
+            self._rounds, self._due, self._samples = 0, None, []
+        if self._due is None:
+            if sampled_at not in self._samples:
+                self._samples.append(sampled_at)
+            if len(self._samples) < NEW_SAMPLES and any(each.topic for each in rows):
+                return False
+            self._due = arrived
+        if any(read[feed] < due for feed, due in self._due.items()):
+            return False
+        self._rounds, self._due, self._samples = self._rounds + 1, None, [sampled_at]
+        return self._rounds >= _longest(rows)
 
 
 def _longest(rows: Sequence[FeedRows]) -> int:

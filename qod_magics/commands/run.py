@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 from qod_magics.arguments.parser import Parser
 from qod_magics.commands.headless import Asked, CatchUp, JsonLines, Signals, cells_of, new_shell, run_cells, summary
 from qod_magics.controller.journal import describe
-from qod_magics.errors import QueryError, UsageProblem, counted
+from qod_magics.errors import QodError, QueryError, UsageProblem, counted
 from qod_magics.monitoring.alarms import GIVEN_UP, SILENT, STARVED, Alarm
-from qod_magics.monitoring.door import Door, default_token, token_in
+from qod_magics.monitoring.door import Door, check_textfile, default_token, token_in
 from qod_magics.session.outside import TOLERATE_S, Outside
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
 
 #: Exit codes; 2 is that of wrong arguments, for all commands.
-ENDED, CELL_FAILED = 0, 3
+ENDED, FAILED, UNUSABLE, CELL_FAILED = 0, 1, 2, 3
 #: Exit codes by the kind of alarm that ends a run.
 CODES = {GIVEN_UP: 4, STARVED: 5, SILENT: 6}
 
@@ -75,7 +75,8 @@ def _parser() -> Parser:
         metavar="TIME",
         type=seconds_of,
         default=TOLERATE_S,
-        help="put up for so long with minimum accuracies that do not fit, and with a silent controller (default 5m)",
+        help="end the run once minimum accuracies have not fitted, or the controller has decided nothing, for this "
+        "long (default 5m)",
     )
     parser.add_argument(
         "--health", metavar="PORT", type=int, help="serve /healthz and /metrics on this port of the loopback interface"
@@ -94,7 +95,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UsageProblem("--token-file must go with a port, got none; add --health PORT", option="--health")
     path = given.application.expanduser().absolute()
     cells = cells_of(path)
-    given.metrics_file = None if given.metrics_file is None else given.metrics_file.expanduser().absolute()
+    if given.metrics_file is not None:
+        given.metrics_file = given.metrics_file.expanduser().absolute()
+        check_textfile(given.metrics_file)
     with ExitStack() as stack:
         run = Run(JsonLines(sys.stdout), Signals(), given.tolerate_s, given.metrics_file)
         if given.health is not None:
@@ -149,7 +152,8 @@ class Run:
     def whole(self, path: Path, cells: Sequence[str], for_s: float | None, until_now: bool = False) -> int:
         """Run the cells, keep their sessions going, end them; returns the exit code."""
         shell = new_shell()
-        here = os.getcwd()
+        here, argv = os.getcwd(), sys.argv
+        sys.argv = [str(path)]
         sys.path.insert(0, str(path.parent))
         if path.suffix == ".ipynb":
             os.chdir(path.parent)  # as a notebook server does
@@ -160,14 +164,20 @@ class Run:
             self.lines.write("begun", application=str(path), cells=len(cells), pid=os.getpid())
             error = run_cells(shell, cells, self.signals, self.lines, lambda: self.look(shell.user_ns))
             code, why = self.keep_going(for_s, until_now) if error is None else self._failed(error)
+        except Exception as error:
+            code, why = UNUSABLE if isinstance(error, QodError) else FAILED, describe(error)
+            raise
         finally:
-            self.look(shell.user_ns)
-            left = self.end(code)
+            try:
+                self.look(shell.user_ns)
+            finally:
+                left = self.end(code)
+                self.lines.write("ended", code=code, why=why, left=left)
+            sys.argv = argv
             os.chdir(here)
             with suppress(ValueError):
                 sys.path.remove(str(path.parent))
             shell.clear_instance()
-        self.lines.write("ended", code=code, why=why, left=left)
         return code
 
     def _failed(self, error: BaseException) -> tuple[int, str]:
@@ -194,7 +204,7 @@ class Run:
         """Wait until the run is to end; returns the exit code, and why."""
         self._goes_on = True
         now = time.monotonic()
-        reading = CatchUp() if until_now else None
+        reading = {session.id: CatchUp() for session in self._known} if until_now else {}
         deadline, status_at = None if for_s is None else now + for_s, now + min(self._status_s, 5.0)
         while True:
             now = time.monotonic()
@@ -210,7 +220,8 @@ class Run:
                 problem = session.problem(self._tolerate_s)
                 if problem is not None:
                     return CODES[problem.rule or ""], str(problem)
-            if reading is not None and reading.done([rows for session in up for rows in session.rows()]):
+            read = [reading[session.id].done(session.rows(), session.sampled_at) for session in up if reading]
+            if read and all(read):
                 return ENDED, "all rows are processed that were there"
             if now >= status_at:
                 status_at = now + self._status_s

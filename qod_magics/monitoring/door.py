@@ -70,7 +70,7 @@ def token_in(path: Path) -> str:
 class Door:
     """Serves `/metrics` to whoever has the token, and `/healthz` to all on this machine. It ends with `close`.
 
-    Raises UsageProblem: the port is taken, or is none.
+    Raises UsageProblem: the port is taken or out of range.
 
     Args:
         port: of the loopback interface; 0: a free one.
@@ -157,6 +157,23 @@ def _handler(metrics: Collector, health: Health, token: str) -> type[BaseHTTPReq
     return Handler
 
 
+def check_textfile(path: Path) -> None:
+    """Refuse what can't be a file for node-exporter, or is in no directory that can be written. Raises UsageProblem."""
+    if path.suffix != ".prom":
+        raise UsageProblem(
+            f"the file of metrics must end with .prom, got {path.name!r}; node-exporter reads no other",
+            value=path.name,
+            rule=".prom",
+        )
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UsageProblem(
+            f"the file of metrics must be writable, got {str(path)!r} (no such directory, or no right to write there); "
+            "name another",
+            value=str(path),
+            rule="writable",
+        )
+
+
 class Textfile:
     """Writes metrics to a file after each cycle, on a thread of its own; `close` removes the file.
 
@@ -165,12 +182,7 @@ class Textfile:
     """
 
     def __init__(self, path: Path, metrics: Collector) -> None:
-        if path.suffix != ".prom":
-            raise UsageProblem(
-                f"the file of metrics must end with .prom, got {path.name!r}; node-exporter reads no other",
-                value=path.name,
-                rule=".prom",
-            )
+        check_textfile(path)
         self.path = path
         self._metrics = metrics
         self._due, self._ended = threading.Event(), False

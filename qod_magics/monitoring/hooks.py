@@ -28,6 +28,16 @@ END_S = 2.0
 Call = Callable[[Alarm], object]
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Takes a redirect for an error: urllib would follow it by a GET, without the alarm."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Follow none."""
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
+
+
 class Webhook:
     """Posts alarms as JSON to a URL; an alarm that is not taken is posted again, twice.
 
@@ -54,7 +64,7 @@ class Webhook:
             time.sleep(wait_s)
             request = urllib.request.Request(self._url, body, {"Content-Type": "application/json"})
             try:
-                with urllib.request.urlopen(request, timeout=ANSWER_S):
+                with _OPENER.open(request, timeout=ANSWER_S):
                     return
             except OSError:  # URLError and HTTPError, too
                 if number == len(self._tries):

@@ -36,7 +36,8 @@ class Monitor:
         self.alarms = Alarms(clock())
         self._note, self._clock = note, clock
         self._hooks: tuple[Hook, ...] = ()
-        self._gone = [0, 0, 0]  #: delivered, failed and left out of hooks that were removed
+        self._removed: tuple[Hook, ...] = ()  #: whose calls still count
+        self._order = threading.Lock()  #: so that no hook hears the end of an alarm before its beginning
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -47,11 +48,13 @@ class Monitor:
     def take(self, cycle: Cycle) -> None:
         """Take in a finished cycle."""
         self.tally.take(cycle)
-        self._tell(self.alarms.take(cycle, self._clock()))
+        with self._order:
+            self._tell(self.alarms.take(cycle, self._clock()))
 
     def tick(self) -> None:
         """Find out whether the controller is silent."""
-        self._tell(self.alarms.tick(self._clock(), datetime.now(UTC)))
+        with self._order:
+            self._tell(self.alarms.tick(self._clock(), datetime.now(UTC)))
 
     def on(self, hook: Call | str, kinds: Collection[str] = ()) -> Callable[[], None]:
         """Call a hook, a function or a URL, with each alarm from now on; returns what ends that. Raises UsageProblem:
@@ -68,26 +71,30 @@ class Monitor:
                 if added not in self._hooks:
                     return
                 self._hooks = tuple(each for each in self._hooks if each is not added)
+                self._removed = (*self._removed, added)
             added.close()
-            with self._lock:
-                self._gone = [a + b for a, b in zip(self._gone, _calls(added), strict=True)]
 
         return remove
 
     @property
     def calls(self) -> dict[str, int]:
-        """Calls of hooks by outcome: delivered, failed, left-out."""
+        """Return the calls of hooks by outcome: delivered, failed, left-out."""
         with self._lock:
-            numbers = [self._gone, *map(_calls, self._hooks)]
-        return dict(zip(("delivered", "failed", "left-out"), map(sum, zip(*numbers, strict=True)), strict=True))
+            hooks = (*self._removed, *self._hooks)
+        return {
+            "delivered": sum(hook.delivered for hook in hooks),
+            "failed": sum(hook.failed for hook in hooks),
+            "left-out": sum(hook.left_out for hook in hooks),
+        }
 
     def close(self) -> None:
-        """Let hooks hear what they were given, for seconds, and end."""
+        """Give hooks a few seconds to handle the alarms that wait, then end."""
         self._ended.set()
         if self._watcher is not None and self._watcher is not threading.current_thread():
             self._watcher.join(LOOK_S)
         with self._lock:
             hooks, self._hooks = self._hooks, ()
+            self._removed = (*self._removed, *hooks)
         for hook in hooks:
             hook.close()
 
@@ -99,7 +106,3 @@ class Monitor:
         for hook in self._hooks:
             for alarm in alarms:
                 hook.put(alarm)
-
-
-def _calls(hook: Hook) -> list[int]:
-    return [hook.delivered, hook.failed, hook.left_out]

@@ -189,6 +189,11 @@ class Outside:
         return self.runtime.rows()
 
     @property
+    def sampled_at(self) -> float | None:
+        """Return when the broker was last asked for offsets, monotonic seconds; None: not yet."""
+        return self.runtime.metrics.history.newest
+
+    @property
     def collector(self) -> SessionCollector:
         """Return the metrics as `prometheus_client` collects them, for a registry of your own."""
         return self._outlets.collector

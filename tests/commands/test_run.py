@@ -73,6 +73,19 @@ def test_a_run_ends_with_its_time(run: Ran) -> None:
     assert Session.made[0].finish_s == FINISH_S, "batches under way end"
 
 
+def test_a_script_sees_its_own_arguments(run: Ran) -> None:
+    code, lines = run("import sys\nprint(len(sys.argv), sys.argv[0][-6:])")
+    assert code == 0
+    assert "1 app.py" in [line.get("words") for line in lines]
+
+
+@pytest.mark.parametrize("name", ["none/a.prom", "a.txt"])
+def test_a_file_of_metrics_is_looked_at_before_anything_runs(run: Ran, tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageProblem):
+        run(f"open({str(tmp_path / 'ran')!r}, 'w')", "--metrics-file", str(tmp_path / name))
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_run_without_a_session_ends_at_once(run: Ran) -> None:
     assert run("x = 1")[0] == 0
     assert run(BEGIN + "qod.down()")[0] == 0
@@ -146,39 +159,65 @@ def rows(**feeds: tuple[int, int]) -> list[FeedRows]:
     return found
 
 
+class Reading:
+    """Looks at rows, one after the other. The broker is asked for offsets before each look, unless it is `stale`."""
+
+    def __init__(self) -> None:
+        self.looking, self.samples = CatchUp(), 0
+
+    def done(self, found: list[FeedRows], *, stale: bool = False) -> bool:
+        self.samples += not stale
+        return self.looking.done(found, float(self.samples))
+
+    def settled(self, found: list[FeedRows]) -> bool:
+        """Look three times at the same rows, until their offsets are new."""
+        return [self.done(found) for _ in range(3)][-1]
+
+
 def test_rows_that_come_later_are_not_waited_for() -> None:
-    reading = CatchUp()
-    assert not reading.done(rows(a=(10, 0)))
+    reading = Reading()
+    assert not reading.settled(rows(a=(10, 0)))
     assert not reading.done(rows(a=(50, 9)))
     assert reading.done(rows(a=(90, 10)))
 
 
 def test_rows_are_followed_through_all_tasks() -> None:
-    reading = CatchUp()
-    assert not reading.done(rows(a=(10, 0), a_b=(0, 0), b_c=(0, 0)))
-    assert not reading.done(rows(a=(30, 10), a_b=(10, 0), b_c=(0, 0)))
-    assert not reading.done(rows(a=(50, 30), a_b=(30, 10), b_c=(10, 0)))
+    reading = Reading()
+    assert not reading.settled(rows(a=(10, 0), a_b=(0, 0), b_c=(0, 0)))
+    assert not reading.settled(rows(a=(30, 10), a_b=(10, 0), b_c=(0, 0)))
+    assert not reading.settled(rows(a=(50, 30), a_b=(30, 10), b_c=(10, 0)))
     assert reading.done(rows(a=(99, 50), a_b=(50, 30), b_c=(30, 10)))
 
 
+def test_what_a_task_wrote_last_is_waited_for_though_the_broker_has_not_been_asked_since() -> None:
+    reading = Reading()
+    assert not reading.settled(rows(a=(10, 0), a_b=(0, 0)))
+    for _ in range(5):
+        assert not reading.done(rows(a=(10, 10), a_b=(0, 0)), stale=True)
+    assert not reading.settled(rows(a=(10, 10), a_b=(10, 0)))
+    assert reading.done(rows(a=(10, 10), a_b=(10, 10)))
+
+
 def test_what_is_not_known_yet_is_waited_for() -> None:
-    reading = CatchUp()
-    assert not reading.done([FeedRows("a", "a", "t", Count())])
-    assert not reading.done(rows(a=(10, 0)))
+    reading = Reading()
+    assert not reading.settled([FeedRows("a", "a", "t", Count())])
+    assert not reading.settled(rows(a=(10, 0)))
     assert reading.done(rows(a=(10, 10)))
-    assert CatchUp().done([FeedRows("a", "a", "", Count(7, 7))]), "a recipe that makes its own rows"
+    assert Reading().done([FeedRows("a", "a", "", Count(7, 7))]), "a recipe that makes its own rows"
 
 
-def test_where_nothing_waits_nothing_is_waited_for() -> None:
-    assert CatchUp().done(rows(a=(10, 10), a_b=(5, 5)))
-    assert CatchUp().done([])
+def test_where_nothing_waits_no_row_is_waited_for() -> None:
+    reading = Reading()
+    assert not reading.settled(rows(a=(10, 10), a_b=(5, 5)))
+    assert any(reading.done(rows(a=(10, 10), a_b=(5, 5))) for _ in range(2))
+    assert Reading().done([])
 
 
 def test_an_application_that_changes_is_followed_from_then_on() -> None:
-    reading = CatchUp()
-    assert not reading.done(rows(a=(10, 0)))
-    assert not reading.done(rows(a=(20, 10), a_b=(10, 0)))
-    assert not reading.done(rows(a=(30, 20), a_b=(20, 10)))
+    reading = Reading()
+    assert not reading.settled(rows(a=(10, 0)))
+    assert not reading.settled(rows(a=(20, 10), a_b=(10, 0)))
+    assert not reading.settled(rows(a=(30, 20), a_b=(20, 10)))
     assert reading.done(rows(a=(30, 30), a_b=(20, 20)))
 
 
@@ -187,7 +226,7 @@ def test_a_run_until_now_ends_when_rows_are_read(run: Ran) -> None:
         BEGIN
         + """
 from tests.commands.test_run import rows
-steps = [rows(a=(5, 1)), rows(a=(7, 4)), rows(a=(9, 5))]
+steps = [rows(a=(5, 1)), rows(a=(5, 1)), rows(a=(5, 1)), rows(a=(7, 4)), rows(a=(9, 5))]
 qod.rows = lambda: steps.pop(0) if len(steps) > 1 else steps[0]
 """
     )

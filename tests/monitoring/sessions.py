@@ -19,7 +19,7 @@ class Session(Outside):
     made: ClassVar[list[Session]] = []
 
     def __init__(self) -> None:
-        self.id, self.up, self.finish_s = "abc", True, -1.0
+        self.id, self.up, self.finish_s, self.looks = "abc", True, -1.0, 0
         self.monitor = Monitor()
         self._outlets = Outlets(self.monitor, lambda: Told("abc", "0.1", "fixed", ()), self.health)
         Session.made.append(self)
@@ -27,6 +27,12 @@ class Session(Outside):
     @property
     def alive(self) -> bool:
         return self.up
+
+    @property
+    def sampled_at(self) -> float:
+        """As if the broker were asked between any two looks."""
+        self.looks += 1
+        return float(self.looks)
 
     def down(self, *, finish_s: float = 0.0) -> Sequence[str]:
         self.up, self.finish_s = False, finish_s

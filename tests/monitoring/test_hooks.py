@@ -114,6 +114,7 @@ def test_a_hook_that_is_removed_hears_nothing_more_and_stays_counted() -> None:
     remove = monitor.on(heard.append)
     b.cycles(1)
     eventually(lambda: heard)
+    assert monitor.calls["delivered"] == 1
     remove()
     remove()
     b.controller.policy = FixedPolicy()
@@ -145,7 +146,7 @@ def test_a_kind_that_is_none_is_refused() -> None:
 class Receiver:
     """An HTTP server that refuses the first requests."""
 
-    def __init__(self, refused: int) -> None:
+    def __init__(self, refused: int, by: int = 503) -> None:
         self.bodies: list[Any] = []
         self.requests = 0
         receiver = self
@@ -157,7 +158,8 @@ class Receiver:
                 good = receiver.requests > refused
                 if good:
                     receiver.bodies.append(json.loads(body))
-                self.send_response(204 if good else 503)
+                self.send_response(204 if good else by)
+                self.send_header("Location", "/elsewhere")
                 self.end_headers()
 
             def log_message(self, *_: object) -> None: ...
@@ -183,6 +185,17 @@ def test_a_webhook_posts_an_alarm_until_it_is_taken(receiver: Receiver) -> None:
     webhook(alarm())
     assert receiver.bodies == [alarm().to_json()]
     assert "secret" not in repr(webhook)
+
+
+def test_one_that_is_redirected_is_not_delivered() -> None:
+    made = Receiver(3, by=302)
+    try:
+        with pytest.raises(OSError, match="302"):
+            Webhook(made.url, (0.0, 0.0, 0.0))(alarm())
+    finally:
+        made.server.shutdown()
+        made.server.server_close()
+    assert made.bodies == []
 
 
 @pytest.mark.parametrize("receiver", [3], indirect=True)

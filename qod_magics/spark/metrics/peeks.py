@@ -76,6 +76,7 @@ class Peeks:
         for name, account in deployment.accounts.items():
             if not kind_of(account.topic).has_gaps:
                 continue
+            self.cluster.note_deleted(name, account.topic, 0, now)  # of those found before, what is not told yet
             if account.gap is not None:
                 found = found or partial(self._explain, name, account, account.gap)
             if name in deployment.pipes:
@@ -120,7 +121,8 @@ class Peeks:
         with self.cluster.lock:
             if account.gap is not None and account.gap is not gap:
                 left = account.gap.offsets - gap.offsets
-                account.gap = Gap(account.gap.starts, left) if left > 0 else None
+                since = {p: max(start, first.get(p, start)) for p, start in account.gap.starts.items()}
+                account.gap = Gap(since, left) if left > 0 else None
             else:
                 account.gap = None
             if not deleted and topic in self._with_gaps:

@@ -117,6 +117,33 @@ def test_of_a_batch_that_began_before_the_deleted_rows_only_these_are_told() -> 
     assert broker.account.count({0: 5}) == Count(arrived=5, processed=3, unreported=2)
 
 
+def test_deleted_rows_that_are_found_soon_after_others_are_told_later_though_no_more_come() -> None:
+    broker = Broker(rows(3, 4, 8, 9))
+    broker.topic.first = 3
+    broker.account.take(FeedCount("t", {0: 0}, {0: 5}, 2, 2))
+    broker.wait(5, 3.0)
+    broker.topic.first = 8
+    broker.account.take(FeedCount("t", {0: 5}, {0: 10}, 2, 2))
+    broker.wait(10, 3.0)
+    assert [event.detail["rows"] for event in broker.events] == [3]
+    broker.wait(10, 90.0)
+    assert [event.detail["rows"] for event in broker.events] == [3, 3]
+
+
+def test_offsets_without_a_record_are_not_deleted_rows_though_a_batch_ends_during_the_look() -> None:
+    broker = Broker(rows(3, 4))
+    broker.topic.first = 3
+    broker.account.take(FeedCount("t", {0: 0}, {0: 5}, 2, 2))
+    gap = broker.account.gap
+    assert gap is not None
+    broker.account.take(FeedCount("t", {0: 5}, {0: 9}, 0, 0))  # the ends of transactions
+    broker.history.record(0.0, {"t": {0: 9}})
+    broker.peeks._explain("q", broker.account, gap)
+    broker.now = 1.0
+    broker.wait(9, 3.0)
+    assert broker.account.deleted == 3
+
+
 def test_deleted_rows_of_our_own_topics_are_told_too() -> None:
     broker = Broker(rows(3, 4))
     broker.topic.first = 3
