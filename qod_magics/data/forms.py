@@ -44,6 +44,7 @@ _RULES = (
     ("Expected `int | null", "be a whole number, or null"),
     ("Expected `int", "be a whole number"),
     ("Expected `str` of length", "be a non-empty string"),
+    ("Expected `str` matching regex", "be 1 to 249 letters, digits, dots, hyphens or underscores"),
     ("Expected `str | null", "be a non-empty string, or null"),
     ("Expected `str", "be a non-empty string"),
     ("Expected `bool", "be true or false"),

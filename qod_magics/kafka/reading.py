@@ -90,7 +90,7 @@ def offsets_at(kafka: Kafka, topics: Iterable[str], at_ms: int, *, timeout_s: fl
 
 
 def committed_offsets(kafka: Kafka, group: str, topic: str, *, timeout_s: float = 2.0) -> dict[int, int]:
-    """The offsets that a consumer group has committed for a topic, by partition; others have none.
+    """The offsets that a consumer group has committed for a topic, by partition; others have no offset.
 
     Raises:
         KafkaError: the group has committed none for this topic, or the broker does not answer in time.

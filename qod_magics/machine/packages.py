@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from zipfile import is_zipfile
 
 from qod_magics.errors import SetupError
 from qod_magics.machine.cache import cache_dir, locked
@@ -110,7 +111,8 @@ def _fill(place: Path, packages: Sequence[str], home: Path, pinned: Mapping[str,
         jars = Path(made) / "jars"
         jars.mkdir()
         for file in _resolved(packages, home, Path(made) / "repository"):
-            file.rename(jars / file.name)
+            same = (jars / file.name).exists()  # of another group
+            file.rename(jars / (f"{file.parents[2].name}-{file.name}" if same else file.name))
         if pinned is not None and pinned != _checksums(jars):
             pin = place.with_suffix(".json")
             raise SetupError(
@@ -132,10 +134,13 @@ def _resolved(packages: Sequence[str], home: Path, repository: Path) -> list[Pat
         asked = [context.create_dependency(each) for each in packages]
         _, needs = context.resolver.resolve(asked)
         needed = [each for each in needs if each.scope in ("compile", "runtime") and each.type == "jar"]
-        found = {each.artifact.key[:2]: each for each in (*needed, *asked)}
+        found = {(each.groupId, each.artifactId, each.classifier): each for each in (*needed, *asked)}
         has = {_name(path.stem) for path in (home / "jars").glob("*.jar")}
         wanted = [each for each in found.values() if each in asked or each.artifactId not in has]
-        return [Path(each.artifact.resolve()) for each in wanted]
+        jars = [Path(each.artifact.resolve()) for each in wanted]
+        if broken := [file.name for file in jars if not is_zipfile(file)]:
+            raise ValueError(f"{broken[0]} is no jar")
+        return jars
     except Exception as error:  # jgo raises RuntimeError, requests its own
         why = str(error).split("\n")[0][:200]
         raise SetupError(

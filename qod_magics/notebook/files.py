@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from qod_magics.errors import UsageProblem, nearest
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 #: Options of the command line only: a file names no other file.
 _NOT_IN_FILES = frozenset({"config"})
-_JAAS = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+#: Of the login modules with a user name and a password (PLAIN, SCRAM), as Java writes them.
+_JAAS = re.compile(r"""\b(username|password)\s*=\s*(["'])((?:\\.|(?!\2).)*)\2""")
 
 
 def options_of(file: str, command: Command) -> dict[str, Any]:
@@ -48,12 +50,23 @@ def options_of(file: str, command: Command) -> dict[str, Any]:
     return values
 
 
+def with_file(given: Namespace, found: Mapping[str, Any], command: Command) -> Namespace:
+    """Return the options of a line with those of a file: of NAME=VALUE ones, the file has the names that the line does
+    not."""
+    merged = vars(given).copy()
+    for row in command.options:
+        if "NAME=VALUE" in row.metavar and row.name in found:
+            line = {each.partition("=")[0]: each for each in merged[row.name]}
+            merged[row.name] = list({**{each.partition("=")[0]: each for each in found[row.name]}, **line}.values())
+    return Namespace(**merged)
+
+
 def _value(row: Option, value: Any, file: str) -> Any:
     """Return the value of one option. Raises UsageProblem."""
     if row.switch:
         if not isinstance(value, bool):
             raise _wrong(row, value, file, "true or false")
-        return value != row.default if row.default else value
+        return not row.default if value else row.default
     if isinstance(value, dict):
         if "NAME=VALUE" not in row.metavar:
             raise _wrong(row, value, file, "no table")
@@ -110,17 +123,28 @@ def client_properties(file: str) -> dict[str, str]:
         name, equals, value = (part.strip() for part in line.partition("="))
         if not equals or not name:
             raise UsageProblem(f"line {number} of {file} must be NAME=VALUE, got {line!r}", rule="NAME=VALUE")
-        found[name] = _filled(value, file)
-    if (jaas := found.pop("sasl.jaas.config", None)) is not None:
-        for name, value in _JAAS.findall(jaas):
-            found.setdefault(f"sasl.{name}", value.replace('\\"', '"').replace("\\\\", "\\"))
+        read = _login(value, file) if name == "sasl.jaas.config" else {name: value}
+        found |= {each: _filled(text, file) for each, text in read.items()}
+    return found
+
+
+def _login(jaas: str, file: str) -> dict[str, str]:
+    """Return user name and password of a Java client's login module. Raises UsageProblem: it has none."""
+    found = {f"sasl.{name}": re.sub(r"\\(.)", r"\1", value) for name, _, value in _JAAS.findall(jaas)}
+    if len(found) != 2:
+        raise UsageProblem(
+            f"sasl.jaas.config in {file} must have a username and a password, got {len(found)} of them; give the "
+            "options of another login by their librdkafka names",
+            name="sasl.jaas.config",
+            rule="login",
+        )
     return found
 
 
 def _joined(text: str) -> list[str]:
     """Return the lines with something in them; those that end with a backslash go on below."""
-    whole = re.sub(r"\\\n\s*", "", text)
-    return [line.strip() for line in whole.splitlines() if line.strip() and line.strip()[0] not in "#!"]
+    stated = "\n".join(line for line in text.splitlines() if line.strip()[:1] not in ("#", "!"))
+    return [line.strip() for line in re.sub(r"\\\n\s*", "", stated).splitlines() if line.strip()]
 
 
 def kafka_of(given: Mapping[str, Any], options: Mapping[str, str]) -> dict[str, Any]:

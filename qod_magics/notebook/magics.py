@@ -19,7 +19,7 @@ from qod_magics.arguments.option import Option
 from qod_magics.arguments.parser import Command, continued, joined, wants_help, words_of
 from qod_magics.errors import QodError, UsageProblem, nearest
 from qod_magics.notebook.commands import ClusterCommands, DecisionCommands
-from qod_magics.notebook.files import options_of
+from qod_magics.notebook.files import options_of, with_file
 from qod_magics.notebook.options import CHECKPOINTS, COMMANDS, CONFIGURABLE, HEADROOM, JIT, PERIOD, POLICY
 from qod_magics.notebook.replies import send_through_stream
 from qod_magics.results.drawing import Wish
@@ -210,9 +210,10 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
             print(COMMANDS[name].help(defaults, words[1:]))
             return
         command = COMMANDS[name]
-        if (file := command.given(words[1:])[0].get("config")) is not None:
-            defaults = defaults | options_of(file, command)
-        getattr(self, f"_{name.replace('-', '_')}")(command.read(words[1:], defaults))
+        file = command.given(words[1:])[0].get("config")
+        found = {} if file is None else options_of(file, command)
+        given = with_file(command.read(words[1:], defaults | found), found, command)
+        getattr(self, f"_{name.replace('-', '_')}")(given)
 
     # -- %qod ... --------------------------------------------------------------------------------------------------
 

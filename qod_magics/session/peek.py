@@ -46,6 +46,8 @@ class Peek:
         if self.schema:
             quoted = "'" + self.schema.replace("'", "\\'") + "'" if '"' in self.schema else f'"{self.schema}"'
             lines.append(f"--schema {quoted}  (of {counted(self.sampled, 'value')}; times in text are STRING)")
+        elif self.sampled:
+            lines.append("no --schema: no task manager is up to infer it")
         elif self.newest:
             lines.append("no --schema: the values are no JSON objects")
         return "\n".join(lines)

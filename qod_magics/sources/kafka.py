@@ -86,8 +86,9 @@ class KafkaSource:
         if start.offsets is not None:
             return self._given(place, start.offsets)
         if start.group:
-            ends = end_offsets(self._kafka, [place], timeout_s=_ANSWER_S)[place]
-            return {**ends, **committed_offsets(self._kafka, start.group, place, timeout_s=_ANSWER_S)}
+            committed = committed_offsets(self._kafka, start.group, place, timeout_s=_ANSWER_S)
+            first = beginning_offsets(self._kafka, [place], timeout_s=_ANSWER_S)[place]
+            return self._given(place, {**first, **committed})
         if (at_ms := start.instant_ms(datetime.now(UTC))) is not None:
             return dict(offsets_at(self._kafka, [place], at_ms, timeout_s=_ANSWER_S)[place])
         ask = end_offsets if start.end == LATEST else beginning_offsets

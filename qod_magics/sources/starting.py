@@ -42,7 +42,9 @@ def parse_start(text: str) -> Start:
         return Start(end=text)
     if ago := _AGO.fullmatch(text):
         try:
-            return Start(ago=timedelta(**{_UNITS[ago[2]]: float(ago[1])}))
+            start = Start(ago=timedelta(**{_UNITS[ago[2]]: float(ago[1])}))
+            start.instant_ms(datetime.now(UTC))
+            return start
         except OverflowError:
             raise _wrong(text) from None
     if text.startswith(_GROUP) and len(text) > len(_GROUP):

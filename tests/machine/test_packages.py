@@ -88,6 +88,18 @@ def test_a_broken_download_is_not_kept(repository: Repository, home: Path) -> No
     assert sorted(names(files)) == ["storage-1.0.jar", "tables_2.13-1.0.jar"]
 
 
+def test_a_page_in_the_place_of_a_jar_is_refused(repository: Repository, home: Path) -> None:
+    repository.files["/l/logger/3.1/logger-3.1.jar"] = b"<html>log in</html>"
+    with pytest.raises(SetupError, check=breaks("published")):
+        package_jars([LOGGER], home)
+
+
+def test_jars_of_two_groups_may_have_one_name(repository: Repository, home: Path) -> None:
+    for coordinate in ("a:core:1.0", "b:core:1.0"):
+        repository.publish_with_pom(coordinate)
+    assert len(package_jars(["a:core:1.0", "b:core:1.0"], home)) == 2
+
+
 def test_a_jar_that_is_missing_in_the_cache_is_told(repository: Repository, home: Path) -> None:
     package_jars([TABLES], home)[0].unlink()
     with pytest.raises(SetupError, check=breaks("checksum")):

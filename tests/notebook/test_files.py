@@ -9,7 +9,7 @@ import pytest
 
 from qod_magics.arguments.parser import words_of
 from qod_magics.errors import UsageProblem
-from qod_magics.notebook.files import client_properties, kafka_of, options_of
+from qod_magics.notebook.files import client_properties, kafka_of, options_of, with_file
 from qod_magics.notebook.options import COMMANDS
 from tests.raising import breaks
 
@@ -77,6 +77,15 @@ def test_what_a_file_can_not_set_is_one_line(tmp_path: Path, text: str, attribut
         options_of(written(tmp_path, text), UP)
 
 
+def test_options_by_name_of_line_and_file_are_one_table(tmp_path: Path) -> None:
+    file = written(tmp_path, '[kafka-option]\n"sasl.password" = "x"\n"client.id" = "file"\n[conf]\n"spark.a" = "1"')
+    found = options_of(file, UP)
+    given = with_file(UP.read(["--kafka-option", "client.id=line"], found), found, UP)
+    assert given.kafka_options == ["sasl.password=x", "client.id=line"]
+    assert given.conf == ["spark.a=1"]
+    assert given.period_s == UP.read([]).period_s
+
+
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     for name in (tmp_path / "none.toml", tmp_path):
         with pytest.raises(UsageProblem, check=breaks("readable", name=str(name))):
@@ -114,6 +123,30 @@ def test_properties_are_options_of_the_broker(tmp_path: Path, monkeypatch: pytes
     }
     assert kafka_of({**given, "kafka": "two:1"}, {})["kafka"] == "two:1"
     assert kafka_of({"kafka": None, "kafka_config": None}, {}) == {"kafka": None, "kafka_options": {}}
+
+
+@pytest.mark.parametrize(
+    ("login", "password"),
+    [
+        ("""PlainLoginModule required username='me' password='x"y';""", 'x"y'),
+        (r"""PlainLoginModule required username="me" password="x\\"y\\\\";""".replace("\\\\", "\\"), 'x"y\\'),
+        ("""PlainLoginModule required username="me" password="${SECRET}";""", 'a"b\\c'),
+    ],
+)
+def test_logins_are_read_as_java_writes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, login: str, password: str
+) -> None:
+    monkeypatch.setenv("SECRET", 'a"b\\c')
+    (file := tmp_path / "client.properties").write_text(f"sasl.jaas.config={login}\n")
+    assert client_properties(str(file)) == {"sasl.username": "me", "sasl.password": password}
+
+
+def test_a_login_without_a_password_is_refused_and_a_comment_goes_on_on_no_line(tmp_path: Path) -> None:
+    (file := tmp_path / "client.properties").write_text("# see C:\\tmp\\\nsecurity.protocol=SASL_SSL\n")
+    assert client_properties(str(file)) == {"security.protocol": "SASL_SSL"}
+    file.write_text('sasl.jaas.config=OAuthBearerLoginModule required clientId="a" clientSecret="b";')
+    with pytest.raises(UsageProblem, check=breaks("login")):
+        client_properties(str(file))
 
 
 def test_a_line_without_a_value_is_named(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ def test_a_wrong_option_is_refused_before_kafka_is_asked(
         ({"spark.sql.shuffle.partitions": "8"}, {"rule": "ours", "name": "spark.sql.shuffle.partitions"}),
         ({"spark.sql.session.timeZone": "Europe/Lisbon"}, {"rule": "ours"}),
         ({"spark.sql.streaming.checkpoint.fileChecksum.enabled": "true"}, {"rule": "ours"}),
+        ({"spark.sql.streaming.checkpointLocation": "/x"}, {"rule": "ours"}),
         ({"spark.connect.grpc.binding.address": "0.0.0.0"}, {"rule": "ours"}),
         ({"spark.jars": "x"}, {"rule": "ours"}),
         ({"sql.ansi.enabled": "true"}, {"rule": "Spark setting"}),

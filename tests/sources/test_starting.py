@@ -37,7 +37,7 @@ def test_a_text_is_a_starting_point(text: str, start: Start) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "newest", "now", "15m", "-15", "-15w", "-999999999999d", "2026-13-01", "group:", "[1]"),
+        *("", "newest", "now", "15m", "-15", "-15w", "-999999999999d", "-1000000d", "2026-13-01", "group:", "[1]"),
         *("{", "{}", '{"a": 1}', '{"0": -1}', '{"0": 1.5}', '{"0": true}', '{"-1": 1}'),
     ],
 )

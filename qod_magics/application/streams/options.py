@@ -258,7 +258,6 @@ class StreamOptions:
         "of a Kafka sink: partitions=12, which its topic has, and gets where there is none, 1 if not given; of files: "
         "an option of Spark's writer, such as compression=gzip",
         (),
-        convert=words,
         several=True,
         cell_only=True,
     )  #: which `sink` has already
@@ -357,7 +356,7 @@ def parse_stream_line(line: str) -> StreamOptions:
         if "sink_options" in values:
             option = "--sink-option"
             values["sink"] = with_options(values.get("sink"), values["sink_options"])
-    except ApplicationError as error:
+    except (ApplicationError, UsageProblem) as error:
         raise UsageProblem(str(error), option=error.option or option) from None
     return StreamOptions(name, **values)
 

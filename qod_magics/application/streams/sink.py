@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from qod_magics.arguments.option import pairs
 from qod_magics.errors import ApplicationError, nearest
 from qod_magics.sources.source import check_topic
 
@@ -185,6 +186,8 @@ class Files(Sink):
 
     def with_options(self, given: Mapping[str, str]) -> Sink:
         """Return the files with options of Spark's writer."""
+        if len({name.casefold() for name in given}) < len(given):
+            raise ApplicationError(f"options of files ignore case, got one twice: {', '.join(given)}", rule="unique")
         for name in given:
             if name.casefold() in _OWN_OPTIONS:
                 raise ApplicationError(
@@ -345,13 +348,9 @@ def parse_sink(text: str) -> Sink:
 
 
 def with_options(sink: Sink | None, words: Sequence[str]) -> Sink:
-    """The sink with options of the form NAME=VALUE. Raises ApplicationError: it does not have them."""
-    given = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise ApplicationError(f"a sink option must be NAME=VALUE, got {word!r}; such as partitions=12")
-        given[name] = value
+    """Return the sink with options of the form NAME=VALUE. Raises ApplicationError: it does not have them;
+    UsageProblem: one is not of this form, or given twice."""
+    given = pairs(words)
     if sink is None:
         raise ApplicationError(f"--sink-option {next(iter(given))} must go with a topic or files, got no --sink")
     return sink.with_options(given)

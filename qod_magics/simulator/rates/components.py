@@ -118,7 +118,9 @@ class SimulatedTask(Form, frozen=True):
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form, as in a simulation file."""
         return {
-            name: value for name, value in plain(self).items() if name not in _INTENTS or value not in (None, False)
+            name: value
+            for name, value in plain(self).items()
+            if name not in _INTENTS or not (value is None or value is False)
         }
 
 

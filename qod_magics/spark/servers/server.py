@@ -124,6 +124,8 @@ _CONF: Mapping[str, str] = {
 _REFUSED: Mapping[str, str] = {
     **dict.fromkeys(OWN_SESSION_CONF, "checkpoints and results of running queries depend on it"),
     "spark.sql.streaming.checkpoint": "checkpoints of running queries depend on it",
+    "spark.sql.streaming.checkpointLocation": "give --checkpoints",
+    "spark.sql.streaming.checkpointFileManagerClass": "checkpoints of running queries depend on it",
     "spark.jars.packages": "give --packages",
     "spark.jars": "give --jars",
     "spark.master": "give --cores and --slots",

@@ -132,6 +132,8 @@ def test_a_kafka_sink_has_partitions() -> None:
 def test_files_take_options_of_their_writer() -> None:
     made = parse_stream_line("q --sink csv:/d --sink-option sep=; header=true")
     assert made.sink == CsvFiles("/d", (("header", "true"), ("sep", ";")))
+    made = parse_stream_line("q --sink csv:/d --sink-option sep=, 'timestampFormat=EEE, d'")
+    assert made.sink == CsvFiles("/d", (("sep", ","), ("timestampFormat", "EEE, d")))
 
 
 @pytest.mark.parametrize(
@@ -147,6 +149,8 @@ def test_files_take_options_of_their_writer() -> None:
             *(f"q --sink kafka:o --sink-option {words}" for words in ("", "12", "parts=12", "partitions=two")),
             "q --sink kafka:o --sink-option partitions=0",
             "q --sink csv:/d --sink-option checkpointLocation=/x",
+            "q --sink csv:/d --sink-option header=true HEADER=false",
+            "q --sink csv:/d --sink-option header=true header=false",
             "q --sink function:write --sink-option a=1",
         ],
         "--priority": ["q -p", "q -p -a 1", "q -p high", "q -p 1.5", "q -p 1 -p 2"],
