@@ -23,6 +23,8 @@ from qod_magics.machine.jars import remote_repositories, sha256
 
 _COORDINATE = re.compile(r"[\w.-]+:[\w.-]+:[\w.+-]+")
 _TIMEOUT_S = 30
+#: Of the files with the pinned checksums; others are written again.
+_FORMAT = 1
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +70,7 @@ def package_jars(packages: Sequence[str], home: Path) -> list[Path]:
         pinned = _read(pin)
         if pinned is None or not place.is_dir():
             _fill(place, packages, home, pinned)
-            pin.write_text(json.dumps(_checksums(place), indent=1))
+            pin.write_text(json.dumps({"format": _FORMAT, "sha256": _checksums(place)}, indent=1))
         elif (changed := sorted(pinned.items() ^ _checksums(place).items())) != []:
             raise SetupError(
                 f"{changed[0][0]} must be the jar that was downloaded first, got another; remove {place} to download "
@@ -91,14 +93,17 @@ def _checksums(place: Path) -> dict[str, str]:
 
 
 def _read(pin: Path) -> dict[str, str] | None:
-    """Return the pinned SHA-256 of each jar, by its name; None where nothing is pinned."""
+    """Return the pinned SHA-256 of each jar, by its name; None where nothing is pinned, or not in this format."""
     try:
-        return dict(json.loads(pin.read_text("utf-8")))
+        pinned = json.loads(pin.read_text("utf-8"))
+        if pinned["format"] == _FORMAT:
+            return dict(pinned["sha256"])
     except FileNotFoundError:
         return None
-    except ValueError:
-        _log.warning("%s can't be read: the packages are resolved again", pin)
-        return None
+    except (ValueError, KeyError, TypeError):
+        pass
+    _log.warning("%s has no checksums of format %d: the packages are resolved again", pin, _FORMAT)
+    return None
 
 
 def _fill(place: Path, packages: Sequence[str], home: Path, pinned: Mapping[str, str] | None) -> None:

@@ -106,6 +106,16 @@ def test_a_jar_that_is_missing_in_the_cache_is_told(repository: Repository, home
         package_jars([TABLES], home)
 
 
+@pytest.mark.parametrize("text", ["", "[1]", '{"l/logger-3.1.jar": "0f"}', '{"format": 0, "sha256": {}}'])
+def test_a_pin_of_another_format_is_written_again(repository: Repository, home: Path, text: str) -> None:
+    [file] = package_jars([LOGGER], home)
+    pin = file.parent.with_suffix(".json")
+    pinned = pin.read_text()
+    pin.write_text(text)
+    assert package_jars([LOGGER], home) == [file]
+    assert pin.read_text() == pinned
+
+
 def test_a_package_without_its_jar_leaves_no_pin(repository: Repository, home: Path) -> None:
     jar = repository.files.pop("/l/logger/3.1/logger-3.1.jar")
     with pytest.raises(SetupError, check=breaks("published")):

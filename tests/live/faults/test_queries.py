@@ -52,10 +52,16 @@ def poisoned(flowing: Counting) -> Iterator[Callable[[str], None]]:
 
 def test_what_a_kill_left_of_a_first_batch_stops_nobody(resting: Session, counting: Counting) -> None:
     """Spark refuses a checkpoint with remains of a batch that was never recorded: another one is taken."""
+    cluster = resting.runtime.cluster
+
+    def leave_remains() -> None:
+        offsets = Path(resting.runtime.instances["cut_off.1"].checkpoint) / "offsets"
+        offsets.mkdir(parents=True)
+        (offsets / ".0.5f0c.tmp").write_text("v1")
+        cluster.ask_before_starts(lambda: None)
+
     with Events(resting) as events:
-        checkpoint = Path(resting.runtime.checkpoints) / "cut_off" / "1" / "1"
-        (checkpoint / "offsets").mkdir(parents=True)
-        (checkpoint / "offsets" / ".0.5f0c.tmp").write_text("v1")
+        cluster.ask_before_starts(leave_remains)
         statement = "SELECT n % 7 AS rest, count(*) AS rows FROM source GROUP BY 1"
         options = {"topic": counting.topic, "schema": SCHEMA, "starting": "earliest", "sink": "memory"}
         resting.stream("cut_off", statement, priority=1, min_accuracy=0.1, **options)  # type: ignore[arg-type]
@@ -66,6 +72,22 @@ def test_what_a_kill_left_of_a_first_batch_stops_nobody(resting: Session, counti
             assert not events.of("query-failed", instance="cut_off.1")[1:]
         finally:
             resting.stop("cut_off")
+
+
+def test_a_query_begins_beside_what_an_earlier_one_left(resting: Session, counting: Counting) -> None:
+    """A checkpoint's place is not taken again, whoever wrote there."""
+    left = Path(resting.runtime.checkpoints) / "begun" / "1" / "1"
+    (left / "offsets").mkdir(parents=True)
+    (left / "offsets" / "0").write_text("v1")
+    options = {"topic": counting.topic, "schema": SCHEMA, "starting": "earliest", "sink": "memory"}
+    with Events(resting) as events:
+        resting.stream("begun", "SELECT n FROM source", priority=1, min_accuracy=0.1, **options)  # type: ignore[arg-type]
+        try:
+            settled(resting, "begun", counting.steady.rest())
+            assert not events.of("query-failed", instance="begun.1")
+            assert [file.name for file in left.iterdir()] == ["offsets"]
+        finally:
+            resting.stop("begun")
 
 
 @pytest.mark.smoke
