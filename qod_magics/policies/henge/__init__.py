@@ -1,7 +1,8 @@
 """Henge: jobs with targets share a cluster; instances move to where they raise the sum of utilities (Xu, chapter 3).
 
-Modules: `jobs` reads jobs and their juice from snapshots, `utility` values and judges them, and judges the steps of
-other policies by the same rules (`utility.guard`); `machine` decides, `policy` runs one round where it is due.
+Modules: `jobs` reads jobs and their juice from snapshots, `batches` how much of their time batches take for rows;
+`utility` values and judges jobs, and judges the steps of other policies by the same rules (`utility.guard`); `machine`
+decides, `policy` runs one round where it is due.
 
 How the source is read where it says too little or contradicts itself, and the option for the other reading:
 
@@ -17,6 +18,8 @@ How the source is read where it says too little or contradicts itself, and the o
 - H-R10: 40-60 % fewer resources at the same utility are claimed without an experiment, so nothing is tested for it
 - H-R11: the target of juice is 1; `juice_target`
 - H-R12: machines and costs of the evaluation are not given
+- H-R13: micro-batches back to back are always under way, so the busy fraction leaves out the time that batches would
+  take without rows (`batches.busy_with_rows`)
 
 """
 

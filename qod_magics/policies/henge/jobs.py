@@ -16,6 +16,7 @@ from typing import TypeAlias
 from qod_magics.core.dag import Dag, reachable
 from qod_magics.core.runtime import Count, takes_instances
 from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager, is_moving, nothing
+from qod_magics.policies.henge.batches import busy_with_rows
 from qod_magics.policies.henge.machine import Job, Operator
 from qod_magics.policies.henge.utility import (
     Average,
@@ -200,13 +201,8 @@ def _operator(task: Task, instances: Sequence[Instance], cores: int) -> Operator
     there are cores."""
     most = task.max_parallelism
     count = len(instances)
-    busiest = max((_busy(each) for each in instances), default=0.0)
+    busiest = max((busy_with_rows(each, task.batch_time_s) for each in instances), default=0.0)
     return Operator(count, max(count, cores if most is None else int(most)), busiest)
-
-
-def _busy(instance: Instance) -> float:
-    busy = instance.busy
-    return instance.cpu / 100.0 if busy is None else busy
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from qod_magics.core.policy import Reasons, SheddingNothing
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot, is_moving, replace
 from qod_magics.errors import SnapshotError, listed, show
+from qod_magics.policies.henge.batches import Batches
 from qod_magics.policies.henge.jobs import Jobs, Readings, jobs_of, loads, measured_jobs, working
 from qod_magics.policies.henge.machine import (
     Configuration,
@@ -47,6 +48,7 @@ class _Past:
     readings: Readings
     jobs: Jobs
     managers: frozenset[str]  #: the task managers that work
+    batches: Batches
 
 
 class Henge:
@@ -95,11 +97,12 @@ class Henge:
         if readings.at_s is None or now_s - readings.at_s >= (1.0 - _EARLY) * p.observe_s:
             readings = readings.after(now_s, snapshot, measured.counts, jobs, p.readings)
         known = Known(now_s, due_s, *readings.averages(p.average), machine)
-        learned = replace(snapshot, henge=known.to_json())
+        batches = (Batches() if past is None else past.batches).after(snapshot)
+        learned = replace(_timed(snapshot, batches), henge=known.to_json())
         done = self.turn(learned)
         if done.actions:
             readings = readings.without(done.changed)
-        return learned, _Past(after(known, done), readings, jobs, managers)
+        return learned, _Past(after(known, done), readings, jobs, managers, batches)
 
     def turn(self, snapshot: Snapshot) -> Turn:
         """Return the cycle's outcome on a snapshot: state, utilities, step. Completed by `learn`, or as the first of a
@@ -114,6 +117,12 @@ class Henge:
     def explain(self, snapshot: Snapshot, plan: Plan) -> Reasons:
         """See `core.policy.ExplainingPolicy`."""
         return _HengeReasons(self.turn(snapshot), self.parameters, self.name)
+
+
+def _timed(snapshot: Snapshot, batches: Batches) -> Snapshot:
+    """Return the snapshot with the time of a batch without rows, where it is known."""
+    known = ((task, batches.fixed_s(task.id)) for task in snapshot.tasks)
+    return replace(snapshot, tasks=tuple(t if s is None else replace(t, batch_time_s=s) for t, s in known))
 
 
 def _now(snapshot: Snapshot, past: _Past | None) -> float:

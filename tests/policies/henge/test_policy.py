@@ -19,6 +19,7 @@ from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManag
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
 from qod_magics.policies.henge import TUNED, Henge, Parameters
+from qod_magics.policies.henge.batches import busy_with_rows
 from qod_magics.policies.henge.jobs import (
     Tally,
     jobs_of,
@@ -502,3 +503,46 @@ def test_a_query_is_judged_by_its_own_target_of_juice_and_by_both_targets_where_
     seen = Snapshot((TaskManager("tm1", 1.0, 50.0),), (query,), (), ())
     (job,) = measured_jobs(seen, {"q": ("q",)}, {"q": 0.5}, {"q": 1.0}, Parameters()).values()
     assert job.utility.share == pytest.approx(share)
+
+
+def batches(rows: float, batch_s: float, fixed_s: float, row_us: float, waiting: int = 0) -> Instance:
+    """An instance in batches back to back: the time of each is that of a batch without rows, and that of its rows."""
+    return Instance(
+        "q.1",
+        "q",
+        "tm1",
+        rows,
+        50.0,
+        False,
+        mode="micro-batch",
+        batches_per_s=1.0 / batch_s,
+        at_work=min((fixed_s + rows * batch_s * row_us / 1e6) / batch_s, 1.0),
+        busy=1.0,
+        waiting=waiting,
+    )
+
+
+def test_batches_back_to_back_are_busy_with_their_rows_alone() -> None:
+    light, heavy = batches(100.0, 0.5, 0.49, 100.0), batches(4000.0, 5.0, 0.5, 225.0)
+    assert busy_with_rows(light, 0.49) == pytest.approx(0.01)
+    assert busy_with_rows(heavy, 0.5) == pytest.approx(0.9)
+    assert busy_with_rows(light, None) == 1.0
+    assert busy_with_rows(replace(light, at_work=None), 0.49) == 1.0
+    assert busy_with_rows(replace(light, waiting=100), 0.49) == pytest.approx(0.01)
+    assert busy_with_rows(replace(light, waiting=10_000), 0.49) == 1.0  # it does not keep up, whatever was learned
+    assert busy_with_rows(replace(light, busy=None), 0.49) == 0.5
+
+
+@pytest.mark.parametrize(("row_us", "acts"), [(20.0, False), (900.0, True)])
+def test_a_late_query_in_batches_back_to_back_gets_instances_only_if_its_rows_take_the_time(
+    row_us: float, acts: bool
+) -> None:
+    henge, memory, found = Henge(replace(QUICK, warm_up_s=60.0)), None, []
+    for n in range(20):
+        rows = 500.0 + 40.0 * (n % 5)
+        batch_s = 0.5 / (1.0 - rows * row_us / 1e6) if rows * row_us < 1e6 else 8.0
+        here = replace(batches(rows, batch_s, 0.5, row_us), window=(10.0 * n, 10.0 * n + 5.0))
+        seen = replace(alone(0.1, max_parallelism=8), instances=(here,), at_s=CYCLE_S * n)
+        learned, memory = henge.learn(seen, Measured(), memory)
+        found += henge.decide(learned)[0].actions
+    assert bool(found) is acts
