@@ -299,7 +299,7 @@ ROOMS = {
     "controller": {"core"},
     "machine": set(),
     "monitoring": {"controller", "core"},
-    "data": set(),
+    "data": {"core"},
     "estimate": set(),
     "results": set(),
     "named": set(),

@@ -211,7 +211,11 @@ class JobSequence:
         """Raise UsageProblem if the job has no such sequence, or it has a source or sink as an element (N12)."""
         for vertex in self.path:
             if vertex not in job.vertices:
-                raise UsageProblem(f"a sequence names the job vertex {show(vertex)}.{hint(vertex, job.vertices)}")
+                raise UsageProblem(
+                    f"a sequence names the job vertex {show(vertex)}.{hint(vertex, job.vertices)}",
+                    name=vertex,
+                    rule="exists",
+                )
         for sender, receiver in zip(self.path, self.path[1:], strict=False):
             job.edge(sender, receiver)
         for i, vertex in enumerate(self.path):
@@ -219,7 +223,9 @@ class JobSequence:
                 what = "source" if job.is_source(vertex) else "sink"
                 raise UsageProblem(
                     f"job vertex {show(vertex)} is a {what}, whose latency is undefined: begin or end the sequence "
-                    "with its edge"
+                    "with its edge",
+                    name=vertex,
+                    rule="has a latency",
                 )
 
 

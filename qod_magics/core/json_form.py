@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Mapping
 from functools import cache
-from sys import float_info
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from msgspec import Struct, ValidationError, convert, field, to_builtins
 from msgspec.structs import fields, replace
 
+from qod_magics.core.misfit import misfit
 from qod_magics.core.plan import (
     AddNode,
     Fraction,
@@ -29,34 +27,12 @@ from qod_magics.core.plan import (
 )
 from qod_magics.core.snapshot import NOTHING, TABLES, Snapshot
 from qod_magics.core.validation import check_snapshot
-from qod_magics.errors import SnapshotError, show
+from qod_magics.errors import SnapshotError
 
 # --- Structs ----------------------------------------------------------------------------------------------------------
 # Structs from their JSON form, with errors that name the field, show its value and say what to give. Pure.
 
 _Kind = TypeVar("_Kind", bound=Struct)
-
-#: A message of msgspec: what is wrong, and where, as in "Expected `str`, got `int` - at `$.tasks[2].id`".
-_MESSAGE = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
-_BOUND = re.compile(r"(>=|<=) (\S+)")
-_STEP = re.compile(r"\.([^.\[]*)|\[(\d+|\.\.\.)\]")
-
-#: By what msgspec expected: what a value is not, and what to give.
-_WORDS = (
-    ("Expected `float | null`", "is not a number; give a finite number, or null"),
-    ("Expected `float`", "is not a number; give a finite number"),
-    ("Expected `int | null`", "is not an integer; give a whole number, or null"),
-    ("Expected `int | array", "is neither a whole number nor a list; give a whole number, or a list of ids"),
-    ("Expected `int | float", "is not a number; give a finite number"),
-    ("Expected `int`", "is not an integer; give a whole number"),
-    ("Expected `str", "is not a string; give an id in quotes"),
-    ("Expected `bool", "is neither true nor false; give one of them"),
-    ("Expected `array` of length", "has another length; give a list of that many values"),
-    ("Expected `array", "is not a list; give a list, [] for none"),
-    ("Expected `object", "is not an object; give an object"),
-    ("Number out of range", "is too large; give a finite number"),
-    ("Invalid RFC3339", "is not a time; give one such as 2026-11-21T02:00:05.000Z"),
-)
 
 
 @cache
@@ -74,7 +50,9 @@ def read(kind: type[_Kind], obj: Any, name: str, prefix: str = "") -> _Kind:
     try:
         made = convert(obj, kind)
     except ValidationError as error:
-        raise SnapshotError(_worded(kind, str(error), obj, name, prefix)) from None
+        wrong = misfit(kind, error, obj)
+        where = prefix + wrong.path.removeprefix(".") if wrong.path else name
+        raise SnapshotError(wrong.said(where), **wrong.attributes(where)) from None
     return with_unknown(made, obj) if "" in keys(kind) else made
 
 
@@ -92,56 +70,6 @@ def written(made: Struct) -> dict[str, Any]:
     unknown = found.pop("", None)
     plain = {key: list(value) if type(value) is tuple else value for key, value in found.items()}
     return plain if unknown is None else {**plain, **unknown}
-
-
-def _worded(kind: type[Struct], message: str, obj: Any, name: str, prefix: str) -> str:
-    """Return msgspec's message in the words of this format."""
-    found = _MESSAGE.match(message)
-    assert found is not None
-    what, path = found["what"], found["path"] or ""
-    value, there = obj, ""
-    for key, index in _STEP.findall(path):
-        if index == "...":  # a key of a mapping, which msgspec does not tell
-            name_of = _key_of(kind, obj, there, value)
-            if name_of is None:
-                break
-            value, there = value[name_of], f"{there}.{name_of}"
-            continue
-        value = value[int(index) if index else key]
-        there += f"[{index}]" if index else f".{key}"
-    there = prefix + there.removeprefix(".") if there else ""
-    if what.startswith("Object missing required field"):
-        key = what.split("`")[1]
-        return f"{there + '.' if there else prefix}{key}: missing{_misspelt(key, value) or '; add it'}"
-    if what.endswith("<= 1.0"):
-        return f"{there or name}: {show(value)} is not a number between 0 and 1; give a fraction of 1"
-    bound = _BOUND.search(what)
-    if bound is not None and abs(float(bound[2])) < float_info.max:
-        return f"{there or name}: {show(value)} is not a number {bound[1]} {float(bound[2]):g}; give one"
-    words = next((words for start, words in _WORDS if what.startswith(start)), f"can't be read: {what}")
-    return f"{there or name}: {show(value)} {words}"
-
-
-def _key_of(kind: type[Struct], obj: Any, path: str, mapping: Mapping[str, Any]) -> str | None:
-    """Return the first key of a mapping at this path whose value alone can't be read; None within a list."""
-    steps = path.removeprefix(".").split(".")
-    for key, value in mapping.items() if "[" not in path else ():
-        try:
-            convert(_with(obj, steps, {key: value}), kind)
-        except ValidationError as error:
-            if f"`${path}[...]" in str(error):
-                return key
-    return None
-
-
-def _with(obj: Mapping[str, Any], path: Sequence[str], value: Any) -> Any:
-    return {**obj, path[0]: _with(obj[path[0]], path[1:], value)} if path else value
-
-
-def _misspelt(key: str, obj: Mapping[str, Any]) -> str:
-    """Return a hint at a key of the object that looks like the missing one."""
-    close = get_close_matches(key, [other for other in obj if isinstance(other, str)], n=1, cutoff=0.75)
-    return f"; there is {show(close[0])}: rename it" if close else ""
 
 
 # --- Plans ------------------------------------------------------------------------------------------------------------

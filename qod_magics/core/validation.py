@@ -66,7 +66,9 @@ def _check_ids(table: str, rows: Sequence[_Named]) -> None:
     for i, row in enumerate(rows):
         earlier = first.setdefault(row.id, i)
         if earlier != i:
-            raise SnapshotError(f"{table}[{i}].id: {show(row.id)} is taken by {table}[{earlier}]; give each its own id")
+            raise SnapshotError(
+                f"{table}[{i}].id: {show(row.id)} is taken by {table}[{earlier}]; give each its own id", rule="unique"
+            )
 
 
 def _are_measures(values: Sequence[float]) -> bool:
@@ -77,7 +79,9 @@ def _are_measures(values: Sequence[float]) -> bool:
 
 def _check_measure(field: str, value: float, unit: str) -> None:
     if not isfinite(value) or value < 0:
-        raise SnapshotError(f"{field}: {show(value)} is not a finite number >= 0; give it in {unit}")
+        raise SnapshotError(
+            f"{field}: {show(value)} is not a finite number >= 0; give it in {unit}", rule="measure", value=value
+        )
 
 
 def _check_values(snapshot: Snapshot, measured_only: bool = False) -> None:
@@ -90,7 +94,9 @@ def _check_values(snapshot: Snapshot, measured_only: bool = False) -> None:
     for i, minimum in enumerate(() if measured_only else minimums):
         if minimum is not None and not 0 <= minimum <= 1:
             raise SnapshotError(
-                f"tasks[{i}].min_accuracy: {show(minimum)} is not between 0 and 1; give a fraction of 1 (60 % is 0.6)"
+                f"tasks[{i}].min_accuracy: {show(minimum)} is not between 0 and 1; give a fraction of 1 (60 % is 0.6)",
+                rule="fraction",
+                value=minimum,
             )
     if not _are_measures(column(snapshot.streams, "out_rate")):
         for i, stream in enumerate(snapshot.streams):
@@ -110,13 +116,19 @@ def _check_task_managers(snapshot: Snapshot) -> None:
         if not isfinite(manager.cores) or manager.cores <= 0:
             raise SnapshotError(
                 f"task_managers[{i}].cores: {show(manager.cores)} is not a finite number > 0; "
-                "give the cores that may be planned with"
+                "give the cores that may be planned with",
+                rule="measure",
+                value=manager.cores,
             )
         _check_measure(f"task_managers[{i}].cpu", manager.cpu, "% of one core")
 
 
 def _raise_unknown(field: str, name: str, kind: str, known: Iterable[str]) -> None:
-    raise SnapshotError(f"{field}: there is no {kind} {show(name)}; name one that is listed.{hint(name, known)}")
+    raise SnapshotError(
+        f"{field}: there is no {kind} {show(name)}; name one that is listed.{hint(name, known)}",
+        rule="exists",
+        value=name,
+    )
 
 
 def _check_upstream(tasks: Sequence[Task], position: dict[str, int]) -> None:
@@ -129,7 +141,8 @@ def _check_upstream(tasks: Sequence[Task], position: dict[str, int]) -> None:
         if len(task.upstream) > 1 and len(set(task.upstream)) < len(task.upstream):
             k = next(k for k, name in enumerate(task.upstream) if name in task.upstream[:k])
             raise SnapshotError(
-                f"tasks[{i}].upstream[{k}]: {show(task.upstream[k])} is listed twice; list each upstream task once"
+                f"tasks[{i}].upstream[{k}]: {show(task.upstream[k])} is listed twice; list each upstream task once",
+                rule="once",
             )
 
 
@@ -145,7 +158,11 @@ def _check_acyclic(tasks: Sequence[Task], position: dict[str, int]) -> None:
     here = position[cycle[0]]
     names = " -> ".join(map(show, cycle if len(cycle) <= 12 else [*cycle[:6], *cycle[-5:]]))
     shortened = "" if len(cycle) <= 12 else f" ({len(cycle) - 1} tasks, the middle left out)"
-    raise SnapshotError(f"tasks[{here}].upstream: a cycle, {names}{shortened}; tasks form a DAG: remove one of these")
+    raise SnapshotError(
+        f"tasks[{here}].upstream: a cycle, {names}{shortened}; tasks form a DAG: remove one of these",
+        rule="acyclic",
+        value=tuple(cycle),
+    )
 
 
 def _check_restrictions(snapshot: Snapshot) -> None:
@@ -165,11 +182,14 @@ def _check_restrictions(snapshot: Snapshot) -> None:
             if consumers and value is not None:
                 raise SnapshotError(
                     f"tasks[{i}].{key}: {show(value)} on {show(task.id)}, which feeds {show(consumers[0])}; "
-                    "only tasks without downstream have one: write null"
+                    "only tasks without downstream have one: write null",
+                    rule="of a query",
+                    value=value,
                 )
             if not consumers and value is None:
                 raise SnapshotError(
-                    f"tasks[{i}].{key}: null on {show(task.id)}, which nothing consumes; give {meaning}"
+                    f"tasks[{i}].{key}: null on {show(task.id)}, which nothing consumes; give {meaning}",
+                    rule="restricted",
                 )
 
 
@@ -181,7 +201,9 @@ def _check_external_rates(snapshot: Snapshot) -> None:
     for i in [i for i, (rate, sources) in each if sources and rate is not None]:
         raise SnapshotError(
             f"tasks[{i}].external_rate: {show(rates[i])} on {show(snapshot.tasks[i].id)}, which reads from "
-            f"{show(upstream[i][0])}; only sources have one: write null"
+            f"{show(upstream[i][0])}; only sources have one: write null",
+            rule="of a source",
+            value=rates[i],
         )
 
 
@@ -198,17 +220,21 @@ def _check_streams(snapshot: Snapshot, position: dict[str, int]) -> None:
         if stream.source not in snapshot.tasks[position[stream.target]].upstream:
             raise SnapshotError(
                 f"streams[{i}].from: {relation} is no upstream relation; remove this row, or add {show(stream.source)} "
-                f"to tasks[{position[stream.target]}].upstream"
+                f"to tasks[{position[stream.target]}].upstream",
+                rule="an edge",
             )
         earlier = first.setdefault((stream.source, stream.target), i)
         if earlier != i:
-            raise SnapshotError(f"streams[{i}].from: {relation} is also streams[{earlier}]; keep one row for each")
+            raise SnapshotError(
+                f"streams[{i}].from: {relation} is also streams[{earlier}]; keep one row for each", rule="unique"
+            )
     for i, task in enumerate(snapshot.tasks):
         for k, upstream in enumerate(task.upstream):
             if (upstream, task.id) not in first:
                 raise SnapshotError(
                     f"tasks[{i}].upstream[{k}]: streams has no row from {show(upstream)} to {show(task.id)}; "
-                    "add one with its out_rate"
+                    "add one with its out_rate",
+                    rule="has a row",
                 )
 
 
@@ -224,4 +250,6 @@ def _check_instances(snapshot: Snapshot, position: dict[str, int]) -> None:
             _raise_unknown(f"instances[{i}].task_manager", instance.task_manager, "task manager", managers)
     for i, task in enumerate(snapshot.tasks):
         if task.id not in seen:
-            raise SnapshotError(f"tasks[{i}].id: {show(task.id)} has no instance; add one to instances")
+            raise SnapshotError(
+                f"tasks[{i}].id: {show(task.id)} has no instance; add one to instances", rule="has an instance"
+            )

@@ -240,7 +240,7 @@ def at_folder(data: Data, folder: Path) -> Data:
 def _generated(form: _Generated, where: str) -> GeneratedData:
     name = form.generator
     if name != "points" and form.clusters is not UNSET:
-        raise refuse(form, where, "clusters", "go with the generator 'points' only: leave it out")
+        raise refuse(form, where, "clusters", "go with the generator 'points' only", "leave it out")
     columns = _different(form, where) or _SENT[name]
     for column in columns:
         if column not in GENERATORS[name]:
@@ -264,5 +264,5 @@ def _event_time(form: _Generated | _Parquet, where: str, columns: tuple[str, ...
         return default if default in columns else None
     if form.event_time is not None and form.event_time not in columns:
         hint = nearest(form.event_time, columns)
-        raise refuse(form, where, "event_time", f"be one of the columns sent, or null.{hint}")
+        raise refuse(form, where, "event_time", "be one of the columns sent, or null", hint)
     return form.event_time

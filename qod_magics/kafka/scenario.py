@@ -302,7 +302,7 @@ def _feed(form: FeedForm, where: str) -> Feed:
     data = data_from_json(form.data, f"{where}.data")
     columns = data_columns(data)
     if form.key is not None and columns is not None and form.key not in columns:
-        raise refuse(form, where, "key", f"be one of the columns sent, or null.{nearest(form.key, columns)}")
+        raise refuse(form, where, "key", "be one of the columns sent, or null", nearest(form.key, columns))
     return Feed(form.topic, form.partitions, data, form.key, form.rate)
 
 

@@ -13,6 +13,7 @@ from qod_magics.core.snapshot import Snapshot
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
 from tests.policies.snapshots import snapshots
+from tests.raising import breaks
 
 GOOD = {"current_accuracy": {}, "desired": {}, "non_drop": [], "fail": [], "place": {}, "starved": []}
 
@@ -68,28 +69,27 @@ def test_what_other_policies_add_is_kept() -> None:
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"desired": {"a": 1.5}}, "plan.desired.a: 1.5"),
-        ({"desired": {"a": True}}, "plan.desired.a: true"),
-        ({"non_drop": [{"from": None, "to": "a"}]}, "plan.non_drop[0].d: missing"),
-        ({"non_drop": [{"from": 1, "to": "a", "d": 1}]}, "plan.non_drop[0].from: 1"),
-        ({"fail": "a"}, 'plan.fail: "a"'),
-        ({"starved": [None]}, "plan.starved[0]: null"),
-        ({"place": {"a": 1}}, "plan.place.a: 1"),
-        ({"current_accuracy": {"a": 2}}, "plan.current_accuracy.a: 2"),
-        ({"actions": {}}, "plan.actions: {}"),
-        ({"actions": [{"task": "a"}]}, "plan.actions[0].action: missing"),
-        ({"actions": [{"action": "grow"}]}, 'plan.actions[0].action: "grow"'),
-        ({"actions": [{"action": "scale", "task": "a"}]}, "plan.actions[0].parallelism: missing"),
-        ({"actions": [{"action": "scale", "task": "a", "parallelism": 0}]}, "plan.actions[0].parallelism: 0"),
-        ({"actions": [{"action": "set-batch", "task": "a", "seconds": -1}]}, "plan.actions[0].seconds: -1"),
-        ({"actions": [{"action": "fuse", "edge": ["a"]}]}, 'plan.actions[0].edge: ["a"]'),
-        ({"actions": [{"action": "add-node", "kind": "a", "why": 1}]}, "plan.actions[0].why: 1"),
+        ({"desired": {"a": 1.5}}, "plan.desired.a"),
+        ({"desired": {"a": True}}, "plan.desired.a"),
+        ({"non_drop": [{"from": None, "to": "a"}]}, "plan.non_drop[0].d"),
+        ({"non_drop": [{"from": 1, "to": "a", "d": 1}]}, "plan.non_drop[0].from"),
+        ({"fail": "a"}, "plan.fail"),
+        ({"starved": [None]}, "plan.starved[0]"),
+        ({"place": {"a": 1}}, "plan.place.a"),
+        ({"current_accuracy": {"a": 2}}, "plan.current_accuracy.a"),
+        ({"actions": {}}, "plan.actions"),
+        ({"actions": [{"task": "a"}]}, "plan.actions[0].action"),
+        ({"actions": [{"action": "grow"}]}, "plan.actions[0].action"),
+        ({"actions": [{"action": "scale", "task": "a"}]}, "plan.actions[0].parallelism"),
+        ({"actions": [{"action": "scale", "task": "a", "parallelism": 0}]}, "plan.actions[0].parallelism"),
+        ({"actions": [{"action": "set-batch", "task": "a", "seconds": -1}]}, "plan.actions[0].seconds"),
+        ({"actions": [{"action": "fuse", "edge": ["a"]}]}, "plan.actions[0].edge"),
+        ({"actions": [{"action": "add-node", "kind": "a", "why": 1}]}, "plan.actions[0].why"),
     ],
 )
 def test_a_bad_field_is_named(change: dict[str, Any], field: str) -> None:
-    with pytest.raises(SnapshotError) as caught:
+    with pytest.raises(SnapshotError, check=breaks(name=field)):
         plan_from_json(GOOD | change)
-    assert str(caught.value).startswith(field)
 
 
 def test_actions_that_differ_only_in_their_reason_are_equal() -> None:

@@ -37,62 +37,62 @@ GOOD: dict[str, Any] = {
     ],
 }
 
-#: where, the value put there (GONE: the key or row is taken out), the field that must be named, words in the message
+#: where, the value put there (GONE: the key or row is taken out), the field that must be named, the rule it breaks
 GONE = object()
 BAD: list[tuple[str, object, str, str]] = [
-    ("", [], "snapshot", "[] is not an object"),
-    ("", None, "snapshot", "null is not an object"),
-    ("tasks", GONE, "tasks", "missing"),
-    ("tasks", {}, "tasks", "{} is not a list"),
-    ("tasks.1", "Mid", "tasks[1]", "is not an object"),
-    ("tasks.1.min_accuracy", GONE, "tasks[1].min_accuracy", "missing"),
-    ("task_managers.0.id", 7, "task_managers[0].id", "7 is not a string"),
-    ("task_managers.1.id", "tm1", "task_managers[1].id", '"tm1" is taken by task_managers[0]'),
-    ("task_managers.0.cores", 0, "task_managers[0].cores", "not a finite number > 0"),
-    ("task_managers.0.cores", -1, "task_managers[0].cores", "-1.0"),
-    ("task_managers.0.cores", True, "task_managers[0].cores", "true is not a number"),
-    ("task_managers.0.cores", "1", "task_managers[0].cores", '"1" is not a number'),
-    ("task_managers.0.cores", None, "task_managers[0].cores", "null is not a number"),
-    ("task_managers.0.cores", float("nan"), "task_managers[0].cores", "NaN"),
-    ("task_managers.0.cpu", float("inf"), "task_managers[0].cpu", "Infinity"),
-    ("task_managers.0.cpu", 10**400, "task_managers[0].cpu", "too large"),
-    ("task_managers.0.cpu", -0.1, "task_managers[0].cpu", "-0.1"),
-    ("tasks.1.id", "Src", "tasks[1].id", '"Src" is taken by tasks[0]'),
-    ("tasks.2.upstream", "Src", "tasks[2].upstream", '"Src" is not a list'),
-    ("tasks.2.upstream.1", 3, "tasks[2].upstream[1]", "3 is not a string"),
-    ("tasks.2.upstream.1", "Src", "tasks[2].upstream[1]", "listed twice"),
-    ("tasks.2.upstream.1", "Mdi", "tasks[2].upstream[1]", "Did you mean 'Mid'?"),
-    ("tasks.0.upstream", ["Snk"], "tasks[0].upstream", "cycle"),
-    ("tasks.0.upstream", ["Src"], "tasks[0].upstream", '"Src" -> "Src"'),
-    ("tasks.0.external_rate", -5, "tasks[0].external_rate", "-5"),
-    ("tasks.0.external_rate", "fast", "tasks[0].external_rate", '"fast" is not a number'),
-    ("tasks.1.external_rate", 5, "tasks[1].external_rate", "only sources"),
-    ("tasks.2.priority", None, "tasks[2].priority", "null"),
-    ("tasks.2.priority", 1.5, "tasks[2].priority", "1.5 is not an integer"),
-    ("tasks.2.priority", True, "tasks[2].priority", "true is not an integer"),
-    ("tasks.1.priority", 3, "tasks[1].priority", 'feeds "Snk"'),
-    ("tasks.2.min_accuracy", None, "tasks[2].min_accuracy", "null"),
-    ("tasks.2.min_accuracy", 60, "tasks[2].min_accuracy", "60 % is 0.6"),
-    ("tasks.2.min_accuracy", -0.1, "tasks[2].min_accuracy", "-0.1"),
-    ("tasks.2.min_accuracy", float("nan"), "tasks[2].min_accuracy", "NaN"),
-    ("tasks.0.min_accuracy", 0.5, "tasks[0].min_accuracy", 'feeds "Mid"'),
-    ("streams.0.out_rate", float("-inf"), "streams[0].out_rate", "-Infinity"),
-    ("streams.0.out_rate", [], "streams[0].out_rate", "[] is not a number"),
-    ("streams.0.from", "Srx", "streams[0].from", "Did you mean 'Src'?"),
-    ("streams.0.to", "nowhere at all", "streams[0].to", "There are: Mid, Snk, Src."),
-    ("streams.2.from", "Src", "streams[2].from", "also streams[1]"),
-    ("streams.2.from", "Snk", "streams[2].from", "no upstream relation"),
-    ("streams.2", GONE, "tasks[2].upstream[1]", "streams has no row"),
-    ("instances.1.id", "Src.1", "instances[1].id", "is taken by instances[0]"),
-    ("instances.1.task", "Mod", "instances[1].task", "Did you mean 'Mid'?"),
-    ("instances.1.task", ["Mid"], "instances[1].task", '["Mid"] is not a string'),
-    ("instances.1.task_manager", "tm9", "instances[1].task_manager", "tm9"),
-    ("instances.1.in_rate", -1, "instances[1].in_rate", "rows/s"),
-    ("instances.1.cpu", "24 %", "instances[1].cpu", '"24 %" is not a number'),
-    ("instances.1.cpu", float("nan"), "instances[1].cpu", "% of one core"),
-    ("instances.1.warming_up", 0, "instances[1].warming_up", "0 is neither true nor false"),
-    ("instances.1", GONE, "tasks[1].id", '"Mid" has no instance'),
-    ("instances.0.task_manager", "a\nb" * 90, "instances[0].task_manager", "..."),
+    ("", [], "snapshot", "object"),
+    ("", None, "snapshot", "object"),
+    ("tasks", GONE, "tasks", "present"),
+    ("tasks", {}, "tasks", "type"),
+    ("tasks.1", "Mid", "tasks[1]", "object"),
+    ("tasks.1.min_accuracy", GONE, "tasks[1].min_accuracy", "present"),
+    ("task_managers.0.id", 7, "task_managers[0].id", "type"),
+    ("task_managers.1.id", "tm1", "task_managers[1].id", "unique"),
+    ("task_managers.0.cores", 0, "task_managers[0].cores", "measure"),
+    ("task_managers.0.cores", -1, "task_managers[0].cores", "measure"),
+    ("task_managers.0.cores", True, "task_managers[0].cores", "type"),
+    ("task_managers.0.cores", "1", "task_managers[0].cores", "type"),
+    ("task_managers.0.cores", None, "task_managers[0].cores", "type"),
+    ("task_managers.0.cores", float("nan"), "task_managers[0].cores", "measure"),
+    ("task_managers.0.cpu", float("inf"), "task_managers[0].cpu", "measure"),
+    ("task_managers.0.cpu", 10**400, "task_managers[0].cpu", "type"),
+    ("task_managers.0.cpu", -0.1, "task_managers[0].cpu", "measure"),
+    ("tasks.1.id", "Src", "tasks[1].id", "unique"),
+    ("tasks.2.upstream", "Src", "tasks[2].upstream", "type"),
+    ("tasks.2.upstream.1", 3, "tasks[2].upstream[1]", "type"),
+    ("tasks.2.upstream.1", "Src", "tasks[2].upstream[1]", "once"),
+    ("tasks.2.upstream.1", "Mdi", "tasks[2].upstream[1]", "exists"),
+    ("tasks.0.upstream", ["Snk"], "tasks[0].upstream", "acyclic"),
+    ("tasks.0.upstream", ["Src"], "tasks[0].upstream", "acyclic"),
+    ("tasks.0.external_rate", -5, "tasks[0].external_rate", "measure"),
+    ("tasks.0.external_rate", "fast", "tasks[0].external_rate", "type"),
+    ("tasks.1.external_rate", 5, "tasks[1].external_rate", "of a source"),
+    ("tasks.2.priority", None, "tasks[2].priority", "restricted"),
+    ("tasks.2.priority", 1.5, "tasks[2].priority", "type"),
+    ("tasks.2.priority", True, "tasks[2].priority", "type"),
+    ("tasks.1.priority", 3, "tasks[1].priority", "of a query"),
+    ("tasks.2.min_accuracy", None, "tasks[2].min_accuracy", "restricted"),
+    ("tasks.2.min_accuracy", 60, "tasks[2].min_accuracy", "fraction"),
+    ("tasks.2.min_accuracy", -0.1, "tasks[2].min_accuracy", "fraction"),
+    ("tasks.2.min_accuracy", float("nan"), "tasks[2].min_accuracy", "fraction"),
+    ("tasks.0.min_accuracy", 0.5, "tasks[0].min_accuracy", "of a query"),
+    ("streams.0.out_rate", float("-inf"), "streams[0].out_rate", "measure"),
+    ("streams.0.out_rate", [], "streams[0].out_rate", "type"),
+    ("streams.0.from", "Srx", "streams[0].from", "exists"),
+    ("streams.0.to", "nowhere at all", "streams[0].to", "exists"),
+    ("streams.2.from", "Src", "streams[2].from", "unique"),
+    ("streams.2.from", "Snk", "streams[2].from", "an edge"),
+    ("streams.2", GONE, "tasks[2].upstream[1]", "has a row"),
+    ("instances.1.id", "Src.1", "instances[1].id", "unique"),
+    ("instances.1.task", "Mod", "instances[1].task", "exists"),
+    ("instances.1.task", ["Mid"], "instances[1].task", "type"),
+    ("instances.1.task_manager", "tm9", "instances[1].task_manager", "exists"),
+    ("instances.1.in_rate", -1, "instances[1].in_rate", "measure"),
+    ("instances.1.cpu", "24 %", "instances[1].cpu", "type"),
+    ("instances.1.cpu", float("nan"), "instances[1].cpu", "measure"),
+    ("instances.1.warming_up", 0, "instances[1].warming_up", "type"),
+    ("instances.1", GONE, "tasks[1].id", "has an instance"),
+    ("instances.0.task_manager", "a\nb" * 90, "instances[0].task_manager", "exists"),
 ]
 
 
@@ -110,15 +110,11 @@ def changed(where: str, value: object) -> Any:
     return whole[""]
 
 
-@pytest.mark.parametrize(("where", "value", "field", "words"), BAD, ids=[f"{b[0]}-{b[3][:24]}" for b in BAD])
-def test_a_bad_field_is_named_on_one_line(where: str, value: object, field: str, words: str) -> None:
-    with pytest.raises(SnapshotError) as caught:
+@pytest.mark.parametrize(("where", "value", "field", "rule"), BAD, ids=[f"{i}-{b[0]}" for i, b in enumerate(BAD)])
+def test_a_bad_field_is_named_on_one_line(where: str, value: object, field: str, rule: str) -> None:
+    with pytest.raises(SnapshotError, check=breaks(rule, name=field)) as caught:
         snapshot_from_json(changed(where, value))
-    message = str(caught.value)
-    assert message.startswith(f"{field}: "), message
-    assert words in message
-    assert len(message.splitlines()) == 1
-    assert len(message) < 400
+    assert len(str(caught.value)) < 400
 
 
 def test_a_misspelt_key_is_found() -> None:
@@ -133,8 +129,8 @@ def test_a_cycle_is_named_in_the_direction_of_its_rows() -> None:
     obj["tasks"][0]["upstream"] = ["Snk"]
     with pytest.raises(SnapshotError) as caught:
         snapshot_from_json(obj)
-    shown = str(caught.value).split("a cycle, ")[1].split(";")[0].split(" -> ")
-    cycle = [json.loads(name) for name in shown]
+    cycle = caught.value.value
+    assert isinstance(cycle, tuple)
     upstream = {task["id"]: task["upstream"] for task in obj["tasks"]}
     assert cycle[0] == cycle[-1]
     assert all(a in upstream[b] for a, b in pairwise(cycle))

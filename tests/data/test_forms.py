@@ -59,14 +59,14 @@ def test_an_object_becomes_a_form_with_its_defaults() -> None:
         ({"is_full": 1}, "disk.is_full", "be true or false"),
         ({"slots": 1}, "disk.slots", "be a list"),
         ({"slots": [{"at": 0}, {"at": -1}]}, "disk.slots[1].at", "be a whole number of 0 or more"),
-        ({"slots": [{"at": 0, "kind": "rigth"}]}, "disk.slots[0].kind", "be one of left, right. Did you mean 'right'?"),
-        ({"owners": {"me": 3}}, "disk.owners", "be an object"),
+        ({"slots": [{"at": 0, "kind": "rigth"}]}, "disk.slots[0].kind", "be one of left, right"),
+        ({"owners": {"me": 3}}, "disk.owners.me", "be an object"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(changes: dict[str, Any], name: str, must: str) -> None:
     with pytest.raises(ScenarioError, check=breaks(name=name)) as caught:
         read(Disk, {"name": "a", **changes}, "disk")
-    assert str(caught.value).endswith(f": it must {must}")
+    assert str(caught.value).startswith(f"{name} must {must}, got ")
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_what_is_wrong_is_said_in_one_line(changes: dict[str, Any], name: str, m
         ([], "object", "disk"),
         ({"name": "a", "slots": [3]}, "object", "disk.slots[0]"),
         ({"name": "a", "size": 1}, "known", "size"),
-        ({"name": "a", "slots": [{"at": 1, "knid": "left"}]}, "known", "knid"),
-        ({"name": "a", "bytes": 13}, None, "disk"),
+        ({"name": "a", "slots": [{"at": 1, "knid": "left"}]}, "known", "disk.slots[0].knid"),
+        ({"name": "a", "bytes": 13}, "own", "disk"),
     ],
 )
 def test_fields_that_are_missing_unknown_or_at_odds_are_named(value: Any, rule: str | None, name: str) -> None:

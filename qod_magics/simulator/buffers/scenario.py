@@ -326,12 +326,18 @@ class BufferScenario:
         job = JobGraph(tuple(vertices), tuple(JobEdge(*edge) for edge in form.edges))
         for name in job.vertices:
             if sum(edge.sender == name for edge in job.edges) > 1:
-                raise ScenarioError(f"vertex {show(name)} has two edges out of it: an item leaves by one; remove one")
+                raise ScenarioError(
+                    f"vertex {show(name)} has two edges out of it: an item leaves by one; remove one",
+                    name=name,
+                    rule="one output",
+                )
             kind = vertices[name].kind
             if job.is_source(name) != (kind == "source") or job.is_sink(name) != (kind == "sink"):
                 raise ScenarioError(
                     f"vertex {show(name)} of kind {kind}: a source has no edge into it, a sink none out of it, and all "
-                    "others have both; change its kind or its edges"
+                    "others have both; change its kind or its edges",
+                    name=name,
+                    rule="edges of its kind",
                 )
         constraints = tuple(
             JobConstraint(JobSequence.parse(each.sequence), each.limit_ms, each.span_s) for each in form.constraints
@@ -380,7 +386,9 @@ def _spread(vertex: Vertex, workers: int) -> tuple[str, ...]:
 def _check_streams(streams: Streams, vertices: Iterable[Vertex]) -> None:
     """Raise ScenarioError where the size of items is unknown, or a merger does not take the streams of a group."""
     if not streams.item_bytes and not streams.kbit_per_s:
-        raise ScenarioError("streams: the size of items is unknown; give kbit_per_s or item_bytes", name="streams")
+        raise ScenarioError(
+            "streams: the size of items is unknown; give kbit_per_s or item_bytes", name="streams", rule="size"
+        )
     for vertex in vertices:
         if vertex.kind == "merge" and vertex.inputs != streams.group:
             raise ScenarioError(

@@ -187,6 +187,6 @@ def _jobs(form: _JobForm, where: str) -> list[Job]:
     try:
         made = Job(form.name, form.stages, sources, form.max_latency_ms)
     except ValueError as error:
-        raise ScenarioError(f"{where}: {error}", name=where) from None
+        raise ScenarioError(f"{where}: {error}", name=where, rule="own") from None
     copies = form.copies
     return [made] if copies == 1 else [replace(made, name=f"{form.name}{n}") for n in range(1, copies + 1)]

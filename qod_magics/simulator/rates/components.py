@@ -54,7 +54,7 @@ _MACHINE = frozenset({"id", "cores", "planned_cores", "background", "cost"})
 def check_machine(machine: Machine, where: str) -> None:
     """Raise ScenarioError, which names the field, for values that do not fit each other."""
     if machine.off and machine.standby:
-        raise refuse(machine, where, "standby", "be false for a task manager that is off: one that stands by is up")
+        raise refuse(machine, where, "standby", "be false for a task manager that is off", "one that stands by is up")
 
 
 def check_kinds(machines: Iterable[Machine]) -> None:
@@ -69,7 +69,9 @@ def check_kinds(machines: Iterable[Machine]) -> None:
             if getattr(machine, name) != getattr(like, name):
                 raise ScenarioError(
                     f"task managers {like.id!r} and {machine.id!r} of kind {machine.kind!r} differ in their "
-                    f"{'planned_cores' if name == 'planned' else name}: give them different kinds"
+                    f"{'planned_cores' if name == 'planned' else name}: give them different kinds",
+                    name=machine.id,
+                    rule="of one kind",
                 )
 
 
@@ -131,7 +133,11 @@ def check_task(task: SimulatedTask, where: str) -> None:
     if len(set(task.upstream)) < len(task.upstream):
         raise refuse(task, where, "upstream", "be a list of different names")
     if (task.topic is None) == (not task.upstream):
-        raise ScenarioError(f"{where} must have a topic or upstream tasks, one of the two: {task.id!r} has not")
+        raise ScenarioError(
+            f"{where} must have a topic or upstream tasks, one of the two: {task.id!r} has not",
+            name=where,
+            rule="one input",
+        )
     if task.min_accuracy is not None and task.min_accuracy > 1:
         raise refuse(task, where, "min_accuracy", "lie between 0 and 1")
     if task.partitions < task.parallelism:
@@ -171,16 +177,30 @@ def ordered(tasks: tuple[SimulatedTask, ...], topics: list[str]) -> tuple[Simula
     for task in tasks:
         for name in task.upstream:
             if name not in by_id:
-                raise ScenarioError(f"task {task.id!r} reads {name!r}, which is no task.{nearest(name, by_id)}")
+                raise ScenarioError(
+                    f"task {task.id!r} reads {name!r}, which is no task.{nearest(name, by_id)}",
+                    name=name,
+                    rule="exists",
+                )
         if task.topic is not None and task.topic not in topics:
-            raise ScenarioError(f"task {task.id!r} reads the topic {task.topic!r}.{nearest(task.topic, topics)}")
+            raise ScenarioError(
+                f"task {task.id!r} reads the topic {task.topic!r}.{nearest(task.topic, topics)}",
+                name=task.topic,
+                rule="exists",
+            )
         restricted = task.priority is not None and task.min_accuracy is not None
         if restricted == (task.id in readers) or (task.priority is None) != (task.min_accuracy is None):
             raise ScenarioError(
-                f"task {task.id!r}: priority and min_accuracy are set on exactly the tasks nobody reads"
+                f"task {task.id!r}: priority and min_accuracy are set on exactly the tasks nobody reads",
+                name=task.id,
+                rule="of a query",
             )
         if task.id in readers and (task.max_latency_s is not None or task.utility is not None):
-            raise ScenarioError(f"task {task.id!r}: max_latency_s and utility are set on tasks that nobody reads only")
+            raise ScenarioError(
+                f"task {task.id!r}: max_latency_s and utility are set on tasks that nobody reads only",
+                name=task.id,
+                rule="of a query",
+            )
     try:
         order = list(TopologicalSorter({task.id: task.upstream for task in tasks}).static_order())
     except CycleError as error:

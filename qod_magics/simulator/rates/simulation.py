@@ -228,12 +228,14 @@ class Simulation:
 def _once(names: list[str], where: str) -> None:
     for name, times in Counter(names).items():
         if times > 1:
-            raise ScenarioError(f"{where} has the id {name!r} {times} times: give each its own")
+            raise ScenarioError(
+                f"{where} has the id {name!r} {times} times: give each its own", name=name, rule="unique"
+            )
 
 
 def _check(simulation: Simulation, form: SimulationForm) -> None:
     if not simulation.machines or not simulation.tasks:
-        raise ScenarioError("a simulation needs at least one task manager and one task: add them")
+        raise ScenarioError("a simulation needs at least one task manager and one task: add them", rule="not empty")
     if not is_policy(simulation.policy):
         raise refuse(form, "scenario", "policy", f"be one of {', '.join(policy_names())}")
     if simulation.step_s > simulation.period_s:
@@ -242,17 +244,27 @@ def _check(simulation: Simulation, form: SimulationForm) -> None:
     _once(names, "scenario.task_managers")
     check_kinds(simulation.machines)
     if all(machine.waits for machine in simulation.machines):
-        raise ScenarioError("every task manager is off or stands by: let at least one be up at the start")
+        raise ScenarioError(
+            "every task manager is off or stands by: let at least one be up at the start", rule="one is up"
+        )
     applications = {task.application for task in simulation.tasks if task.application}
     instances = [f"{task.id}.{i + 1}" for task in simulation.tasks for i in range(task.partitions)]
     for event in simulation.scenario.events:
         there = names if "task_manager" in event.action else applications
         if event.target not in there:
-            raise ScenarioError(f"event {event.action} {event.target!r}: no such thing.{nearest(event.target, there)}")
+            raise ScenarioError(
+                f"event {event.action} {event.target!r}: no such thing.{nearest(event.target, there)}",
+                name=event.target,
+                rule="exists",
+            )
     for i, fault in enumerate(simulation.faults):
         if fault.at_s > simulation.scenario.duration_s:
             end = simulation.scenario.duration_s
-            raise ScenarioError(f"faults[{i}].at_s is {fault.at_s:g}: it must not lie after the end, second {end:g}")
+            raise refuse(fault, f"faults[{i}]", "at_s", f"not lie after the end, second {end:g}")
         there = instances if fault.kind == "query-failure" else names
         if fault.target is not None and fault.target not in there:
-            raise ScenarioError(f"fault {fault.kind} {fault.target!r}: no such thing.{nearest(fault.target, there)}")
+            raise ScenarioError(
+                f"fault {fault.kind} {fault.target!r}: no such thing.{nearest(fault.target, there)}",
+                name=fault.target,
+                rule="exists",
+            )

@@ -11,6 +11,7 @@ from qod_magics.core.runtime import Count
 from qod_magics.core.snapshot import Spare
 from qod_magics.errors import ScenarioError
 from qod_magics.simulator import Simulation
+from tests.raising import breaks
 from tests.simulator.rates.scenarios import Lab, scenario
 from tests.simulator.rates.test_rescaling import act
 
@@ -100,21 +101,20 @@ def test_hours_and_cost_are_those_of_the_time_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("managers", "words"),
+    ("managers", "name", "rule"),
     [
-        ([{**FIRST, "off": True}], "every task manager is off or stands by"),
-        ([FIRST, {**WARM, "off": True}], "task_managers[1].standby is True: it must be false"),
-        ([FIRST, {**BIG, "id": "a"}, {**BIG, "id": "b", "cores": 2}], "'a' and 'b' of kind 'big' differ in their core"),
-        ([{**FIRST, "price": -1}], "task_managers[0].price"),
-        ([{**FIRST, "memory_mb": 0}], "task_managers[0].memory_mb"),
-        ([{**FIRST, "kind": ""}], "task_managers[0].kind"),
-        ([{**FIRST, "off": 1}], "task_managers[0].off is 1: it must be true or false"),
+        ([{**FIRST, "off": True}], None, "one is up"),
+        ([FIRST, {**WARM, "off": True}], "task_managers[1].standby", "own"),
+        ([FIRST, {**BIG, "id": "a"}, {**BIG, "id": "b", "cores": 2}], "b", "of one kind"),
+        ([{**FIRST, "price": -1}], "task_managers[0].price", "type"),
+        ([{**FIRST, "memory_mb": 0}], "task_managers[0].memory_mb", "type"),
+        ([{**FIRST, "kind": ""}], "task_managers[0].kind", "type"),
+        ([{**FIRST, "off": 1}], "task_managers[0].off", "type"),
     ],
 )
-def test_managers_that_make_no_sense_are_refused(managers: list[dict[str, Any]], words: str) -> None:
-    with pytest.raises(ScenarioError) as caught:
+def test_managers_that_make_no_sense_are_refused(managers: list[dict[str, Any]], name: str | None, rule: str) -> None:
+    with pytest.raises(ScenarioError, check=breaks(rule, name=name)):
         Simulation.from_json(scenario(task_managers=managers))
-    assert words in str(caught.value)
 
 
 def test_the_way_to_json_and_back_keeps_them() -> None:
