@@ -25,47 +25,47 @@ class Values:
         self.of, self.name = of, name
 
     def __add__(self, other: Any) -> Values:
-        return _apply(operator.add, self, other)
+        return _both(operator.add, self, other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Values:
-        return _apply(operator.sub, self, other)
+        return _both(operator.sub, self, other)
 
     def __rsub__(self, other: Any) -> Values:
-        return _apply(operator.sub, other, self)
+        return _both(operator.sub, other, self)
 
     def __mul__(self, other: Any) -> Values:
-        return _apply(operator.mul, self, other)
+        return _both(operator.mul, self, other)
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Values:
-        return _apply(_quotient, self, other)
+        return _both(_quotient, self, other)
 
     def __rtruediv__(self, other: Any) -> Values:
-        return _apply(_quotient, other, self)
+        return _both(_quotient, other, self)
 
     def __lt__(self, other: Any) -> Values:
-        return _apply(operator.lt, self, other)
+        return _both(operator.lt, self, other)
 
     def __le__(self, other: Any) -> Values:
-        return _apply(operator.le, self, other)
+        return _both(operator.le, self, other)
 
     def __gt__(self, other: Any) -> Values:
-        return _apply(operator.gt, self, other)
+        return _both(operator.gt, self, other)
 
     def __ge__(self, other: Any) -> Values:
-        return _apply(operator.ge, self, other)
+        return _both(operator.ge, self, other)
 
     def __eq__(self, other: object) -> Values:  # type: ignore[override]
-        return _apply(operator.eq, self, other)
+        return _both(operator.eq, self, other)
 
     def __ne__(self, other: object) -> Values:  # type: ignore[override]
-        return _apply(operator.ne, self, other)
+        return _both(operator.ne, self, other)
 
     def __and__(self, other: Any) -> Values:
-        return _apply(operator.and_, self, other)
+        return _both(operator.and_, self, other)
 
     def __getitem__(self, field: str) -> Values:
         return Values(self.of[field])
@@ -200,7 +200,7 @@ class ArrayFunctions:
     def greatest(self, *given: Values) -> Values:
         if any(np.ndim(each.of) for each in given):
             return Values(np.fmax.reduce([np.asarray(_of(each), float) * np.ones(self._rows) for each in given]))
-        return Values(max((each.of for each in given if each.of is not None), default=None))
+        return Values(max([each.of for each in given if each.of is not None], default=None))
 
     def least(self, *given: Values) -> Values:
         return Values(min((each.of for each in given if each.of is not None), default=None))
@@ -226,8 +226,8 @@ class ArrayFunctions:
 
     def _spread(self, x: Values) -> np.ndarray:
         """Return a value for each row."""
-        of = math.nan if x.of is None else x.of
-        return np.broadcast_to(np.asarray(of, float), (self._rows,))
+        of = np.asarray(math.nan if x.of is None else x.of, float)
+        return of if of.ndim else np.broadcast_to(of, (self._rows,))
 
     def _there(self, x: Values) -> np.ndarray:
         spread = self._spread(x)
@@ -247,27 +247,37 @@ def _is_null(of: Any) -> Any:
     return np.isnan(of) if isinstance(of, np.ndarray) and of.dtype == float else of is None
 
 
-def _apply(function: Callable[..., Any], *given: Any) -> Values:
-    operands = [each.of if isinstance(each, Values) else each for each in given]
-    for each in operands:
-        if each is None:
-            return Values(None)
-    return Values(function(*operands))
+def _apply(function: Callable[[Any], Any], x: Values) -> Values:
+    return Values(None if x.of is None else function(x.of))
+
+
+def _both(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Values:
+    if isinstance(a, Values):
+        a = a.of
+    if isinstance(b, Values):
+        b = b.of
+    return Values(None if a is None or b is None else function(a, b))
 
 
 def _choice(branches: tuple[tuple[Values, Any], ...], otherwise: Any) -> Any:
     """Return the value of the first condition that is true: by row where one is by row, and by fields of structs."""
     conditions = [_of(condition) for condition, _ in branches]
-    if not any(isinstance(each, np.ndarray) and each.ndim for each in conditions):
+    for each in conditions:
+        if isinstance(each, np.ndarray) and each.ndim:
+            break
+    else:
         for condition, (_, value) in zip(conditions, branches, strict=True):
             if condition:
                 return _of(value)
         return _of(otherwise)
     if isinstance(fields := _of(branches[0][1]), dict):
         return {name: _choice(tuple((each, value[name]) for each, value in branches), None) for name in fields}
-    values = [math.nan if _of(value) is None else _of(value) for _, value in branches]
-    last = math.nan if _of(otherwise) is None else _of(otherwise)
-    return np.select([np.asarray(False if each is None else each) for each in conditions], values, last)
+    chosen = math.nan if _of(otherwise) is None else _of(otherwise)
+    for condition, (_, value) in zip(reversed(conditions), reversed(branches), strict=True):
+        chosen = np.where(
+            False if condition is None else condition, math.nan if _of(value) is None else _of(value), chosen
+        )
+    return chosen
 
 
 def _quotient(a: Any, b: Any) -> Any:

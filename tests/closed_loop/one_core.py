@@ -98,17 +98,29 @@ class OneCore:
     def run_until(self, end: float) -> None:
         """Let the batches run until `end`, seconds."""
         while self.now < end:
-            here = [query for query in self.queries if self.now >= query.starts_s]
-            for query in here:
-                if query.begun == inf and query.due_s <= self.now and query.arrived(self.now) - query.position >= 1.0:
+            planning, active, writing = list[Query](), list[Query](), list[Query]()
+            now, step = self.now, min(end - self.now, IDLE_S)
+            for query in self.queries:
+                if now < query.starts_s:
+                    continue
+                if query.begun == inf:
+                    if query.due_s > now:
+                        step = min(step, query.due_s - now)
+                        continue
+                    if query.arrived(now) - query.position < 1.0:
+                        continue
                     self._begin(query)
-            planning = [query for query in here if query.begun < inf and query.plans_s > 0.0]
-            active = [query for query in here if query.begun < inf and query.plans_s <= 0.0 < query.left_s]
-            writing = [query for query in here if query.begun < inf and query.plans_s <= 0.0 and query.left_s <= 0.0]
-            delays = [query.plans_s for query in planning] + [query.waits_s for query in writing]
-            delays += [query.due_s - self.now for query in here if query.begun == inf and query.due_s > self.now]
+                if query.plans_s > 0.0:
+                    planning.append(query)
+                    step = min(step, query.plans_s)
+                elif query.left_s > 0.0:
+                    active.append(query)
+                else:
+                    writing.append(query)
+                    step = min(step, query.waits_s)
             slower = max(len(active), 1) / (1.0 - self.neighbour)
-            step = min([end - self.now, IDLE_S, *delays, *(query.left_s * slower for query in active)])
+            for query in active:
+                step = min(step, query.left_s * slower)
             step = max(step, 1e-6)
             self.now += step
             for query in planning:

@@ -1,11 +1,13 @@
-"""`python -m qod_magics plan`, as a user runs it: each test of the outside starts the real command."""
+"""`python -m qod_magics plan`: plans and pipes from the real command, what is refused in this process."""
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,18 @@ def command(*words: str, given: str | bytes = "") -> subprocess.CompletedProcess
         check=False,
     )
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def here(*words: str, given: str | bytes = "") -> subprocess.CompletedProcess[str]:
+    """Run the command as `command` does, in this process."""
+    out, err, before = io.StringIO(), io.StringIO(), sys.stdin
+    sys.stdin = io.TextIOWrapper(io.BytesIO(given.encode() if isinstance(given, str) else given))
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            status = run(list(words))
+    finally:
+        sys.stdin = before
+    return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
 
 
 def plans(text: str) -> list[dict[str, Any]]:
@@ -73,21 +87,21 @@ def test_a_line_of_a_recording_is_decided_by_the_policy_that_it_names(tmp_path: 
     lines = [{"snapshot": CASES[2]["snapshot"], **({"policy": name} if name else {})} for name in named]
     file = tmp_path / "run.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    assert ["react_above" in plan for plan in plans(command("plan", str(file)).stdout)] == [False, True, False]
-    filled = plans(command("plan", str(file), "--policy", "stream-economics-filled").stdout)
+    assert ["react_above" in plan for plan in plans(here("plan", str(file)).stdout)] == [False, True, False]
+    filled = plans(here("plan", str(file), "--policy", "stream-economics-filled").stdout)
     assert ["react_above" in plan for plan in filled] == [False, False, False]
 
 
 def test_a_line_that_names_an_unknown_policy_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     file.write_text(json.dumps({"snapshot": CASES[2]["snapshot"], "policy": "stream-econ"}), encoding="utf-8")
-    assert_refused(command("plan", str(file)), "line 1", "Did you mean 'stream-economics'?")
+    assert_refused(here("plan", str(file)), "line 1", "Did you mean 'stream-economics'?")
 
 
 def test_lines_may_be_plain_snapshots_and_blank(tmp_path: Path) -> None:
     file = tmp_path / "plain.jsonl"
     file.write_text("\n".join(f"{json.dumps(case['snapshot'])}\n" for case in CASES[:3]), encoding="utf-8")
-    assert len(plans(command("plan", str(file)).stdout)) == 3
+    assert len(plans(here("plan", str(file)).stdout)) == 3
 
 
 def test_timing_adds_the_time_of_the_decision(snapshot_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +132,7 @@ def test_timing_adds_the_time_of_the_decision(snapshot_file: Path, capsys: pytes
     ],
 )
 def test_what_can_not_be_used_is_refused_on_one_line(words: Sequence[str], given: str | bytes, said: list[str]) -> None:
-    done = command("plan", *words, given=given)
+    done = here("plan", *words, given=given)
     assert_refused(done, *said)
     assert done.stdout == ""
 
@@ -128,7 +142,7 @@ def test_a_bad_line_is_named_after_the_plans_before_it(tmp_path: Path) -> None:
     bad["snapshot"]["tasks"][2]["min_accuracy"] = 1.5
     file = tmp_path / "run.jsonl"
     file.write_text("\n".join(json.dumps(case) for case in (CASES[0], bad, CASES[2])), encoding="utf-8")
-    done = command("plan", str(file))
+    done = here("plan", str(file))
     assert_refused(done, "run.jsonl line 2: tasks[2].min_accuracy: 1.5")
     assert len(plans(done.stdout)) == 1
 

@@ -32,14 +32,24 @@ SCENARIO: dict[str, Any] = {
 }
 
 
-def judged(tmp_path, **changes):
-    path = tmp_path / "run.jsonl"
+def recorded(folder, **changes):
+    path = folder / "run.jsonl"
     simulate(Simulation.from_json({**SCENARIO, **changes}), record=path, keep=False)
+    return path
+
+
+def judged(path):
     return {criterion.name: criterion for criterion in verdict(load(path))}
 
 
-def test_the_policy_auto_passes_every_criterion(tmp_path):
-    found = judged(tmp_path)
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory):
+    """The recording of a run that follows the load."""
+    return recorded(tmp_path_factory.mktemp("followed"))
+
+
+def test_the_policy_auto_passes_every_criterion(followed):
+    found = judged(followed)
     assert all(criterion.passed for criterion in found.values()), found
     assert len(found) == 9
 
@@ -67,7 +77,7 @@ def test_the_policy_auto_passes_every_criterion(tmp_path):
     ],
 )
 def test_a_run_that_does_not_follow_the_load_fails_where_it_does_not(tmp_path, changes, failed, told):
-    found = judged(tmp_path, **changes)
+    found = judged(recorded(tmp_path, **changes))
     assert not found[failed].passed
     assert told in found[failed].detail
 
@@ -89,17 +99,16 @@ PARTED = {
 
 @pytest.mark.parametrize(("changes", "passed"), [({}, True), ({"duration_s": 345}, False)], ids=["whole", "cut short"])
 def test_tasks_that_were_parted_are_one_query_again(tmp_path, changes, passed):
-    found = judged(tmp_path, **{**PARTED, **changes})
+    found = judged(recorded(tmp_path, **{**PARTED, **changes}))
     criterion = found["unfused tasks are one query again"]
     assert criterion.passed == passed, criterion
     assert criterion.detail.startswith("1 unfused, ")
 
 
-def test_an_attempt_at_the_load_need_not_settle(tmp_path):
+def test_an_attempt_at_the_load_need_not_settle(followed, tmp_path):
     """It was too low, and ended, and the next one began, before the cluster had settled."""
+    lines = [json.loads(line) for line in followed.read_text().splitlines()]
     path = tmp_path / "run.jsonl"
-    simulate(Simulation.from_json(SCENARIO), record=path, keep=False)
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
     first = next(n for n, line in enumerate(lines) if line.get("phase") == "doubled")
     lines[first - 2]["phase"] = "doubled"
     lines[first - 1]["phase"] = None

@@ -146,10 +146,11 @@ class Meter:
     def reading(self, period_s: float, run_id: str | None) -> MeterReading | None:
         """Return the means over the last period before the last report of run `run_id`; None while it has reported
         nothing."""
-        spans = [(begin, batch) for begin, batch in list(self.spans) if batch.run_id == run_id]
-        if not spans:
+        spans = list(self.spans)
+        last = next((batch for _, batch in reversed(spans) if batch.run_id == run_id), None)
+        if last is None:
             return None
-        last = spans[-1][1]
+        begun, first = next(each for each in spans if each[1].run_id == run_id)
         since = last.end - period_s
         rows = read = out = seconds = batches = 0.0
         cpu = cpu_seconds = eviction = worked = at_work = 0.0
@@ -157,10 +158,10 @@ class Meter:
         sent: dict[str, int] = {}
         out_rows = 0
         for begin, batch in spans:
-            length = batch.end - begin
-            share = max(min((batch.end - max(begin, since)) / length, 1.0), 0.0)
-            if share == 0.0:
+            if batch.end <= since or batch.run_id != run_id:
                 continue
+            length = batch.end - begin
+            share = min((batch.end - max(begin, since)) / length, 1.0)
             seconds += share * length
             batches += share
             worked += max(batch.end - max(batch.start, since), 0.0)
@@ -192,9 +193,9 @@ class Meter:
             at_work=min(at_work / seconds, 1.0),
             eviction=100.0 * eviction / cpu_seconds if cpu_seconds else 0.0,
             cpu_held=not cpu_seconds and held is not None,
-            since=max(spans[0][0], since),
+            since=max(begun, since),
             at=last.end,
-            first_batch_at=spans[0][1].start + spans[0][1].planning_s,
+            first_batch_at=first.start + first.planning_s,
             kept={topic: counts[0] for topic, counts in kept_by.items()},
             read={topic: counts[1] for topic, counts in kept_by.items()},
             out=out_rows,
