@@ -198,6 +198,9 @@ class Task(Row, frozen=True):
         Annotated[int, count("0 or 1", _AUTO, "1: by its declaration, it and its only input can be one query")] | None
     ) = None
     stateful: Annotated[int, count("0 or 1", _STELA, "1: it keeps state between batches")] | None = None
+    divisible: (
+        Annotated[int, count("0 or 1", _STELA, "1: its state can be assigned to another number of instances")] | None
+    ) = None
     max_latency_s: (
         Annotated[float, measure("s", _HENGE, "queries: target of the 95th percentile that the user set")] | None
     ) = None
@@ -240,6 +243,11 @@ class Task(Row, frozen=True):
         | None
     ) = None
     unknown: Mapping[str, Any] | None = None  #: other keys of its JSON object
+
+    @property
+    def keeps_instances(self) -> bool:
+        """Return whether it keeps state that can't be assigned to another number of instances."""
+        return bool(self.stateful) and not self.divisible
 
 
 class Stream(Row, frozen=True, rename={"source": "from", "target": "to", "unknown": ""}):

@@ -40,12 +40,23 @@ class InstanceFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class StateFacts:
+    """The state of a task that is to be rescaled."""
+
+    columns: frozenset[str] = frozenset()  #: of its only input, in the keys of all its state
+    key: str | None = None  #: the column by which the session chooses the partition of each of its rows
+    sent: bool = False  #: whether all its rows come on one stream of the session
+    obstacle: str = ""  #: why the runtime can't assign any state of this task, as a clause
+
+
+@dataclass(frozen=True, slots=True)
 class TaskFacts:
     """A task that is to be changed, and its instances in their order."""
 
     id: str
     instances: tuple[InstanceFacts, ...]
     keeps_state: bool = False
+    state: StateFacts = StateFacts()
     inputs: int = 1  #: topics that it reads; 0: a source of its own, which has no offsets
 
 
@@ -78,13 +89,37 @@ def why_not_scaled(task: TaskFacts, parallelism: object, most: int, bound: str) 
     if parallelism > most:
         return Objection(f"{task.id} can't have {parallelism} instances: {bound}", "maximum", task.id)
     busy = why_busy(task.instances, f"scale {task.id}")
-    if busy is not None or not task.keeps_state:
+    if busy is not None:
         return busy
+    stays = why_state_stays(task)
+    if not stays:
+        return None
     why = (
-        f"{task.id} keeps state, which can't be assigned to other instances while it runs: declare it again with "
-        f"--parallelism {parallelism} (its state begins empty), or scale the tasks before and after it"
+        f"{task.id} keeps state, which can't be assigned to other instances: {stays}. Or declare it again with "
+        f"--parallelism {parallelism} (its state begins empty)"
     )
-    return Objection(why, "no state", task.id)
+    return Objection(why, "assignable state", task.id)
+
+
+def why_state_stays(task: TaskFacts) -> str:
+    """Return why the state of a task can't be assigned to other instances, as a clause; "" if it can, or there is none.
+
+    An instance gets the state of the keys whose rows it reads. So the session has to know which rows these are, and all
+    state has to belong to one key.
+    """
+    state = task.state
+    if not task.keeps_state:
+        return ""
+    if state.obstacle:
+        return state.obstacle
+    if not state.sent:
+        return "its rows don't come on one stream of the session, which would choose their partitions by a key"
+    if state.key is None:
+        return "its rows are sent without a key: declare it with --key COLUMN, a column that it groups by"
+    if state.key not in state.columns:
+        kept = ", ".join(sorted(state.columns)) or "no column of its input alone"
+        return f"its rows are sent by {state.key}, but its state is kept by {kept}: group by {state.key}, unchanged"
+    return ""
 
 
 def why_not_joined(first: TaskFacts, second: TaskFacts) -> str:

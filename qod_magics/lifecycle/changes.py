@@ -67,7 +67,7 @@ class GrowTopics(Instruction):
 
 
 class CopyCheckpoints(Instruction):
-    """Copy the checkpoints that hold state for the instances that take over."""
+    """Copy the checkpoints that hold state for the instances that take over, each with the state of its own keys."""
 
 
 class SwitchOver(Instruction):
@@ -152,9 +152,16 @@ class Overtaken(ChangeEvent):
 # -- the machine -------------------------------------------------------------------------------------------------------
 
 
-def steps_of(kind: Kind, *, drains: bool = False) -> tuple[Instruction, ...]:
-    """Return what a change does, in order. `drains`: a rescaling adds partitions to a topic that is partitioned by a
-    key; a row would otherwise overtake older rows of its key, which wait in another partition."""
+def steps_of(kind: Kind, *, drains: bool = False, carries: bool = False) -> tuple[Instruction, ...]:
+    """Return what a change does, in order.
+
+    Args:
+        kind: the change.
+        drains: a rescaling adds partitions to a topic that is partitioned by a key; a row would otherwise overtake
+            older rows of its key, which wait in another partition.
+        carries: a task that is rescaled keeps state.
+
+    """
     if kind is Kind.FUSE:
         stops: tuple[Instruction, ...] = (StopAll(Group.FIRST), Drain(Group.SECOND), StopAll(Group.SECOND))
     elif kind is Kind.UNFUSE:
@@ -162,7 +169,9 @@ def steps_of(kind: Kind, *, drains: bool = False) -> tuple[Instruction, ...]:
     else:
         first = (StopAll(Group.SENDERS), Drain(Group.OLD)) if drains else ()
         last = (Resume(Group.SENDERS),) if drains else ()
-        return (*first, GrowTopics(), StopAll(Group.OLD), SwitchOver(), *last, StartAll(Group.NEW, may_fail=True))
+        copies = (CopyCheckpoints(),) if carries else ()
+        stops = (GrowTopics(), StopAll(Group.OLD), *copies)
+        return (*first, *stops, SwitchOver(), *last, StartAll(Group.NEW, may_fail=True))
     # readers first: nothing is read before all can start; once one of those that read rows runs, there is no way back
     starts = (StartAll(Group.READERS), StartAll(Group.ONE), StartAll(Group.OTHERS, may_fail=True))
     return (*stops, CopyCheckpoints(), SwitchOver(), *starts)
@@ -180,6 +189,7 @@ class TaskChange:
     name: str  #: the task, or the stream "from>to"
     reader: str = ""  #: the task that reads a topic to its end for it
     drains: bool = False
+    carries: bool = False
     detail: Mapping[str, Any] = field(default_factory=dict)  #: of the event at its end
     drain_s: float = DRAIN_S
     steps: tuple[Instruction, ...] = field(init=False)
@@ -193,7 +203,7 @@ class TaskChange:
     refusal: str = ""  #: why it was not made
 
     def __post_init__(self) -> None:
-        self.steps = steps_of(self.kind, drains=self.drains)
+        self.steps = steps_of(self.kind, drains=self.drains, carries=self.carries)
 
     def __repr__(self) -> str:
         return f"{self.kind.value} {self.name}: {self.step if self.step is not None else 'ended'}"

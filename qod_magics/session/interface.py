@@ -66,7 +66,7 @@ class SessionInterface(Protocol):
         ...
 
     def scale(self, task: str, parallelism: int) -> None:
-        """Run a task without state as this many instances, and wait until they run."""
+        """Run a task as this many instances, and wait until they run."""
         ...
 
     def fuse(self, first: str, second: str) -> None:

@@ -333,7 +333,10 @@ class Session(Decisions, Outside, OwnData):
         nodes.move(self.runtime, instance, task_manager)
 
     def scale(self, task: str, parallelism: int) -> None:
-        """Run a task without state with this many instances, and wait until they run. The policy may rescale it."""
+        """Run a task with this many instances, and wait until they run. The policy may rescale it.
+
+        Raises TaskManagerError: it can't have so many, or its state belongs to no key by which its rows are sent.
+        """
         self.runtime.scaler.scale(task, parallelism, why="scaled by hand").result()
 
     def fuse(self, first: str, second: str) -> None:

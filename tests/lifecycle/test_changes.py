@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from qod_magics.lifecycle.admission import InstanceFacts, TaskFacts, why_busy, why_not_joined, why_not_scaled
+from qod_magics.lifecycle.admission import (
+    InstanceFacts,
+    StateFacts,
+    TaskFacts,
+    why_busy,
+    why_not_joined,
+    why_not_scaled,
+    why_state_stays,
+)
 from qod_magics.lifecycle.changes import (
     DRAIN_S,
     ChangeBegins,
@@ -142,6 +150,7 @@ def task(id: str, *states: State, home: str | None = "tm1", differs: bool = Fals
 
 
 RUNS = State.RUNNING
+BY_KEY = StateFacts(frozenset({"k", "at"}), "k", sent=True)
 
 
 @pytest.mark.parametrize(
@@ -169,12 +178,53 @@ def test_whose_instances_can_become_one_query(first: TaskFacts, second: TaskFact
         (task("a", RUNS), 5, "maximum"),
         (task("a", RUNS, State.MOVING), 2, "running"),
         (task("a", RUNS, differs=True), 2, "reported"),
-        (task("a", RUNS, keeps_state=True), 2, "no state"),
+        (task("a", RUNS, keeps_state=True), 2, "assignable state"),
+        (task("a", RUNS, keeps_state=True, state=BY_KEY), 2, None),
     ],
 )
 def test_who_is_busy_or_keeps_state_is_not_scaled(facts: TaskFacts, parallelism: int, rule: str | None) -> None:
     refused = why_not_scaled(facts, parallelism, 4, "it has 4 partitions")
     assert (None if refused is None else refused.rule) == rule
+
+
+@pytest.mark.parametrize(
+    ("other", "names"),
+    [
+        ({"columns": frozenset()}, ("sent by k", "no column")),
+        ({"columns": frozenset({"zone"})}, ("sent by k", "zone")),
+        ({"key": None}, ("--key",)),
+        ({"sent": False}, ("one stream of the session",)),
+        ({"obstacle": "it writes files"}, ("it writes files",)),
+    ],
+    ids=["not told", "another column", "no key", "a topic", "the runtime"],
+)
+def test_state_that_belongs_to_no_key_stays_and_the_reason_is_named(
+    other: dict[str, object], names: tuple[str, ...]
+) -> None:
+    facts = task("a", RUNS, keeps_state=True, state=replace(BY_KEY, **other))  # type: ignore[arg-type]
+    stays = why_state_stays(facts)
+    assert all(name in stays for name in names), stays
+    refused = why_not_scaled(facts, 2, 4, "")
+    assert refused is not None
+    assert (refused.rule, refused.name) == ("assignable state", "a")
+    assert "\n" not in str(refused.error())
+
+
+def test_what_keeps_no_state_is_scaled_wherever_its_rows_come_from() -> None:
+    assert why_state_stays(task("a", RUNS, state=replace(BY_KEY, sent=False))) == ""
+
+
+def test_state_is_carried_while_its_task_stands_still_or_all_go_on_as_before() -> None:
+    change = TaskChange(Kind.SCALE, "a", "a", drains=True, carries=True)
+    order = [type(step) for step in change.steps]
+    assert order.index(StopAll, 1) < order.index(CopyCheckpoints) < order.index(SwitchOver)
+    (step,) = change.handle(ChangeBegins(), 0.0)
+    while not isinstance(step, CopyCheckpoints):
+        ended = RowsLeft(step, 0) if isinstance(step, Drain) else StepEnded(step)
+        (step,) = change.handle(ended, 1.0)
+    undone = change.handle(StepFailed(step, "no room"), 2.0)
+    assert undone == (Resume(Group.SENDERS), Resume(Group.OLD), GiveUp("no room"))
+    assert (change.ended, change.switched) == (True, False)
 
 
 # -- any events in any order -------------------------------------------------------------------------------------------
@@ -352,8 +402,8 @@ class AnyChanges(RuleBasedStateMachine):
         self.change.check()
 
     @precondition(lambda self: self.change is None)
-    @rule(kind=st.sampled_from(Kind), width=st.integers(1, PARTITIONS), drains=st.booleans())
-    def is_asked_for(self, kind: Kind, width: int, drains: bool) -> None:
+    @rule(kind=st.sampled_from(Kind), width=st.integers(1, PARTITIONS), drains=st.booleans(), carries=st.booleans())
+    def is_asked_for(self, kind: Kind, width: int, drains: bool, carries: bool) -> None:
         if kind is Kind.SCALE:
             refused = self.fused or why_not_scaled(self.facts("b"), width, PARTITIONS, "")
         elif kind is Kind.FUSE:
@@ -363,7 +413,7 @@ class AnyChanges(RuleBasedStateMachine):
             refused = not self.fused or why_busy(self.facts("b").instances, "unfuse")
         if not refused:
             self.width, self.stopped, self.left, self.old = width, {}, [], []
-            self.change = TaskChange(kind, "a>b", "b", drains)
+            self.change = TaskChange(kind, "a>b", "b", drains, carries)
             self.report(ChangeBegins())
 
     def group(self, group: Group) -> list[Query]:

@@ -20,6 +20,7 @@ from tests.live.applications import count, observed, rows, written
 from tests.live.conftest import eventually, kafka_of, new_topic, pause
 from tests.live.steady import SCHEMA, Steady
 from tests.live.watching import Events, by_window, home, running, settled
+from tests.raising import breaks
 
 
 def declare(session: Session, topic: str, mode: str = "auto", **options: int) -> None:
@@ -143,6 +144,31 @@ def test_rows_of_a_key_stay_in_order_where_their_stream_gets_more_partitions(bri
         assert times == sorted(times)
 
 
+def test_a_count_by_window_and_key_is_scaled_with_its_state_while_rows_flow(brief: Session, topic: str) -> None:
+    session = brief
+    with Steady(session, topic, 400.0) as steady, Events(session) as events:
+        session.stream("src", topic=topic, schema=SCHEMA, starting="earliest", mode="microbatch", fuse=False)
+        session.stream("q", by_window, from_="src", key="k", priority=1, parallelism=1, max_parallelism=4, fuse=False)
+        eventually(lambda: written(session, "q") > 0, what="first results")
+        for parallelism in (2, 4, 1):
+            session.scale("q", parallelism)
+            assert len(parts(session)) == parallelism
+            before = written(session, "q")
+            eventually(lambda: written(session, "q") > before + 20, what=session.status)  # noqa: B023
+            tasks = {task.id: task for task in observed(session).snapshot.tasks}
+            assert (tasks["q"].stateful, tasks["q"].divisible) == (1, 1)
+        sent = steady.stop()
+        stream = settled(session, "src", sent, "src>q")["src>q"]
+        assert (stream.arrived, stream.processed, stream.unreported) == (sent, sent, 0)
+        assert events.of("query-failed") == events.of("query-restarted") == []
+    emitted = Counter((str(row["window"]["start"]), row["k"], row["n"]) for row in rows(session, "q"))
+    assert set(emitted.values()) == {1}  # a group is emitted when it has more rows, and once
+    counts: dict[tuple[str, int], int] = {}
+    for start, k, n in emitted:
+        counts[start, k] = max(n, counts.get((start, k), 0))
+    assert sum(counts.values()) == sent
+
+
 def test_who_keeps_its_partitions_keeps_running_and_a_new_stream_changes_nothing(brief: Session, topic: str) -> None:
     session = brief
     declare(session, topic, parallelism=1, max_parallelism=4)
@@ -179,9 +205,8 @@ def test_what_can_t_be_scaled_is_refused_in_one_line(brief: Session, topic: str)
     assert "its maximum is 8" in refusal(lambda: session.scale("q", 9))
     assert f"its topic {topic} has 1 partition; take 1 or less" in refusal(lambda: session.scale("src", 2))
     assert "a source of its own" in refusal(lambda: session.scale("own", 2))
-    stateful = refusal(lambda: session.scale("counts", 2))
-    assert "keeps state" in stateful
-    assert "--parallelism 2" in stateful
+    with pytest.raises(QodError, check=breaks("assignable state", name="counts")):  # its rows are sent without a key
+        session.scale("counts", 2)
 
     one = session.runtime.instances["q.1"]
     with one.lock:  # neither can end

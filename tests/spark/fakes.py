@@ -162,12 +162,14 @@ class FakeTaskManager:
     own_meter: Any = None
     python_meter: Any = None
     sheds_on_read = False
+    no_state_jar = ""
     dials: Mapping[str, float] = {}
 
     def __init__(self, id: str = "tm1", kind: str = "local", cpu_meter: Any = None) -> None:
         self.id, self.kind, self.cpu_meter = id, kind, cpu_meter
         self.alive_now, self.mute = True, False
         self.turned: list[dict[str, float]] = []
+        self.assigned: list[tuple[str, list[str], str, int, tuple[int, ...]]] = []
         self.polling = threading.Lock()
 
     def recount(self) -> None:
@@ -181,6 +183,12 @@ class FakeTaskManager:
 
     def turn(self, dials: Mapping[str, float]) -> None:
         self.turned.append({**dials})
+
+    def assign_state(
+        self, target: str, sources: Sequence[str], column: str, partitions: int, own: Sequence[int]
+    ) -> str:
+        self.assigned.append((target, list(sources), column, partitions, tuple(own)))
+        return "0 0 0"
 
     def workbench(self) -> None:
         """No session: no plan is built on it."""

@@ -314,7 +314,7 @@ def wider_task(snapshot: Snapshot, demand: Demand, why: str) -> Scale | None:
     needs: dict[str, float] = {}
     for i, instance in enumerate(snapshot.instances):
         task, need = tasks[instance.task], demand.instance[i]
-        if need > CORE and not task.stateful and width[task.id] < (task.max_parallelism or 1.0):
+        if need > CORE and not task.keeps_instances and width[task.id] < (task.max_parallelism or 1.0):
             needs[task.id] = max(needs.get(task.id, 0.0), need)
     if not needs or not rooms:
         return None
@@ -336,7 +336,7 @@ def narrower_task(snapshot: Snapshot, demand: Demand, headroom: float) -> Scale 
         mine.setdefault(instance.task, []).append(i)
     for task in snapshot.tasks:
         k = width[task.id]
-        if k < 2 or task.stateful or task.max_parallelism is None:
+        if k < 2 or task.keeps_instances or task.max_parallelism is None:
             continue
         total = sum(demand.instance[i] for i in mine[task.id])
         each = total / (k - 1)

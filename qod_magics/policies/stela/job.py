@@ -215,7 +215,7 @@ class Samples:
         """Return the job of a snapshot, which is the last sample, with mean rates.
 
         They are exact, so that equal ones compare as equal. K_o is `max_parallelism`; without it there is no limit,
-        and the runtime refuses what it can't start. A task with state keeps its instances: Stela's are stateless.
+        and the runtime refuses what it can't start. A task whose state can't be assigned keeps its instances.
         """
         tasks = [task.id for task in snapshot.tasks]
         edges = tuple((stream.source, stream.target) for stream in snapshot.streams)
@@ -223,7 +223,7 @@ class Samples:
         most = {}
         for task in snapshot.tasks:
             limit = task.max_parallelism
-            if task.stateful:
+            if task.keeps_instances:
                 most[task.id] = instances[task.id]
             elif limit is not None:
                 most[task.id] = int(limit)

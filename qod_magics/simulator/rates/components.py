@@ -79,7 +79,7 @@ REALTIME: Literal["real-time"] = "real-time"
 MICRO_BATCH: Literal["micro-batch"] = "micro-batch"
 
 #: Fields for policies that scale or meet latency targets: in the JSON form only where they are given.
-_INTENTS = frozenset({"max_parallelism", "stateful", "max_latency_s", "utility", "fusable", "hop_us"})
+_INTENTS = frozenset({"max_parallelism", "stateful", "divisible", "max_latency_s", "utility", "fusable", "hop_us"})
 
 
 class SimulatedTask(Form, frozen=True):
@@ -105,6 +105,7 @@ class SimulatedTask(Form, frozen=True):
     #: partitions of each of its inputs, which a `Scale` assigns to its instances; None: as many as instances, fixed
     max_parallelism: Count | None = None
     stateful: bool = False  #: whether it keeps state between batches
+    divisible: bool = False  #: whether its state belongs to the key by which its rows are sent: a `Scale` may assign it
     max_latency_s: Positive | None = None  #: queries only: target of the 95th percentile
     utility: NotNegative | None = None  #: queries only: of meeting that target; None: the priority
     fusable: bool = False  #: whether it and the only task that it reads may run as one query
@@ -166,6 +167,7 @@ def joined(first: SimulatedTask, second: SimulatedTask) -> SimulatedTask:
         latency_s=first.latency_s,
         keeps_weight=first.keeps_weight and second.keeps_weight,
         stateful=first.stateful or second.stateful,
+        divisible=first.divisible and not second.stateful,
         fusable=first.fusable,
     )
 

@@ -377,6 +377,7 @@ def _task_fields(wiring: Wiring, number: int) -> Mapping[str, Any]:
     return {
         "max_parallelism": most,
         "stateful": int(task.stateful) if told else None,
+        "divisible": int(task.divisible) if task.stateful else None,
         "max_latency_s": task.max_latency_s,
         "utility": task.utility,
         "fusable": int(sole) if task.fusable else None,

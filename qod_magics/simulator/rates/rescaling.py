@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from qod_magics.core.plan import Scale
 from qod_magics.errors import TaskManagerError, nearest
-from qod_magics.lifecycle.admission import Admission, Answer, Asked, TaskFacts, why_not_scaled
+from qod_magics.lifecycle.admission import Admission, Answer, Asked, StateFacts, TaskFacts, why_not_scaled
 from qod_magics.lifecycle.changes import (
     ChangeBegins,
     ChangeEvent,
@@ -26,6 +26,12 @@ from qod_magics.simulator.rates.agenda import Agenda, Events
 from qod_magics.simulator.rates.engine import NOWHERE, Engine
 from qod_magics.simulator.rates.instances import Instances
 from qod_magics.simulator.rates.nodes import Nodes
+
+#: The state of a task, by whether it is divisible.
+_STATE = (
+    StateFacts(obstacle="it belongs to no key by which its rows are sent"),
+    StateFacts(frozenset({"key"}), "key", sent=True),
+)
 
 
 @dataclass(slots=True)
@@ -71,9 +77,12 @@ class Rescaling:
     def begin(self, action: Scale) -> None:
         """Begin to rescale a task, unless it runs with that parallelism. Raises TaskManagerError, one line."""
         task, after = self._task(action.task), action.parallelism
-        partitions = self._engine.wiring.tasks[task].partitions
+        model = self._engine.wiring.tasks[task]
+        partitions = model.partitions
         bound = f"it has {partitions} partition{'s' if partitions > 1 else ''}"
-        refusal = why_not_scaled(TaskFacts(action.task, ()), after, partitions, bound)
+        refusal = why_not_scaled(
+            TaskFacts(action.task, (), model.stateful, _STATE[model.divisible]), after, partitions, bound
+        )
         if refusal is not None:
             raise refusal.error()
         to = tuple(self._nodes.up(name) for name in action.to)

@@ -14,12 +14,13 @@ from qod_magics.core.plan import Action, Refusal
 from qod_magics.core.runtime import refused
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.kafka.reading import end_offsets
-from qod_magics.lifecycle.admission import ACCOUNTING_DIFFERS, InstanceFacts, TaskFacts
+from qod_magics.lifecycle.admission import ACCOUNTING_DIFFERS, InstanceFacts, StateFacts, TaskFacts
 from qod_magics.lifecycle.changes import ChangeBegins, Drain, RowsLeft, StepEnded, StepFailed, TaskChange
 from qod_magics.lifecycle.events import Instruction, State, StopAsked
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.state import state_facts
 from qod_magics.spark.plans.dial import MOST_S
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.connection import gather, reason
@@ -135,7 +136,8 @@ def facts_of(cluster: Cluster, task: str) -> TaskFacts:
         for i in mine
     ]
     keeps_state = any(i.facts is not None and i.facts.keeps_state for i in mine)
-    return TaskFacts(task, tuple(found), keeps_state, min((len(i.job.feeds) for i in mine), default=1))
+    state = state_facts(cluster, task) if keeps_state else StateFacts()
+    return TaskFacts(task, tuple(found), keeps_state, state, min((len(i.job.feeds) for i in mine), default=1))
 
 
 def carry_out(change: TaskChange, do: Callable[[Instruction], int | None]) -> None:

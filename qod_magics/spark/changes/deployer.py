@@ -265,10 +265,6 @@ class Deployer:
             started = {n: t for n, t in running.items() if n not in left or t.generation != left[n].generation}
             return left | started
 
-    def new_jobs(self, spec: TaskSpec) -> dict[str, tuple[Job, str]]:
-        """Return a task's jobs and new checkpoints for them, by instance."""
-        return self.jobs_of(self.cluster.deployment, spec, self.new_generation(spec))
-
     def new_generation(self, spec: TaskSpec) -> int:
         """Return the number of a task's next checkpoints."""
         generation = self._generation.get(spec.id, 0) + 1
@@ -281,10 +277,11 @@ class Deployer:
     def jobs_of(self, deployment: Deployment, spec: TaskSpec, generation: int) -> dict[str, tuple[Job, str]]:
         """Return a task's jobs in a deployment and their checkpoints, by instance."""
         jobs = instance_jobs(deployment, spec, generation)
-        return {job.instance: (job, self._checkpoint(job, generation)) for job in jobs}
+        return {job.instance: (job, self.checkpoint(job.task, generation, job.index)) for job in jobs}
 
-    def _checkpoint(self, job: Job, generation: int) -> str:
-        return f"{self.checkpoints}/{job.task}/{generation}/{job.index + 1}"
+    def checkpoint(self, task: str, generation: int, index: int) -> str:
+        """Return the location of the checkpoint of a task's instance, the first of which has index 0."""
+        return f"{self.checkpoints}/{task}/{generation}/{index + 1}"
 
     def _stop(self, instances: Sequence[Instance], at_batch_end_s: float = 0.0) -> None:
         for instance in instances:
@@ -351,7 +348,7 @@ class Deployer:
         generation = self._generation[spec.id]
         made = []
         for job in instance_jobs(self.cluster.deployment, spec, generation):
-            checkpoint = self._checkpoint(job, generation)
+            checkpoint = self.checkpoint(job.task, generation, job.index)
             instance = self.cluster.make(job, checkpoint, spec.mode, QueryLife(State.STARTING))
             if not afresh:
                 self.resuming.take_over(instance)

@@ -1,4 +1,4 @@
-"""Rescale stateless tasks: assign their partitions to another number of instances.
+"""Rescale tasks: assign their partitions to another number of instances, and with them the state of their keys.
 
 The unit is the partition. Instances that get other partitions stop at the end of their batch. The next offset of each
 of their partitions is then in the row accounting, and runs on new checkpoints start there. Instances that keep their
@@ -7,6 +7,9 @@ real-time mode rows may be read twice that the next batch has read by the time i
 
 A stream that is partitioned by a key, and gets more partitions, is read to its end first, while the tasks that send to
 it stand still: a row would otherwise overtake older rows of its key, which wait in another partition.
+
+Of a task that keeps state, each new instance goes on from a checkpoint with the state of the keys that it reads from
+then on (`spark.cluster.state`), which is written while the task stands still.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from qod_magics.application import graph
@@ -24,6 +28,7 @@ from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.kafka.topics import grow_topics
 from qod_magics.lifecycle.admission import Answer, Asked, why_not_scaled
 from qod_magics.lifecycle.changes import (
+    CopyCheckpoints,
     Drain,
     Group,
     GrowTopics,
@@ -49,6 +54,7 @@ from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Pipe
+from qod_magics.spark.cluster.state import Heir, assign_state
 from qod_magics.spark.plans.pipeline import feeds_of
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import shared
@@ -57,6 +63,14 @@ from qod_magics.spark.servers.task_manager import TaskManager
 
 #: Interval of looking whether a task runs, seconds.
 LOOK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """State that new instances have been given."""
+
+    generation: int  #: of their checkpoints
+    begun: frozenset[str]  #: the instances that have some
 
 
 class Scaler:
@@ -108,8 +122,8 @@ class Scaler:
             why: the reason, for the event.
 
         Raises:
-            TaskManagerError: there is no such task or task manager; the task keeps state, can't have as many instances
-                or does not run; or it, or another one, is being moved, rescaled or deployed.
+            TaskManagerError: there is no such task or task manager; the task keeps state that can't be assigned, can't
+                have as many instances or does not run; or it, or another one, is being moved, rescaled or deployed.
 
         """
         with self.cluster.lock:
@@ -168,14 +182,16 @@ class Scaler:
         senders = [i for pipe in keyed for i in self.cluster.instances_of(pipe.source)]
         added = {f"{spec.id}.{len(before) + at + 1}": name for at, name in enumerate(to)}
         detail = {"task": spec.id, "from": len(before), "to": parallelism}
-        drain_s = self.cluster.patience.drain_s
-        life = TaskChange(Kind.SCALE, spec.id, spec.id, drains=bool(keyed), detail=detail, drain_s=drain_s)
+        drain_s, drains = self.cluster.patience.drain_s, bool(keyed)
+        carries = any(i.facts is not None and i.facts.keeps_state for i in before)
+        life = TaskChange(Kind.SCALE, spec.id, spec.id, drains=drains, carries=carries, detail=detail, drain_s=drain_s)
         concerned: list[Instance] = []
         made: list[Instance] = []
+        carried: _Carried | None = None
         draining: Draining | None = None
 
         def do(step: Instruction) -> int | None:
-            nonlocal concerned, made, draining
+            nonlocal concerned, made, carried, draining
             match step:
                 case StopAll(Group.SENDERS):
                     self._stop(senders)
@@ -186,10 +202,13 @@ class Scaler:
                 case GrowTopics():
                     self._make_room(spec, parallelism)
                 case StopAll():
-                    concerned = self._concerned(spec, before, parallelism)
+                    # other partitions for the keys: other keys for all
+                    concerned = before if carries and drains else self._concerned(spec, before, parallelism)
                     self._stop(concerned)
+                case CopyCheckpoints():
+                    carried = self._carry_state(spec, parallelism, before, concerned)
                 case SwitchOver():
-                    made = self._adopt(spec, parallelism, before, concerned)
+                    made = self._adopt(spec, parallelism, before, concerned, carried)
                 case Resume(Group.SENDERS):
                     self._resume(senders)
                 case Resume():
@@ -254,8 +273,32 @@ class Scaler:
     def _stop(self, instances: Sequence[Instance]) -> None:
         stop_all(self.cluster, self.lifecycle, instances, "a task is scaled", "its task was not scaled", "scale-waits")
 
-    def _adopt(
+    def _carry_state(
         self, spec: TaskSpec, parallelism: int, before: Sequence[Instance], concerned: Sequence[Instance]
+    ) -> _Carried:
+        """Give the instances that will be new the state of the keys that they will read. Raises what made it fail,
+        once nothing of it is left."""
+        generation = self.deployer.new_generation(spec)
+        ((_, assignment),) = self.cluster.deployment.assignments_for(spec, parallelism).items()
+        stay = [i for i in before if i not in concerned]
+        had = {i.id: i for i in before}
+        heirs = []
+        for index, partitions in enumerate(assignment):
+            id = f"{spec.id}.{index + 1}"
+            if id in {i.id for i in stay}:
+                continue
+            home = had[id].task_manager if id in had else None
+            heirs.append(Heir(id, self.deployer.checkpoint(spec.id, generation, index), partitions, home))
+        begun = assign_state(self.cluster, spec, concerned, heirs, sum(map(len, assignment)))
+        return _Carried(generation, frozenset(begun))
+
+    def _adopt(
+        self,
+        spec: TaskSpec,
+        parallelism: int,
+        before: Sequence[Instance],
+        concerned: Sequence[Instance],
+        carried: _Carried | None,
     ) -> list[Instance]:
         """Assign the partitions to the new instances, and return those to start. They are STARTING, not WAITING:
         the watcher would start the latter too."""
@@ -265,7 +308,8 @@ class Scaler:
             why = f"{spec.id} is scaled to {parallelism} instance{'s' * (parallelism > 1)}"
             had = {instance.id: instance for instance in before}
             made = []
-            for id, (job, checkpoint) in self.deployer.new_jobs(spec).items():
+            generation = self.deployer.new_generation(spec) if carried is None else carried.generation
+            for id, (job, checkpoint) in self.deployer.jobs_of(deployment, spec, generation).items():
                 last = had.get(id)
                 if last is not None and last not in concerned:
                     continue
@@ -282,6 +326,8 @@ class Scaler:
                     instance.follow(last, afresh=True, home=home, why=why)
                 else:
                     instance.replaces((), why)
+                if carried is not None and id in carried.begun:
+                    instance.inherit_state(before[0], begun=True, same_files=False)
                 made.append(instance)
             reading = shared((instance.held for instance in concerned), len(made))
             for instance in made:

@@ -15,9 +15,11 @@ from qod_magics.application.tasks import TaskSpec, fused_edges, why_not_fused, w
 from qod_magics.core import snapshot as core
 from qod_magics.core.runtime import Count, FeedRows, Observation
 from qod_magics.kafka.history import OffsetHistory
+from qod_magics.lifecycle.admission import TaskFacts, why_state_stays
 from qod_magics.sources.source import Part, is_topic
 from qod_magics.spark.cluster.cluster import MB, OTHERS_PERIODS, Cluster
 from qod_magics.spark.cluster.observation import InstanceView, TaskView, observation
+from qod_magics.spark.cluster.state import state_facts
 from qod_magics.spark.metrics.latency import Lateness
 from qod_magics.spark.plans.pipeline import feed_of, reader
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
@@ -234,12 +236,16 @@ class Metrics:
         return {name: count for name, count in found.items() if count > 1}
 
     def _scalability(self, spec: TaskSpec) -> dict[str, Any]:
-        """Return how many instances a task may have, with what it can be fused, and whether it keeps state, once its
-        plan tells."""
+        """Return how many instances a task may have, with what it can be fused, whether it keeps state, and whether
+        that can be assigned to other instances, once its plan tells."""
         told = [each.facts for each in self.cluster.instances_of(spec.id) if each.facts is not None]
         most = {"max_parallelism": self.cluster.deployment.max_parallelism(spec)}
         keeps_state = bool(told) and told[0].keeps_state
-        return most | self._fusion(spec, keeps_state) | ({"stateful": int(keeps_state)} if told else {})
+        state = {"stateful": int(keeps_state)} if told else {}
+        if keeps_state:
+            facts = TaskFacts(spec.id, (), keeps_state, state_facts(self.cluster, spec.id))
+            state["divisible"] = int(not why_state_stays(facts))
+        return most | self._fusion(spec, keeps_state) | state
 
     def _fusion(self, spec: TaskSpec, keeps_state: bool) -> dict[str, Any]:
         """Return the streams within a task, those of them at which it can't be unfused, and whether it and the task

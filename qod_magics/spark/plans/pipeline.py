@@ -28,7 +28,7 @@ from qod_magics.spark.plans.inlining import runs_python, streaming_plan_of
 from qod_magics.spark.plans.parsing import JSON_FORMAT, columns_read, marked, parsed, parsed_input, without_header
 from qod_magics.spark.plans.records import columns_of_record, headers
 from qod_magics.spark.plans.shedder import Outlet, SheddingSession, taken_name
-from qod_magics.spark.plans.state import keeps_state
+from qod_magics.spark.plans.state import keeps_state, state_columns
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, Timing
 
 if TYPE_CHECKING:
@@ -171,6 +171,7 @@ class PlanFacts:
     read: Mapping[str, Read] = field(default_factory=dict)  #: by topic, if only some columns are read
     runs_python: bool = False  #: whether the plan has functions in Python, or the sink is one
     schemas: Mapping[str, StructType] = field(default_factory=dict)  #: of the values of topics with one feed
+    state_columns: frozenset[str] = frozenset()  #: of its only input, in the keys of all its state
 
 
 def watermarks_of(schema: StructType) -> Watermarks:
@@ -284,6 +285,7 @@ class Workshop:
             read=read,
             runs_python=sink_runs_python or runs_python(plan),
             schemas=schemas,
+            state_columns=state_columns(plan),
         )
 
     def _struct(self, schema: str | StructType) -> StructType:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from qod_magics.spark.plans.plan_text import NAMED, Node, above, definition_of, lists_of, names_of, nodes_of
@@ -143,6 +143,37 @@ def state_signature(plan: str) -> str | None:
 
     kept = [f"{node.operator}{_OF_A_RUN.sub('', node.text)}" for node in nodes if _OF_STATE.fullmatch(node.operator)]
     return "\n".join(meaning(line) for line in kept)
+
+
+#: Operators whose state is a table with one row for each of their keys, which `assigned_state.scala` can divide.
+_DIVISIBLE = re.compile(r"StateStore(?:Save|Restore)|StreamingDeduplicate(?:WithinWatermark)?")
+
+
+def state_columns(plan: str) -> frozenset[str]:
+    """The columns of the only input that are in the keys of all state, unchanged: rows that differ in one of them never
+    share state. None where the plan keeps state otherwise, as of sessions and joins, or does not tell.
+
+    Args:
+        plan: the physical plan, as `explain()` shows it of a streaming DataFrame.
+
+    """
+    nodes = list(nodes_of(plan))
+    inputs = [node for node in nodes if node.operator == "Generate"]
+    keeping = [node for node in nodes if _KEEPS_STATE.fullmatch(node.operator)]
+    if len(inputs) != 1 or "from_json(" not in inputs[0].text:
+        return frozenset()
+    if not keeping or not all(_DIVISIBLE.fullmatch(node.operator) for node in keeping):
+        return frozenset()
+    read = set(_plain((lists_of(inputs[0].text) or [[]])[-1]))
+    common = set.intersection(*(set(_plain((lists_of(node.text) or [[]])[0])) for node in keeping))
+    return frozenset(name for name, _ in common & read)
+
+
+def _plain(items: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Name and id of each column of a list, without expressions, which another operator computes under other ids."""
+    for item in items:
+        if (column := _COLUMN.fullmatch(item)) is not None:
+            yield column[1], column[2]
 
 
 # --- Keys of results --------------------------------------------------------------------------------------------------

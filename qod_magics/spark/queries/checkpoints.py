@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,6 +179,82 @@ def transplant(source: str, target: str, at: Offsets, to: Offsets | None = None)
     except (OSError, ValueError, shutil.Error) as error:
         raise TaskManagerError(f"The state of {source} can't be copied to {target}: {error}.") from error
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The checkpoint of an instance that has stopped."""
+
+    checkpoint: str
+    at: Offsets  #: by the row accounting
+
+
+def inherit(sources: Sequence[Left], target: str, to: Offsets, assign: Callable[[str, Sequence[str]], object]) -> bool:
+    """Create the checkpoint `target`, which continues after the last ended batches of several others, with state of
+    theirs. Return False, and create nothing, if none has an ended batch: there is no state then.
+
+    The state is one batch more. Its watermarks are the latest: a group that has been emitted never comes back.
+
+    Args:
+        sources: checkpoints of queries with the same plan, which don't run; they stay as they are.
+        target: where the new one is to be.
+        to: the offsets from which it reads, of one topic.
+        assign: writes the state of the batch, given the target and, for each source, the number of its last ended batch
+            and its location, separated by a space. The target is a copy of the first.
+
+    Raises:
+        TaskManagerError: a source is at other offsets, not at a local path, kept by real-time mode, or can't be copied.
+            Or whatever `assign` raises.
+
+    """
+    begun = [(ended, each) for each in sources if (ended := _last_ended(each.checkpoint)) is not None]
+    if not begun:
+        return False
+    (batch, first), after = begun[0], local_path(target)
+    transplant(first.checkpoint, target, first.at, to)
+    assert after is not None  # or `transplant` has refused it
+    try:
+        offsets = [_entry(each.checkpoint, "offsets", ended) for ended, each in begun]
+        commits = [_entry(each.checkpoint, "commits", ended) for ended, each in begun]
+        for lines, (_, each) in zip(offsets, begun, strict=True):
+            _rewritten("\n".join(lines), each.at, None)
+        if any(json.loads(lines[1]).get("stateUniqueIds") for lines in commits):
+            raise ValueError("real-time mode has written it in another format")
+        _, told, *reads = _entry(target, "offsets", batch)
+        late, next_one = _latest(offsets, "batchWatermarkMs"), _latest(commits, "nextBatchWatermarkMs")
+        moved = {"offsets": ("v1", _with(told, late), *reads), "commits": ("v1", _with(commits[0][1], next_one))}
+        for stale in (after / "state").glob(f"*/*/{batch + 2}.*"):  # of a batch that was under way
+            stale.unlink()
+        (after / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}), "utf-8")  # several go on at once
+        assign(target, [f"{ended} {each.checkpoint}" for ended, each in begun])
+        for name, lines in moved.items():
+            (after / name / str(batch + 1)).write_text("\n".join(lines), "utf-8")
+    except (OSError, ValueError) as error:
+        raise TaskManagerError(f"The state of {first.checkpoint} can't be assigned: {error}.") from error
+    return True
+
+
+def _last_ended(checkpoint: str) -> int | None:
+    """Return the number of the last ended batch; None before the first, and where there is no local checkpoint."""
+    place = local_path(checkpoint)
+    return None if place is None else max(_numbers(place / "commits"), default=None)
+
+
+def _entry(checkpoint: str, log: str, batch: int) -> list[str]:
+    """Return the lines of a batch in a log of a local checkpoint. Raises OSError."""
+    place = local_path(checkpoint)
+    assert place is not None
+    return (place / log / str(batch)).read_text("utf-8").splitlines()
+
+
+def _latest(entries: Sequence[Sequence[str]], name: str) -> dict[str, int]:
+    """Return the latest of these times in entries of a log, by its name. Raises ValueError."""
+    return {name: max(int(json.loads(lines[1])[name]) for lines in entries)}
+
+
+def _with(line: str, times: Mapping[str, int]) -> str:
+    """Return a line of JSON with these times."""
+    return json.dumps({**json.loads(line), **times}, separators=(",", ":"))
 
 
 def _rewritten(log: str, at: Offsets, to: Offsets | None) -> str:

@@ -1,4 +1,4 @@
-"""Jars that are made here for Spark's servers: one keeps them on loopback, one sheds in Kafka's source."""
+"""Jars that are made here for Spark's servers: to keep them on loopback, shed in Kafka's source, and assign state."""
 
 from __future__ import annotations
 
@@ -138,14 +138,19 @@ def shedding_jar(java: Java, home: Path, connector: Sequence[Path]) -> Path:
         SetupError: it can't be compiled, as of a Spark with other classes, or the cache can't be written.
 
     """
-    used = [SOURCE.read_text("utf-8"), *sorted(jar.name for jar in [*connector, *home.glob("jars/spark-*.jar")])]
+    return _own_jar(SOURCE, "kafka-source/shedding-kafka", java, home, connector)
+
+
+def _own_jar(source: Path, name: str, java: Java, home: Path, connector: Sequence[Path] = ()) -> Path:
+    """The jar of a source of ours; its `name` below the cache, without its hash. Raises SetupError."""
+    used = [source.read_text("utf-8"), *sorted(jar.name for jar in [*connector, *home.glob("jars/spark-*.jar")])]
     digest = hashlib.sha256("\n".join(used).encode()).hexdigest()[:12]
-    file = cache_dir() / "kafka-source" / f"shedding-kafka-{digest}.jar"
+    file = cache_dir() / f"{name}-{digest}.jar"
     if file.exists():
         return file
-    with locked(cache_dir() / "kafka-source.lock"):
+    with locked(cache_dir() / f"{file.parent.name}.lock"):
         if not file.exists():
-            content = _compiled(java, [home / "jars" / "*", *connector])
+            content = _compiled(source, java, [home / "jars" / "*", *connector])
             try:
                 _write(file, content)
             except OSError as error:
@@ -153,7 +158,7 @@ def shedding_jar(java: Java, home: Path, connector: Sequence[Path]) -> Path:
     return file
 
 
-def _compiled(java: Java, class_path: Sequence[Path]) -> bytes:
+def _compiled(source: Path, java: Java, class_path: Sequence[Path]) -> bytes:
     """A jar of the source's classes."""
     with tempfile.TemporaryDirectory(prefix="qod-source-") as directory:
         words = [
@@ -164,19 +169,35 @@ def _compiled(java: Java, class_path: Sequence[Path]) -> bytes:
             os.pathsep.join(map(str, class_path)),
             _COMPILER,
         ]
-        words += ["-usejavacp", "-nowarn", "-d", directory, str(SOURCE)]
+        words += ["-usejavacp", "-nowarn", "-d", directory, str(source)]
         try:
             done = subprocess.run(
                 words, capture_output=True, text=True, errors="replace", timeout=COMPILING_S, stdin=subprocess.DEVNULL
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise SetupError(f"{SOURCE.name} can't be compiled: {error}") from error
+            raise SetupError(f"{source.name} can't be compiled: {error}") from error
         if done.returncode:
             lines = (done.stdout + done.stderr).splitlines()
             said = next((line for line in lines if "error" in line.lower()), f"exit code {done.returncode}")
-            raise SetupError(f"{SOURCE.name} can't be compiled for this Spark: {said[:300]}")
+            raise SetupError(f"{source.name} can't be compiled for this Spark: {said[:300]}")
         content = io.BytesIO()
         with zipfile.ZipFile(content, "w") as jar:
             for path in sorted(Path(directory).rglob("*.class")):
                 jar.writestr(zipfile.ZipInfo(str(path.relative_to(directory)), _ZIP_TIME), path.read_bytes())
         return content.getvalue()
+
+
+# --- State that other instances take over -----------------------------------------------------------------------------
+# Spark reads the state of a stopped query as a table (`statestore`), but nothing public writes it; its own offline
+# repartitioning spreads the groups of one checkpoint over more shuffle partitions, which all stay with that query. So
+# `assigned_state.scala` writes the groups of several checkpoints into one, through Spark's own state stores.
+
+STATE_SOURCE = Path(__file__).with_name("assigned_state.scala")
+#: Its class; static methods of it are called by `reflect`.
+STATE_CLASS = "org.apache.spark.sql.execution.streaming.state.StateAssignment"
+
+
+def state_jar(java: Java, home: Path) -> Path:
+    """The jar that assigns state, for the Spark in `home`: in the cache, and made if it is not there. Raises
+    SetupError: it can't be compiled, as of a Spark with other classes, or the cache can't be written."""
+    return _own_jar(STATE_SOURCE, "state/assigned-state", java, home)

@@ -25,7 +25,7 @@ from qod_magics.machine.jars import SPARK_SUPPORTED, connector_jars
 from qod_magics.machine.java import DEFAULT_JIT, HOST, JIT_OPTIONS, Java, find_java, free_ports
 from qod_magics.machine.packages import check_files, check_packages, package_jars, spark_words
 from qod_magics.spark.servers.connection import CONNECT_MODE, REMOTE
-from qod_magics.spark.servers.own_jars import loopback_jar, shedding_jar, with_jar
+from qod_magics.spark.servers.own_jars import loopback_jar, shedding_jar, state_jar, with_jar
 
 _LOGGING = """\
 rootLogger.level = warn
@@ -261,6 +261,7 @@ class LocalServer:
         no_realtime: why no query may run in real-time mode on it; "": one may.
         no_shedding_source: why Spark's own Kafka source is read there, and rows are dropped behind it; "": they are
             dropped by the reader.
+        no_state_jar: why it can't assign state to other instances; "": it can.
 
     Raises:
         SetupError: no Java, no connector jars, or no room for its files.
@@ -294,6 +295,7 @@ class LocalServer:
             (self.directory / "log4j2.properties").write_text(_LOGGING)
             java, home = tools.java(), tools.home()
             jars, self.no_shedding_source = _with_shedding_source(tools.jars(), java, home)
+            jars, self.no_state_jar = _with_state_jar(jars, java, home)
             own = [*options.jars, *tools.packages(options.packages, home)]
             plain, self.no_realtime = _on_loopback(tools.command(java, home, _SUBMIT, self._arguments(jars, own)), home)
             self.making = class_data.making(ARCHIVE, plain) if archiving else None
@@ -436,7 +438,7 @@ def _quoted(option: str) -> str:
 def server_archive() -> Path | None:
     """The archive of a server's classes, made or not; None if none can be made. Raises SetupError."""
     java, home = find_java(), spark_home()
-    jars, _ = _with_shedding_source(connector_jars(), java, home)
+    jars, _ = _with_state_jar(_with_shedding_source(connector_jars(), java, home)[0], java, home)
     words = ["--class", "none", "--driver-java-options", GARBAGE_COLLECTOR, *_on_class_path(jars), "spark-internal"]
     return class_data.archive_for(ARCHIVE, _on_loopback(launch_command(java, home, _SUBMIT, words), home)[0])
 
@@ -456,6 +458,14 @@ def _with_shedding_source(connector: list[Path], java: Java, home: Path) -> tupl
         return [*connector, shedding_jar(java, home, connector)], ""
     except SetupError as error:
         return connector, str(error)
+
+
+def _with_state_jar(jars: list[Path], java: Java, home: Path) -> tuple[list[Path], str]:
+    """Return these jars with the one that assigns state, and ""; or them alone, and why."""
+    try:
+        return [*jars, state_jar(java, home)], ""
+    except SetupError as error:
+        return jars, str(error)
 
 
 def launch_command(java: Java, home: Path, main: str, arguments: Sequence[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
@@ -48,6 +48,7 @@ from qod_magics.spark.servers.cpu import (
     setting,
     ui_address,
 )
+from qod_magics.spark.servers.own_jars import STATE_CLASS
 from qod_magics.spark.servers.remote import Remote
 from qod_magics.spark.servers.server import OWN_SESSION_CONF, SESSION_CONF, LocalServer, PortTakenError, ServerOptions
 
@@ -59,6 +60,8 @@ _STARTS = 3  #: a port found free can be taken before the server binds it
 PATIENCE_S = 5.0
 #: Interval of asking how many cores executors have, seconds.
 RECOUNT_S = 45.0
+#: How long state may take to be assigned to one instance, seconds.
+ASSIGNING_S = 60.0
 #: Timeout for what is asked of a session once it has answered: settings, cores, dials; seconds.
 INQUIRY_S = 60.0
 
@@ -108,6 +111,8 @@ class TaskManager:
         self.no_realtime = "" if server is None else server.no_realtime
         #: whether rows that are shed can be dropped by the reader of a topic
         self.sheds_on_read = server is not None and not server.no_shedding_source
+        #: why it can't assign state to other instances, as a clause; "": it can
+        self.no_state_jar = f"{id} was not started here" if server is None else server.no_state_jar
         self.notebooks = notebooks  #: of one that is attached: the notebook's own session
         self.silent_since: float | None = None  #: monotonic seconds; None: it answered last time
         self.tells_times = False  #: whether its REST API told the times of tasks, when it was last asked
@@ -295,6 +300,33 @@ class TaskManager:
                 self._turning.release()
 
         call_within(turn, timeout_s, f"{self.id}: turning dials")
+
+    def assign_state(
+        self, target: str, sources: Sequence[str], column: str, partitions: int, own: Sequence[int]
+    ) -> str:
+        """Write the groups that an instance reads from now on, of all sources, into its checkpoint; return how many it
+        has kept, taken over and left out.
+
+        Args:
+            target: the checkpoint, a copy of the first source.
+            sources: the number of the last ended batch and the location of each, separated by a space.
+            column: the one by which the sender chooses a row's partition.
+            partitions: how many there are.
+            own: those that the instance reads.
+
+        Raises:
+            LostError: its process is gone.
+            TaskManagerError: no answer in time. Or whatever Spark raises.
+
+        """
+        sql = f"SELECT reflect('{STATE_CLASS}', 'assign', :target, :sources, :column, {partitions}, :own)"
+        values = {"target": target, "sources": "\n".join(sources), "column": column, "own": ",".join(map(str, own))}
+
+        def assign() -> str:
+            return str(self.spark.sql(sql, args=values).collect()[0][0])
+
+        found: str = self.ask(assign, "assigning state", ASSIGNING_S)
+        return found
 
     def task_times(self, timeout_s: float = 1.5) -> dict[tuple[str, int], cpu.TaskTime] | None:
         """CPU and run time of tasks by (run id, batch id); None where its REST API is unknown, silent, or slow: the

@@ -212,6 +212,8 @@ def test_a_task_beyond_a_core_gets_another_instance_where_there_is_room():
     assert wider_task(fixed, needing(fixed, 1.5), "") is None
     keyed = snapshot([1, 1], [5.0, 90.0], managers=2, max_parallelism=4, stateful=1)
     assert wider_task(keyed, needing(keyed, 1.5), "") is None
+    divisible = snapshot([1, 1], [5.0, 90.0], managers=2, max_parallelism=4, stateful=1, divisible=1)
+    assert wider_task(divisible, needing(divisible, 1.5), "") == Scale("Q1", 2, ("tm2",))
 
 
 def test_a_task_beyond_a_core_gets_another_instance_where_its_task_manager_has_more_cores():

@@ -103,6 +103,10 @@ def test_tasks_with_state_keep_their_instances() -> None:
     (actions,) = decided("stela", replace(given, tasks=tasks))
     assert actions
     assert "k" not in {action.task for action in actions}
+    divisible = tuple(replace(t, divisible=t.stateful) for t in tasks)
+    assert decided("stela", replace(given, tasks=divisible)) == decided(
+        "stela", with_tasks(given, max_parallelism=None)
+    )
 
 
 def test_rates_are_means_of_the_last_twenty_snapshots() -> None:

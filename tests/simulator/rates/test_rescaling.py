@@ -15,7 +15,7 @@ from qod_magics.simulator import SimulatedCluster, Simulation
 from qod_magics.simulator.rates.engine import unbalanced
 from tests.simulator.rates.scenarios import LEFT, RIGHT, SOURCE, Lab, simulations
 
-WIDE: dict[str, Any] = {**LEFT, "max_parallelism": 4, "stateful": True}
+WIDE: dict[str, Any] = {**LEFT, "max_parallelism": 4, "stateful": True, "divisible": True}
 STILL = {"spread": 0.0, "start_cpu_s": 0.0, "down_s": 2.0}
 
 
@@ -35,7 +35,7 @@ def test_a_task_is_scaled_out_and_in_and_no_row_is_lost() -> None:
     lab = Lab(tasks=[SOURCE, WIDE, RIGHT], moves=STILL)
     lab.wait(20)
     tasks = {task.id: task for task in lab.look().snapshot.tasks}
-    assert (tasks["left"].max_parallelism, tasks["left"].stateful) == (4, 1)
+    assert (tasks["left"].max_parallelism, tasks["left"].stateful, tasks["left"].divisible) == (4, 1, 1)
     assert tasks["right"].max_parallelism is tasks["right"].stateful is None
     act(lab.cluster, Scale("left", 3, ("tm2", "tm1"), "it sheds"))
     assert instances(lab, "left") == ["left.1", "left.2", "left.3"]
@@ -55,6 +55,17 @@ def test_a_task_is_scaled_out_and_in_and_no_row_is_lost() -> None:
     assert lab.of("move") == lab.of("query-restarted") == []
     rows = Count(24_000, 24_000, 0, 0)
     assert seen.measured.counts == {"src": rows, "src>left": rows, "src>right": rows}
+
+
+def test_state_that_belongs_to_no_key_is_not_assigned() -> None:
+    lab = Lab(tasks=[SOURCE, {**WIDE, "divisible": False}, RIGHT], moves=STILL)
+    lab.wait(20)
+    assert {task.id: task.divisible for task in lab.look().snapshot.tasks}["left"] == 0
+    act(lab.cluster, Scale("left", 3))
+    lab.wait(10)
+    (refused,) = lab.of("action-refused")
+    assert (refused["action"], refused["task"]) == ("Scale", "left")
+    assert instances(lab, "left") == ["left.1"]
 
 
 def test_out_rates_do_not_count_instances_that_are_gone() -> None:

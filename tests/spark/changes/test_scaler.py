@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
+from qod_magics.application.streams.sink import as_sink
 from qod_magics.application.tasks import tasks
 from qod_magics.core.plan import Scale
 from qod_magics.errors import TaskManagerError
@@ -291,7 +294,7 @@ def test_what_can_t_be_is_refused(made: Made, task: str, parallelism: int, says:
 def test_what_keeps_state_moves_or_is_going_to_be_replaced_is_refused(made: Made) -> None:
     one = made["q.1"]
     one.facts = PlanFacts(keeps_state=True)
-    with pytest.raises(TaskManagerError, check=breaks("no state", name="q")):
+    with pytest.raises(TaskManagerError, check=breaks("assignable state", name="q")):
         made.scaler.scale("q", 2)
     one.facts = PlanFacts(keeps_state=False)
     one.life.state = State.MOVING
@@ -308,6 +311,113 @@ def test_what_keeps_state_moves_or_is_going_to_be_replaced_is_refused(made: Made
         pytest.raises(TaskManagerError, check=breaks("one change at a time", name="q")),
     ):
         made.scaler.scale("q", 2)
+
+
+COUNTS = PlanFacts(keeps_state=True, state_columns=frozenset({"k"}))
+
+
+@dataclass
+class Counting:
+    """q counts by k, which src sends by, and has ended batch 5 on a checkpoint on this machine."""
+
+    made: Made
+    assigned: list[tuple[str, list[str], tuple[int, ...]]]  #: target, sources, partitions
+    refuses: Exception | None = None
+
+    def assign(self, target: str, sources: list[str], column: str, partitions: int, own: tuple[int, ...]) -> None:
+        assert (column, partitions) == ("k", 4)
+        if self.refuses is not None:
+            raise self.refuses
+        self.assigned.append((target, sources, own))
+
+    def count(self) -> list[Instance]:
+        """Have all instances of q count, and end batch 5; returns them."""
+        mine = self.made.cluster.instances_of("q")
+        account = self.made.cluster.deployment.accounts["src>q"]
+        for each in mine:
+            each.facts, each.begun = COUNTS, True
+            at = {str(p): account.next_offset(p) for p in each.job.feeds[0].partitions}
+            for name, line in (("offsets", {"batchWatermarkMs": 1}), ("commits", {"nextBatchWatermarkMs": 2})):
+                log = Path(each.checkpoint, name)
+                log.mkdir(parents=True, exist_ok=True)
+                told = [json.dumps({"s.q": at})] if name == "offsets" else []
+                (log / "5").write_text("\n".join(("v1", json.dumps(line), *told)))
+                for later in ("6", "7"):
+                    (log / later).unlink(missing_ok=True)
+            Path(each.checkpoint, "state").mkdir(exist_ok=True)
+            Path(each.checkpoint, "metadata").write_text("{}")
+        return mine
+
+
+@pytest.fixture
+def counting(made: Made, tmp_path: Path) -> Counting:
+    deployment, deployer, found = made.cluster.deployment, made.scaler.deployer, Counting(made, [])
+    spec = deployment.specs["q"]
+    deployment.specs["q"] = spec = replace(spec, streams=(replace(spec.streams[0], key="k"),))
+    deployment.pipes["src>q"] = Pipe("src>q", "src", "q", "s.q", 4, "k")
+    deployment.accounts["src>q"] = Account("s.q", dict.fromkeys(range(4), 0), {p: 70 + p for p in range(4)})
+    deployer.checkpoints = str(tmp_path)
+    for home in made.cluster.task_managers.values():
+        home.no_state_jar = ""
+        home.assign_state = found.assign  # type: ignore[assignment,method-assign]
+    for each in deployer._instances(spec, True):
+        each.task_manager = made.cluster.task_managers["tm1"]
+        runs(each)
+    found.count()
+    return found
+
+
+def test_state_goes_to_who_reads_its_keys(counting: Counting) -> None:
+    made = counting.made
+    old = made["q.1"].checkpoint
+    made.scaler.scale("q", 2, ("tm2",)).result(10.0)
+    one, two = made["q.1"], made["q.2"]
+    assert made.partitions == {"q.1": (0, 1), "q.2": (2, 3)}
+    assert sorted(counting.assigned) == [(one.checkpoint, [f"5 {old}"], (0, 1)), (two.checkpoint, [f"5 {old}"], (2, 3))]
+    assert [each.begun for each in (one, two)] == [True, True]
+    assert json.loads(Path(two.checkpoint, "offsets/6").read_text().splitlines()[2]) == {"s.q": {"2": 72, "3": 73}}
+
+    counting.assigned.clear()
+    before = [each.checkpoint for each in counting.count()]
+    made.scaler.scale("q", 1).result(10.0)
+    assert counting.assigned == [(made["q.1"].checkpoint, [f"5 {place}" for place in before], (0, 1, 2, 3))]
+    assert made.partitions == {"q.1": (0, 1, 2, 3)}
+    assert kinds(made.cluster) == ["scale", "scale"]
+
+
+def test_whose_state_can_t_be_assigned_goes_on_as_before(counting: Counting) -> None:
+    made, counting.refuses = counting.made, ValueError("no such column\nat line 1")
+    one = made["q.1"]
+    with pytest.raises(TaskManagerError, check=breaks()):
+        made.scaler.scale("q", 2).result(10.0)
+    assert made["q.1"] is one
+    assert made.partitions == {"q.1": (0, 1, 2, 3)}
+    assert one.state is State.BACKING_OFF  # the watcher starts it again at once
+    places = Path(one.checkpoint).parent.parent
+    assert [each.name for each in places.iterdir() if any(each.iterdir())] == [Path(one.checkpoint).parent.name]
+
+
+@pytest.mark.parametrize("what", ["no key", "another column", "real time", "files", "remote", "no jar"])
+def test_state_that_can_t_be_assigned_is_refused_before_anything_stops(counting: Counting, what: str) -> None:
+    made = counting.made
+    one, deployment = made["q.1"], made.cluster.deployment
+    spec = deployment.specs["q"]
+    if what == "no key":
+        deployment.specs["q"] = replace(spec, streams=(replace(spec.streams[0], key=None),))
+    elif what == "another column":
+        one.facts = replace(COUNTS, state_columns=frozenset({"zone"}))
+    elif what == "real time":
+        one.mode = "real-time"
+    elif what == "files":
+        deployment.specs["q"] = replace(spec, streams=(replace(spec.streams[0], sink=as_sink("parquet:/tmp/q")),))
+    elif what == "remote":
+        one.checkpoint = "s3a://bucket/q"
+    else:
+        for home in made.cluster.task_managers.values():
+            home.no_state_jar = "its Spark is another one"
+    with pytest.raises(TaskManagerError, check=breaks("assignable state", name="q")):
+        made.scaler.scale("q", 2)
+    assert (one.state, counting.assigned) == (State.RUNNING, [])
 
 
 def test_the_newest_rows_of_groups_stay_the_newest(made: Made) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.spark.plans.state import TaskState, chained, keeps_state, state_signature, task_state
+from qod_magics.spark.plans.state import TaskState, chained, keeps_state, state_columns, state_signature, task_state
 
 
 @pytest.mark.parametrize(
@@ -206,3 +206,32 @@ def test_a_state_means_something_else_by_its_keys_functions_and_times(other: str
 )
 def test_where_the_plan_does_not_tell_nothing_is_said_of_the_state(plan: str) -> None:
     assert state_signature(plan) is None
+
+
+def by(keys: str, plan: str | None = None) -> str:
+    """A plan that groups by these columns and the window."""
+    return (plan or counted()).replace("[window#8-T60000ms]", f"[window#8-T60000ms, {keys}]")
+
+
+@pytest.mark.parametrize(
+    ("plan", "columns"),
+    [
+        (by("k#2"), {"k"}),
+        (by("k#2L").replace("[k#2, at#3]", "[k#2L, at#3-T60000ms]"), {"k"}),
+        (by("k#2, at#3"), {"k", "at"}),
+        (counted(), set()),
+        (by("k#9", counted(columns="upper(k#2) AS k#9, at#3")), set()),
+        (by("k#2") + "                  +- Generate explode(n#4), true, [n#7]\n", set()),
+        (by("k#2").replace("StateStore", "SessionWindowStateStore"), set()),
+        (f"StreamingDeduplicate [k#2, at#3], state info [ opId = 1]\n{by('k#2').partition(chr(10))[2]}", {"k"}),
+        (f"StreamingDeduplicate [at#3], state info [ opId = 1]\n{by('k#2').partition(chr(10))[2]}", set()),
+        (PAIRS, set()),
+        ("*(1) Project [k#2]\n+- Generate inline(array(from_json(x))), false, [k#2]", set()),
+    ],
+    ids=[
+        *("by window and key", "longs", "by two", "by window", "by another k", "of exploded rows", "sessions"),
+        *("of single rows", "single rows otherwise", "pairs", "no state"),
+    ],
+)
+def test_columns_that_all_state_is_kept_by_are_found(plan: str, columns: set[str]) -> None:
+    assert state_columns(plan) == columns

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark.queries.checkpoints import transplant, why_not_transplanted
+from qod_magics.spark.queries.checkpoints import Left, inherit, transplant, why_not_transplanted
 
 BATCH = '{"batchWatermarkMs":5000,"batchTimestampMs":7000,"conf":{}}'
 
@@ -78,3 +79,71 @@ def test_what_can_t_be_carried_is_refused_in_one_line(source: Path, tmp_path: Pa
 def test_without_an_ended_batch_there_is_no_state(tmp_path: Path) -> None:
     assert transplant(str(tmp_path / "never"), str(tmp_path / "after"), AT) is False
     assert not (tmp_path / "after").exists()
+
+
+# -- the state of several ----------------------------------------------------------------------------------------------
+
+
+class Assigned:
+    """Notes what state was assigned."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[str]]] = []
+        self.seen: list[str] = []  #: files of the target's state by then
+
+    def __call__(self, target: str, sources: Sequence[str]) -> None:
+        self.calls.append((target, list(sources)))
+        self.seen = sorted(path.name for path in Path(target, "state").rglob("*") if path.is_file())
+
+
+def other(tmp_path: Path, watermark: int) -> Path:
+    """Of a query that has ended batch 3, at offset 8 of another partition."""
+    made = tmp_path / "other"
+    for name in ("offsets", "commits", "state/0/0"):
+        (made / name).mkdir(parents=True)
+    batch = json.dumps({"batchWatermarkMs": watermark - 1000, "batchTimestampMs": 1, "conf": {}})
+    (made / "offsets/3").write_text(f'v1\n{batch}\n{{"stream":{{"2":8}}}}')
+    (made / "commits/3").write_text(f'v1\n{{"nextBatchWatermarkMs":{watermark}}}')
+    (made / "metadata").write_text('{"id":"q"}')
+    return made
+
+
+def test_one_goes_on_with_the_state_of_several_as_one_batch_more(source: Path, tmp_path: Path) -> None:
+    second, target, assigned = other(tmp_path, 9000), tmp_path / "after", Assigned()
+    (source / "state/0/0/10.changelog").write_text("of batch 9, which has not ended")
+    left = [Left(str(source), AT), Left(str(second), {"stream": {2: 8}})]
+    assert inherit(left, str(target), {"stream": {0: 40, 2: 8}}, assigned) is True
+    assert assigned.calls == [(str(target), [f"8 {source}", f"3 {second}"])]
+    assert assigned.seen == ["9.delta"]
+    _, batch, offsets = (target / "offsets/9").read_text().splitlines()
+    assert json.loads(offsets) == {"stream": {"0": 40, "2": 8}}
+    assert json.loads(batch) == {"batchWatermarkMs": 8000, "batchTimestampMs": 7000, "conf": {}}
+    assert json.loads((target / "commits/9").read_text().splitlines()[1]) == {"nextBatchWatermarkMs": 9000}
+    assert (target / "offsets/8").exists()  # Spark asks for it
+    assert json.loads((target / "metadata").read_text())["id"] != "q"  # two queries of one id can't run
+    assert (source / "state/0/0/10.changelog").exists()
+
+
+def test_who_has_not_begun_leaves_no_state(source: Path, tmp_path: Path) -> None:
+    assigned, never = Assigned(), Left(str(tmp_path / "never"), {"stream": {2: 0}})
+    assert inherit([never], str(tmp_path / "none"), {"stream": {2: 0}}, assigned) is False
+    assert assigned.calls == []
+    assert inherit([never, Left(str(source), AT)], str(tmp_path / "after"), {"stream": {0: 40}}, assigned) is True
+    assert assigned.calls == [(str(tmp_path / "after"), [f"8 {source}"])]
+
+
+@pytest.mark.parametrize("what", ["other offsets", "real-time mode", "no batch there"])
+def test_state_of_several_that_does_not_fit_is_refused_before_it_is_written(
+    source: Path, tmp_path: Path, what: str
+) -> None:
+    second, assigned = other(tmp_path, 9000), Assigned()
+    if what == "real-time mode":
+        ids = '"stateUniqueIds":{"0":[["a"]]}'
+        (second / "commits/3").write_text(f'v1\n{{"nextBatchWatermarkMs":1,{ids}}}')
+    elif what == "no batch there":
+        (second / "offsets/3").unlink()
+    at = {"stream": {2: 9 if what == "other offsets" else 8}}
+    with pytest.raises(TaskManagerError) as caught:
+        inherit([Left(str(source), AT), Left(str(second), at)], str(tmp_path / "after"), {"stream": {0: 40}}, assigned)
+    assert "\n" not in str(caught.value)
+    assert assigned.calls == []
