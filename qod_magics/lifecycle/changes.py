@@ -189,9 +189,9 @@ class TaskChange:
     name: str  #: the task, or the stream "from>to"
     reader: str = ""  #: the task that reads a topic to its end for it
     drains: bool = False
-    carries: bool = False
     detail: Mapping[str, Any] = field(default_factory=dict)  #: of the event at its end
     drain_s: float = DRAIN_S
+    carries: bool = False
     steps: tuple[Instruction, ...] = field(init=False)
     at: int = -1  #: the present step; -1: it has not begun
     began_at: float = 0.0

@@ -119,7 +119,8 @@ class Fate(Enum):
 
     @property
     def other_recipe(self) -> bool:
-        """Whether it is declared for the first time, or with another recipe: it gets the instances that it states."""
+        """Whether it is declared for the first time, or with another recipe: unless it resumes, it gets the instances
+        that it states."""
         return self in (Fate.STARTS, Fate.RESUMES, Fate.REPLACED)
 
 
@@ -135,7 +136,7 @@ class Queries:
     """What is known of a task's queries: of those that run, or of those that would. A field of type `object` is only
     compared, by ==."""
 
-    instances: int = 1  #: 0: not all of them are there
+    instances: int = 1  #: as declared, whatever they were scaled to; 0: not all of them are there
     columns: object = None  #: of the task's rows; None: unknown
     meaning: object = None  #: of the state, with all that a checkpoint depends on; None: unknown, or there is no state
     plan: object = None  #: what of the plan does not follow from the declaration: where it differs, they restart

@@ -413,7 +413,7 @@ class AnyChanges(RuleBasedStateMachine):
             refused = not self.fused or why_busy(self.facts("b").instances, "unfuse")
         if not refused:
             self.width, self.stopped, self.left, self.old = width, {}, [], []
-            self.change = TaskChange(kind, "a>b", "b", drains, carries)
+            self.change = TaskChange(kind, "a>b", "b", drains, carries=carries)
             self.report(ChangeBegins())
 
     def group(self, group: Group) -> list[Query]:

@@ -148,7 +148,8 @@ def test_a_count_by_window_and_key_is_scaled_with_its_state_while_rows_flow(brie
     session = brief
     with Steady(session, topic, 400.0) as steady, Events(session) as events:
         session.stream("src", topic=topic, schema=SCHEMA, starting="earliest", mode="microbatch", fuse=False)
-        session.stream("q", by_window, from_="src", key="k", priority=1, parallelism=1, max_parallelism=4, fuse=False)
+        options = {"priority": 1, "parallelism": 1, "max_parallelism": 4, "fuse": False}
+        session.stream("q", by_window, from_="src", key="k", **options)  # type: ignore[arg-type]
         eventually(lambda: written(session, "q") > 0, what="first results")
         for parallelism in (2, 4, 1):
             session.scale("q", parallelism)
@@ -157,9 +158,13 @@ def test_a_count_by_window_and_key_is_scaled_with_its_state_while_rows_flow(brie
             eventually(lambda: written(session, "q") > before + 20, what=session.status)  # noqa: B023
             tasks = {task.id: task for task in observed(session).snapshot.tasks}
             assert (tasks["q"].stateful, tasks["q"].divisible) == (1, 1)
+            if parallelism == 2:  # another filter, the same state: it goes on in both
+                session.stream("q", lambda src: by_window(src.where("k >= 0")), from_="src", key="k", **options)  # type: ignore[arg-type]
+                assert len(parts(session)) == 2
         sent = steady.stop()
         stream = settled(session, "src", sent, "src>q")["src>q"]
         assert (stream.arrived, stream.processed, stream.unreported) == (sent, sent, 0)
+        assert events.of("state-begins-anew") == []
         assert events.of("query-failed") == events.of("query-restarted") == []
     emitted = Counter((str(row["window"]["start"]), row["k"], row["n"]) for row in rows(session, "q"))
     assert set(emitted.values()) == {1}  # a group is emitted when it has more rows, and once

@@ -168,7 +168,7 @@ class Deployer:
             mine = self.cluster.instances_of(spec.id)
             complete = len(mine) == deployment.instances(spec)
             keeps_state = any(i.begun and i.facts is not None and i.facts.keeps_state for i in mine)
-            found[spec.id] = _queries(spec, deployment.checked, len(mine) if complete else 0, keeps_state)
+            found[spec.id] = _queries(spec, deployment.checked, spec.parallelism if complete else 0, keeps_state)
         return found
 
     def _deploy(self, decision: Decision, specs: Sequence[TaskSpec], checked: Checked, returning: Returning) -> None:
@@ -314,7 +314,7 @@ class Deployer:
         with self.cluster.lock:
             for task in decision.ending:
                 self._forget(task)
-            deployment.declared({id for id, fate in decision.fates.items() if fate.other_recipe})
+            deployment.declared({id for id, fate in decision.fates.items() if fate.other_recipe}, decision.resuming)
             known = set(deployment.pipes)
             gone = deployment.adopt(prepared)
             for name, pipe in deployment.pipes.items():

@@ -415,11 +415,14 @@ class Deployment:
         rescaling, so that senders restart once, and few enough for instances to share them evenly."""
         return max(self.max_parallelism(spec), spec.partitions)
 
-    def declared(self, tasks: Collection[str]) -> None:
-        """Count these tasks as declared once more: they have the instances that they were declared with."""
+    def declared(self, tasks: Collection[str], resuming: Collection[str] = ()) -> None:
+        """Count these tasks as declared once more: they have the instances that they were declared with, but for those
+        that go on with their state, which belongs to the instances that they have."""
         self.declarations |= {task: self.declarations.get(task, 0) + 1 for task in tasks}
         self.assignments = {
-            name: assignment for name, assignment in self.assignments.items() if reader(name) not in tasks
+            name: assignment
+            for name, assignment in self.assignments.items()
+            if reader(name) not in tasks or reader(name) in resuming
         }
 
     def accounts_of(self, task: str) -> dict[str, Account]:

@@ -193,7 +193,7 @@ def inherit(sources: Sequence[Left], target: str, to: Offsets, assign: Callable[
     """Create the checkpoint `target`, which continues after the last ended batches of several others, with state of
     theirs. Return False, and create nothing, if none has an ended batch: there is no state then.
 
-    The state is one batch more. Its watermarks are the latest: a group that has been emitted never comes back.
+    The state is one batch more. Its watermarks are the earliest: no row is late that waits for the slowest source.
 
     Args:
         sources: checkpoints of queries with the same plan, which don't run; they stay as they are.
@@ -221,16 +221,16 @@ def inherit(sources: Sequence[Left], target: str, to: Offsets, assign: Callable[
         if any(json.loads(lines[1]).get("stateUniqueIds") for lines in commits):
             raise ValueError("real-time mode has written it in another format")
         _, told, *reads = _entry(target, "offsets", batch)
-        late, next_one = _latest(offsets, "batchWatermarkMs"), _latest(commits, "nextBatchWatermarkMs")
+        late, next_one = _earliest(offsets, "batchWatermarkMs"), _earliest(commits, "nextBatchWatermarkMs")
         moved = {"offsets": ("v1", _with(told, late), *reads), "commits": ("v1", _with(commits[0][1], next_one))}
         for stale in (after / "state").glob(f"*/*/{batch + 2}.*"):  # of a batch that was under way
             stale.unlink()
         (after / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}), "utf-8")  # several go on at once
-        assign(target, [f"{ended} {each.checkpoint}" for ended, each in begun])
-        for name, lines in moved.items():
-            (after / name / str(batch + 1)).write_text("\n".join(lines), "utf-8")
     except (OSError, ValueError) as error:
         raise TaskManagerError(f"The state of {first.checkpoint} can't be assigned: {error}.") from error
+    assign(target, [f"{ended} {each.checkpoint}" for ended, each in begun])
+    for name, lines in moved.items():
+        (after / name / str(batch + 1)).write_text("\n".join(lines), "utf-8")
     return True
 
 
@@ -247,9 +247,9 @@ def _entry(checkpoint: str, log: str, batch: int) -> list[str]:
     return (place / log / str(batch)).read_text("utf-8").splitlines()
 
 
-def _latest(entries: Sequence[Sequence[str]], name: str) -> dict[str, int]:
-    """Return the latest of these times in entries of a log, by its name. Raises ValueError."""
-    return {name: max(int(json.loads(lines[1])[name]) for lines in entries)}
+def _earliest(entries: Sequence[Sequence[str]], name: str) -> dict[str, int]:
+    """Return the earliest of these times in entries of a log, by its name. Raises ValueError."""
+    return {name: min(int(json.loads(lines[1])[name]) for lines in entries)}
 
 
 def _with(line: str, times: Mapping[str, int]) -> str:

@@ -670,6 +670,8 @@ def test_a_deal_lasts_until_its_task_is_replaced(made: Made) -> None:
     spec = deployment.specs["q"]
     assert (deployment.instances(spec), len(instance_jobs(deployment, spec, 7))) == (3, 3)
     before = deployment.copy()
+    deployment.declared({"q"}, {"q"})  # its state goes on, in the instances that it has
+    assert deployment.instances(spec) == 3
     deployment.declared({"q"})
     assert [job.feeds[0].partitions for job in instance_jobs(deployment, spec, 7)] == [tuple(range(8))]
     deployment.restore(before)

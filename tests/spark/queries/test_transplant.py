@@ -109,7 +109,7 @@ def other(tmp_path: Path, watermark: int) -> Path:
 
 
 def test_one_goes_on_with_the_state_of_several_as_one_batch_more(source: Path, tmp_path: Path) -> None:
-    second, target, assigned = other(tmp_path, 9000), tmp_path / "after", Assigned()
+    second, target, assigned = other(tmp_path, 3000), tmp_path / "after", Assigned()
     (source / "state/0/0/10.changelog").write_text("of batch 9, which has not ended")
     left = [Left(str(source), AT), Left(str(second), {"stream": {2: 8}})]
     assert inherit(left, str(target), {"stream": {0: 40, 2: 8}}, assigned) is True
@@ -117,8 +117,8 @@ def test_one_goes_on_with_the_state_of_several_as_one_batch_more(source: Path, t
     assert assigned.seen == ["9.delta"]
     _, batch, offsets = (target / "offsets/9").read_text().splitlines()
     assert json.loads(offsets) == {"stream": {"0": 40, "2": 8}}
-    assert json.loads(batch) == {"batchWatermarkMs": 8000, "batchTimestampMs": 7000, "conf": {}}
-    assert json.loads((target / "commits/9").read_text().splitlines()[1]) == {"nextBatchWatermarkMs": 9000}
+    assert json.loads(batch) == {"batchWatermarkMs": 2000, "batchTimestampMs": 7000, "conf": {}}
+    assert json.loads((target / "commits/9").read_text().splitlines()[1]) == {"nextBatchWatermarkMs": 3000}
     assert (target / "offsets/8").exists()  # Spark asks for it
     assert json.loads((target / "metadata").read_text())["id"] != "q"  # two queries of one id can't run
     assert (source / "state/0/0/10.changelog").exists()

@@ -14,7 +14,7 @@ from qod_magics.sources.kafka import KEEP, PACE, READER
 from qod_magics.spark.changes.change import HOLD_S
 from qod_magics.spark.plans.dial import MOST_S
 from qod_magics.spark.servers import server
-from qod_magics.spark.servers.own_jars import SOURCE, shedding_jar
+from qod_magics.spark.servers.own_jars import SOURCE, STATE_CLASS, STATE_SOURCE, shedding_jar, state_jar
 
 COMPILES = """\
 #!/bin/sh
@@ -66,6 +66,21 @@ def test_it_is_compiled_once_for_each_spark_and_connector(tmp_path: Path) -> Non
     assert len({jar, *others}) == 3
     jar.unlink()
     assert shedding_jar(compiler, home, connector).read_bytes() == content
+
+
+def test_the_jar_that_assigns_state_is_made_likewise(tmp_path: Path) -> None:
+    compiler, calls, home = java(tmp_path / "java", COMPILES), tmp_path / "java.calls", spark(tmp_path / "spark")
+    jar = state_jar(compiler, home)
+    assert state_jar(compiler, home) == jar
+    assert len(calls.read_text().splitlines()) == 1
+    assert jar != shedding_jar(compiler, home, [])
+    package, _, name = STATE_CLASS.rpartition(".")
+    text = STATE_SOURCE.read_text("utf-8")
+    assert f"package {package}\n" in text
+    assert f"object {name} " in text
+    jars, why = server._with_state_jar([jar], java(tmp_path / "other", FAILS), spark(tmp_path / "newer", "4.3.1"))
+    assert jars == [jar]
+    assert why
 
 
 def test_a_spark_that_it_does_not_compile_for_keeps_its_own_source(tmp_path: Path, cache: Path) -> None:
