@@ -229,8 +229,8 @@ def inherit(sources: Sequence[Left], target: str, to: Offsets, assign: Callable[
     except (OSError, ValueError) as error:
         raise TaskManagerError(f"The state of {first.checkpoint} can't be assigned: {error}.") from error
     assign(target, [f"{ended} {each.checkpoint}" for ended, each in begun])
-    for name, lines in moved.items():
-        (after / name / str(batch + 1)).write_text("\n".join(lines), "utf-8")
+    for name, entry in moved.items():
+        (after / name / str(batch + 1)).write_text("\n".join(entry), "utf-8")
     return True
 
 
