@@ -26,6 +26,7 @@ class Commands:
     """The session that commands are about; the traits are those of `magics.QodMagics`."""
 
     session: Session | None
+    sessions: Any = None  #: what begins sessions in place of the class `Session`
     shell: Any
     quiet: Any  #: whether nothing is said on success
 
@@ -44,6 +45,11 @@ class Commands:
             return session.application.names
         found: Iterable[str] = session.shedders if kind == "shedders" else getattr(session.runtime, kind)
         return found
+
+    def _sessions(self) -> Any:
+        from qod_magics.session.session import Session  # loads what a notebook without a session does not need
+
+        return self.sessions or Session
 
     def _session(self) -> Session:
         if self.session is not None and self.session.taken_by:
@@ -212,12 +218,10 @@ class ClusterCommands(Commands):
         begun = self._begins("up", given, task_managers=local)
         if self._is_up(begun):
             return
-        from qod_magics.session.session import Session
-
         named = {name: pairs(vars(given)[name]) for name in ("conf", "ui_headers")}
         options = {**vars(given), **_kafka(given), **named}
         del options["config"], options["kafka_config"]
-        self._keep(begun, Session.up(say=self._say, **options))
+        self._keep(begun, self._sessions().up(say=self._say, **options))
 
     def _connect_as_asked(self, given: Namespace) -> None:
         """Use the server that the environment names, where the line says nothing of task managers."""
@@ -237,9 +241,7 @@ class ClusterCommands(Commands):
         spark = self.shell.user_ns.get(name)
         if spark is None or not hasattr(spark, "readStream"):
             raise UsageProblem(f"%qod attach: {name!r} is no Spark session: name the variable that holds one")
-        from qod_magics.session.session import Session
-
-        self._keep(begun, Session.attach(spark, say=self._say, headroom=self._defaults["headroom"], **options))
+        self._keep(begun, self._sessions().attach(spark, say=self._say, headroom=self._defaults["headroom"], **options))
 
     def _down(self, given: Namespace) -> None:
         session, self.session = self._session(), None

@@ -324,9 +324,11 @@ def _check_order(at: datetime, previous: datetime) -> None:
         raise ValueError(f"at is {instant(at)!r}, before the line above it: one recording holds one run")
 
 
-def newest_records(path: Path, since: datetime, most: int) -> tuple[Records, frozenset[str]]:
+def newest_records(
+    path: Path, since: datetime, most: int, made: Callable[[Mapping[str, Any], int], Record] = record_from_json
+) -> tuple[Records, frozenset[str]]:
     """Return the last `most` records of the session that began at `since`, or all if there are fewer, and the stages
-    that were paused before the first of them. Older records are not kept in memory.
+    that were paused before the first of them. Older records are not kept in memory; `made` makes one of its line.
 
     Raises RecordingError that names file and line, also where there are none; OSError when the file can't be read.
     """
@@ -339,10 +341,10 @@ def newest_records(path: Path, since: datetime, most: int) -> tuple[Records, fro
         if len(lines) > most:
             oldest = lines.popleft()
             if oldest[1].get("events"):
-                paused = paused_after(paused, _record(path, *oldest).events)
+                paused = paused_after(paused, _record(path, *oldest, made).events)
     if not lines:
         raise _nothing_since(path, since)
-    return [_record(path, *each) for each in lines], paused
+    return [_record(path, *each, made) for each in lines], paused
 
 
 def _is_before(line: Mapping[str, Any], since: datetime) -> bool:
@@ -353,8 +355,13 @@ def _is_before(line: Mapping[str, Any], since: datetime) -> bool:
     return not _is_since(at, since)
 
 
-def _record(path: Path, number: int, line: Mapping[str, Any]) -> Record:
+def _record(
+    path: Path,
+    number: int,
+    line: Mapping[str, Any],
+    made: Callable[[Mapping[str, Any], int], Record] = record_from_json,
+) -> Record:
     try:
-        return record_from_json(line, number)
+        return made(line, number)
     except (QodError, ValueError) as error:
         raise RecordingError(f"{path}, cycle {number}: {error}") from None

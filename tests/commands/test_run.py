@@ -41,7 +41,7 @@ BEGIN = "from tests.monitoring.sessions import Session\nqod = Session()\n"
 @pytest.fixture
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ran:
     """Runs a script with this text; returns the exit code and the lines."""
-    monkeypatch.setattr(Session, "made", [])
+    Session.made.clear()
 
     def ran(text: str, *options: str, name: str = "app.py") -> tuple[int, list[dict[str, Any]]]:
         (tmp_path / name).write_text(text)

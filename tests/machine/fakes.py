@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 
 import pytest
@@ -38,6 +39,13 @@ class FakeMachine(Machine):
 
     def memory(self) -> MemoryLimit | None:
         return self.limit
+
+
+def unclaimed(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run the test as if no session of this machine had claimed a core; return the name of the sockets of claims."""
+    own = f"qod-test-{uuid.uuid4().hex}-"
+    monkeypatch.setattr(cores, "NAME", f"\0{own}")
+    return own
 
 
 def on(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> FakeMachine:

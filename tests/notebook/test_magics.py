@@ -6,7 +6,7 @@ import atexit
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
@@ -23,10 +23,9 @@ from qod_magics.controller.clock import ManualClock
 from qod_magics.controller.journal import Journal, describe
 from qod_magics.controller.log import DecisionLog
 from qod_magics.errors import UsageProblem
-from qod_magics.notebook.commands import Begun
+from qod_magics.notebook.commands import Begun, Commands
 from qod_magics.notebook.magics import QodMagics
 from qod_magics.policies import DEFAULT_POLICY
-from qod_magics.session.session import Session
 from qod_magics.session.show import write_sample
 from tests.results.rows import PER_ZONE, per_zone, result
 
@@ -170,17 +169,26 @@ def declaring(notebook: Notebook) -> Declaring:
     return session
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What `%qod up` asks of the session, which refuses."""
-    seen: dict[str, Any] = {}
+class Refusing:
+    """In the place of the class of sessions: keeps what `%qod up` and `%qod attach` ask of it, and refuses."""
 
-    def up(**options: Any) -> Session:
-        seen.update(options)
+    def __init__(self) -> None:
+        self.seen: dict[str, Any] = {}
+
+    def up(self, **options: Any) -> NoReturn:
+        self.seen.update(options)
         raise UsageProblem("not today")
 
-    monkeypatch.setattr(Session, "up", up)
-    return seen
+    def attach(self, spark: Any, **options: Any) -> NoReturn:
+        self.up(**options)
+
+
+@pytest.fixture
+def asked(bare: Notebook, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What `%qod up` and `%qod attach` ask of the session, which refuses."""
+    refusing = Refusing()
+    monkeypatch.setattr(Commands, "sessions", refusing)
+    return refusing.seen
 
 
 # -- one line for whatever is wrong ------------------------------------------------------------------------------------
@@ -452,9 +460,9 @@ def test_only_one_session_is_up_at_a_time(notebook: Notebook, declaring: Declari
     assert not asked
 
 
-def test_a_second_up_with_the_same_options_goes_on(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = Declaring()
-    monkeypatch.setattr(Session, "up", lambda **_: session)
+def test_a_second_up_with_the_same_options_goes_on(notebook: Notebook) -> None:
+    session: Any = Declaring()
+    notebook.magics.sessions = SimpleNamespace(up=lambda **_: session)
     notebook.shown("%qod up -n 2 --period 2")
     assert notebook.shown("%qod up -n 2 \\\n   --period 2  # of Run All") == "already up\n"
     assert notebook.shown("%qod up") == "already up, with --task-managers 2, --period 2.0\n"
@@ -483,19 +491,12 @@ def test_settings_are_the_defaults_of_up(notebook: Notebook, asked: dict[str, An
     assert asked["checkpoints"] == "s3a://bucket/here"
 
 
-def test_settings_are_the_defaults_of_attach_too(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, Any] = {}
-
-    def attach(spark: Any, **options: Any) -> Session:
-        seen.update(options)
-        raise UsageProblem("not today")
-
-    monkeypatch.setattr(Session, "attach", attach)
+def test_settings_are_the_defaults_of_attach_too(notebook: Notebook, asked: dict[str, Any]) -> None:
     notebook.shell.user_ns["spark"] = SimpleNamespace(readStream=None)
     notebook.shown("%config QodMagics.period = 2.5\n%config QodMagics.headroom = 0.3")
     notebook.shown("%config QodMagics.checkpoints = 's3a://bucket/here'")
     notebook.problem("%qod attach")
-    assert (seen["period_s"], seen["headroom"], seen["checkpoints"]) == (2.5, 0.3, "s3a://bucket/here")
+    assert (asked["period_s"], asked["headroom"], asked["checkpoints"]) == (2.5, 0.3, "s3a://bucket/here")
 
 
 def test_settings_of_a_profile_count_after_a_reload(bare: Notebook, asked: dict[str, Any]) -> None:

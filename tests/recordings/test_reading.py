@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from qod_magics.controller.record import RecordingError, record_from_json
-from qod_magics.recordings import reading as module
+from qod_magics.controller.record import Record, RecordingError, record_from_json
 from qod_magics.recordings.reading import load, newest_records
 from tests.raising import breaks
 from tests.recordings.taxi_drives import START, taxi_drives
@@ -83,12 +82,14 @@ def long_run(tmp_path: Path) -> Path:
     return made
 
 
-def test_older_cycles_are_not_made_but_what_was_paused_in_them_is_known(
-    long_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_older_cycles_are_not_made_but_what_was_paused_in_them_is_known(long_run: Path) -> None:
     made: list[int] = []
-    monkeypatch.setattr(module, "record_from_json", lambda line, n: [made.append(n), record_from_json(line, n)][1])
-    records, paused = newest_records(long_run, START, 10)
+
+    def noting(line: Mapping[str, Any], number: int) -> Record:
+        made.append(number)
+        return record_from_json(line, number)
+
+    records, paused = newest_records(long_run, START, 10, noting)
     assert [record.number for record in records] == list(range(31, 41))
     assert paused == {"judge"}
     assert made == [4, 6, 8, *range(31, 41)]

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.machine import cores
 from qod_magics.session.pool import CONNECT, LOCAL, Budget
-from tests.machine.fakes import FakeMachine, on
+from tests.machine.fakes import FakeMachine, on, unclaimed
 from tests.raising import breaks
 
 
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     on(FakeMachine(), monkeypatch)
-    monkeypatch.setattr(cores, "NAME", f"\0qod-test-{uuid4().hex}-")  # sockets that no session of this machine has
+    unclaimed(monkeypatch)
 
 
 @pytest.mark.parametrize(

@@ -28,16 +28,24 @@ def replayed(tmp_path, request):
     made.close()
 
 
-def test_another_query_is_answered_about_itself(replayed, monkeypatch):
-    asked = []
-    what = replayed.what_if
+class Noting:
+    """A replay that keeps the names it is asked about."""
 
-    def ask(name, **restrictions):
-        asked.append(name)
-        return what(name, **restrictions)
+    def __init__(self, replayed):
+        self._replayed, self.asked = replayed, []
 
-    monkeypatch.setattr(replayed, "what_if", ask)
-    controls, answer = what_if(replayed).children
+    def __getattr__(self, name):
+        return getattr(self._replayed, name)
+
+    def what_if(self, name, **restrictions):
+        self.asked.append(name)
+        return self._replayed.what_if(name, **restrictions)
+
+
+def test_another_query_is_answered_about_itself(replayed):
+    noting = Noting(replayed)
+    asked, what = noting.asked, replayed.what_if
+    controls, answer = what_if(noting).children
     query, minimum, priority = controls.children
     minimum.value = 0.95
     for name in ("TDSnk2", "TDSnk1"):

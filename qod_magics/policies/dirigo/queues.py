@@ -141,11 +141,15 @@ class _Block(Generic[Item]):
 
 
 class LaxityQueue(Generic[Item]):
-    """Messages by (deadline, arrival): times and costs in ns, on one clock. Items are hashable, each is in once."""
+    """Messages by (deadline, arrival): times and costs in ns, on one clock. Items are hashable, each is in once.
 
-    __slots__ = ("_blocks", "_key_of", "_lasts", "_number", "cost")
+    A block of more than `split` messages is halved.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_blocks", "_key_of", "_lasts", "_number", "_split", "cost")
+
+    def __init__(self, split: int = SPLIT) -> None:
+        self._split = split
         self._blocks: list[_Block[Item]] = []  #: none is empty
         self._lasts: list[Key] = []  #: last key of each block
         self._key_of: dict[Item, Key] = {}
@@ -211,7 +215,7 @@ class LaxityQueue(Generic[Item]):
         block.insert(bisect_left(block.keys, key), key, cost, item)
         if key > lasts[number]:
             lasts[number] = key
-        if len(block.keys) > SPLIT:
+        if len(block.keys) > self._split:
             blocks.insert(number + 1, block.halve())
             lasts.insert(number, block.keys[-1])
 
@@ -286,7 +290,7 @@ class LaxityQueue(Generic[Item]):
         assert self.cost == sum(block.cost for block in self._blocks), "the sum of the costs is wrong"
         assert dict(zip(self, keys, strict=True)) == self._key_of, "positions of messages are wrong"
         for block in self._blocks:
-            assert 0 < len(block.keys) <= SPLIT, "a block is empty or too long"
+            assert 0 < len(block.keys) <= self._split, "a block is empty or too long"
             assert block.cost == sum(block.costs), "the cost of a block is wrong"
             fresh = _Block(block.keys, block.costs, block.items)
             assert block.lowest in (None, fresh.low()), "the least laxity of a block is wrong"

@@ -353,7 +353,7 @@ class Engine:
         probability = np.where(kept > 0, kept / np.maximum(weight, SAME), self._weight_out)
         if self.any_loses:
             probability = np.where(wiring.loses_weight, self.desired[wiring.instance_task], probability)
-        self._weight_out = np.clip(probability, SAME, 1.0)
+        self._weight_out = np.minimum(np.maximum(probability, SAME), 1.0)
         exact = kept * wiring.selectivity + self._carry_out
         out = (exact + 1e-9).astype(np.int64)
         self._carry_out = np.maximum(exact - out, 0.0)
@@ -365,7 +365,7 @@ class Engine:
             offered = np.where(self.listening[wiring.outlet_edge], offered, 0)
         exact = offered * self._sending + self._carry_sent
         sent = np.minimum((exact + 1e-9).astype(np.int64), offered)
-        self._carry_sent = np.clip(exact - sent, 0.0, 1.0)
+        self._carry_sent = np.minimum(np.maximum(exact - sent, 0.0), 1.0)
         self.sent += sent
         if self.cohorts is not None:
             self.cohorts.send(sent, wiring)

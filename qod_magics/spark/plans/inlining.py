@@ -176,7 +176,7 @@ def plan_of(rows: DataFrame, *, extended: bool = False) -> str:
     """The physical plan as text, untruncated; if `extended`, the logical ones, too. Raises whatever Spark raises for a
     query that it can't plan, and TaskManagerError if the plans of other threads take too long."""
     described: Any = rows
-    with _untruncated(described.sparkSession):
+    with untruncated(described.sparkSession):
         if hasattr(described, "_explain_string"):  # Spark Connect
             return str(described._explain_string(extended=extended))
         jvm, mode = described.sparkSession.sparkContext._jvm, "extended" if extended else "simple"
@@ -184,18 +184,19 @@ def plan_of(rows: DataFrame, *, extended: bool = False) -> str:
 
 
 @contextmanager
-def _untruncated(spark: SparkSession) -> Iterator[None]:
+def untruncated(spark: SparkSession, others_s: float = OTHERS_S) -> Iterator[None]:
     """Texts of this session's plans are whole while the context is open; other threads wait meanwhile.
 
     One that did not would take these values for the session's own and leave them behind, and its own text would be cut
-    once the first has put the others back. Nothing within the context waits for another lock.
+    once the first has put the others back. Nothing within the context waits for another lock. Raises TaskManagerError:
+    the others take longer than `others_s` seconds.
     """
     with _shared_lock:
         shared = _shared.setdefault(spark, _Shared())
-    if not shared.lock.acquire(timeout=OTHERS_S):
+    if not shared.lock.acquire(timeout=others_s):
         raise TaskManagerError(
-            f"Spark has been busy with other plans for {OTHERS_S:g} s: try again, or remove its task manager",
-            value=OTHERS_S,
+            f"Spark has been busy with other plans for {others_s:g} s: try again, or remove its task manager",
+            value=others_s,
             rule="answers",
         )
     try:

@@ -13,8 +13,9 @@ import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
@@ -72,44 +73,48 @@ IDLE_S = 10.0
 SIGNALS_S = 0.5
 
 
-class _Caller:
-    """A daemon thread that makes one call after the other, and ends when it has had none for `IDLE_S` seconds."""
+_Jobs: TypeAlias = "SimpleQueue[tuple[str, Callable[[], None]]]"
 
-    _idle: ClassVar[list[_Caller]] = []
-    _lock: ClassVar[threading.Lock] = threading.Lock()
 
-    def __init__(self) -> None:
-        self._jobs: SimpleQueue[tuple[str, Callable[[], None]]] = SimpleQueue()
+class Callers:
+    """Daemon threads, each of which makes one call after the other, and ends after `idle_s` seconds without one."""
 
-    @classmethod
-    def run(cls, job: Callable[[], None], name: str) -> None:
+    def __init__(self, idle_s: float = IDLE_S) -> None:
+        self._idle_s = idle_s
+        self._idle: list[_Jobs] = []  #: of each thread that waits for its next call
+        self._lock = threading.Lock()
+
+    def run(self, job: Callable[[], None], name: str) -> None:
         """Run `job`, which must not raise, on the thread that became idle last, or on a new one."""
-        with cls._lock:
-            caller = cls._idle.pop() if cls._idle else None
-        if caller is None:
-            caller = cls()
-            threading.Thread(target=caller._loop, name=name, daemon=True).start()
-        caller._jobs.put((name, job))
+        with self._lock:
+            jobs = self._idle.pop() if self._idle else None
+        if jobs is None:
+            jobs = SimpleQueue()
+            threading.Thread(target=self._loop, args=(jobs,), name=name, daemon=True).start()
+        jobs.put((name, job))
 
-    def _loop(self) -> None:
+    def _loop(self, jobs: _Jobs) -> None:
         thread = threading.current_thread()
         while True:
             try:
-                thread.name, job = self._jobs.get(timeout=IDLE_S)
+                thread.name, job = jobs.get(timeout=self._idle_s)
             except Empty:
                 with self._lock:
-                    if self in self._idle:
-                        self._idle.remove(self)
+                    if jobs in self._idle:
+                        self._idle.remove(jobs)
                         return
                 continue  # it has been given a job just now
             job()
             del job  # with the result, which the future has
             thread.name = "qod-idle"
             with self._lock:
-                self._idle.append(self)
+                self._idle.append(jobs)
 
 
-def begin(call: Callable[[], T], name: str) -> Future[T]:
+_callers = Callers()
+
+
+def begin(call: Callable[[], T], name: str, callers: Callers = _callers) -> Future[T]:
     """Run `call` on a daemon thread that has nothing else to do: a call that never returns blocks neither caller nor
     exit. Threads are used again, the last one first: each new one could make the C library take another arena, with
     holes of its own (some 13 MiB an hour, with queries that restart)."""
@@ -121,7 +126,7 @@ def begin(call: Callable[[], T], name: str) -> Future[T]:
         except BaseException as error:
             future.set_exception(error)
 
-    _Caller.run(run, f"qod-{name}")
+    callers.run(run, f"qod-{name}")
     return future
 
 
@@ -166,9 +171,17 @@ REMOTE = "SPARK_REMOTE"
 #: A listening server answers within this, seconds, however busy.
 ANSWER_S = 30.0
 
-_open: WeakSet[SparkSession] = WeakSet()  #: Connect sessions made here
-_mode_is_ours = False  #: whether Connect mode was entered here
-_remote_is_ours = ""  #: the value of `REMOTE` that was set here
+
+@dataclass(slots=True)
+class Ours:
+    """What this module changed in the process: the variables of the environment, and the sessions that need them."""
+
+    open: WeakSet[SparkSession] = field(default_factory=WeakSet)  #: Connect sessions made here
+    mode: bool = False  #: whether Connect mode was entered here
+    remote: str = ""  #: the value of `REMOTE` that was set here
+
+
+_ours = Ours()
 
 
 def connect(
@@ -205,7 +218,7 @@ def connect(
         spark = create(url, dial)
     except Exception as error:
         raise TaskManagerError(f"{hidden(url)}: {reason(error)}") from error
-    _open.add(spark)
+    _ours.open.add(spark)
     if not reattachable:
         spark.client.disable_reattachable_execute()
     spark.client.set_retry_policies([DefaultPolicy(max_retries=0)])
@@ -254,7 +267,7 @@ def beside(spark: SparkSession) -> SparkSession:
     channel._params.pop("session_id", None)  # of a URL that names one
     other: SparkSession = type(spark)(connection=channel)
     other.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=1000)])
-    _open.add(other)
+    _ours.open.add(other)
     return other
 
 
@@ -263,7 +276,7 @@ def clone(spark: SparkSession) -> SparkSession:
     or Connect, and shares none of them from then on."""
     if is_connect(spark):
         other = spark.cloneSession()
-        _open.add(other)
+        _ours.open.add(other)
         return other
     return type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
 
@@ -289,19 +302,18 @@ def is_connect(spark: SparkSession) -> bool:
 def offer(spark: SparkSession) -> None:
     """Make `SparkSession.builder.getOrCreate()` return this Connect session while it is open, where it would return
     another one of ours or fail."""
-    global _remote_is_ours
     sessions: Any = type(spark)
     default = sessions._default_session
-    if default is None or default in _open:
+    if default is None or default in _ours.open:
         sessions._default_session = spark
-    if os.environ.get(REMOTE, "") == _remote_is_ours:
+    if os.environ.get(REMOTE, "") == _ours.remote:
         address: str = spark.client._builder.url.geturl()
-        os.environ[REMOTE] = _remote_is_ours = f"sc{address.removeprefix('http')}"
+        os.environ[REMOTE] = _ours.remote = f"sc{address.removeprefix('http')}"
 
 
 def is_ours(url: str) -> bool:
     """Tell whether it is the address that `offer` has written into the environment."""
-    return bool(_remote_is_ours) and url == _remote_is_ours
+    return bool(_ours.remote) and url == _ours.remote
 
 
 def load_client() -> None:
@@ -312,23 +324,21 @@ def load_client() -> None:
 
     """
     refuse_beside_classic()
-    global _mode_is_ours
     if CONNECT_MODE not in os.environ:
         os.environ[CONNECT_MODE] = "1"
-        _mode_is_ours = True
+        _ours.mode = True
     import pyspark.sql.connect.session  # noqa: F401
 
 
 def leave_connect_mode() -> None:
     """Once no Connect session made here is open, allow classic sessions again."""
-    global _mode_is_ours, _remote_is_ours
-    if _mode_is_ours and not _open:
-        _mode_is_ours = False
+    if _ours.mode and not _ours.open:
+        _ours.mode = False
         os.environ.pop(CONNECT_MODE, None)
-    if _remote_is_ours and not _open:
-        if os.environ.get(REMOTE) == _remote_is_ours:
+    if _ours.remote and not _ours.open:
+        if os.environ.get(REMOTE) == _ours.remote:
             del os.environ[REMOTE]
-        _remote_is_ours = ""
+        _ours.remote = ""
 
 
 def _created(url: str, dial: str | None) -> SparkSession:
@@ -346,7 +356,7 @@ def let_go(spark: SparkSession, timeout_s: float) -> None:
 
     `spark.stop` alone would do both under a lock shared by all sessions, which a hung server would block.
     """
-    _open.discard(spark)
+    _ours.open.discard(spark)
     with suppress(Exception):
         begin(spark.client.release_session, "releasing").result(timeout_s)
     spark.release_session_on_close = False

@@ -212,11 +212,11 @@ class TaskManager:
         self.share = share
         return self.cores * share
 
-    def recount(self) -> None:
+    def recount(self, every_s: float = RECOUNT_S) -> None:
         """Ask how many cores its executors have by now, if that is due and not what the user has said. Executors come
         and go; without an answer, or without any, the last number holds."""
         now = time.monotonic()
-        if self._headroom is None or now - self._counted_at < RECOUNT_S:
+        if self._headroom is None or now - self._counted_at < every_s:
             return
         self._counted_at = now
         found = executor_cores(self.ui, self.application, 0.0, self.headers)

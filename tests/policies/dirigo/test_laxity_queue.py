@@ -235,12 +235,11 @@ def test_a_message_may_end_at_its_deadline_and_makes_no_other_end_there(kind: ty
     assert not queue.check(6, 6, 0)
 
 
-def test_both_queues_agree_at_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_queues_agree_at_any_length() -> None:
     """Blocks of three: queues of 60 messages have some 25."""
-    monkeypatch.setattr(queues, "SPLIT", 3)
     draw = Random(7)
     for _ in range(12):
-        blocks, staircase = LaxityQueue[int](), StaircaseQueue[int]()
+        blocks, staircase = LaxityQueue[int](split=3), StaircaseQueue[int]()
         for number in range(60):
             due, cost = draw.randint(0, 100), draw.randint(0, 4)
             blocks.add(due, cost, number)

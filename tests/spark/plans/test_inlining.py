@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
 from qod_magics.application.recipes.recipe import raise_unless_connection
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark.plans import inlining
-from qod_magics.spark.plans.inlining import groups_by, joined_by, keeps_one, plan_of, runs_python, sums_weights
+from qod_magics.spark.plans.inlining import (
+    groups_by,
+    joined_by,
+    keeps_one,
+    plan_of,
+    runs_python,
+    sums_weights,
+    untruncated,
+)
 from qod_magics.spark.servers.connection import begin
 from tests.raising import breaks
 
@@ -195,14 +203,13 @@ def test_settings_that_could_not_be_put_back_are_with_the_next_plan() -> None:
     assert session.settings == LENGTHS
 
 
-def test_a_plan_does_not_wait_for_ever_for_one_that_is_never_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inlining, "OTHERS_S", 0.05)
-    session = Session()
-    hanging, waiting = Rows(session), Rows(session)
+def test_a_plan_does_not_wait_for_ever_for_one_that_is_never_told() -> None:
+    session: Any = Session()
+    hanging = Rows(session)
     told = begin(lambda: plan(hanging), "hanging")
     assert hanging.asked.wait(30)
-    with pytest.raises(TaskManagerError, check=breaks("answers", value=0.05)) as raised:
-        plan(waiting)
+    with pytest.raises(TaskManagerError, check=breaks("answers", value=0.05)) as raised, untruncated(session, 0.05):
+        pytest.fail("the other one has the settings")
     with pytest.raises(TaskManagerError):  # it says nothing of the recipe
         raise_unless_connection(raised.value)
     hanging.gate.set()

@@ -6,25 +6,24 @@ import os
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
-from weakref import WeakSet
 
 import pytest
 
 from qod_magics.spark.servers import connection
-from qod_magics.spark.servers.connection import beside, is_connect, is_loopback, leave_connect_mode, offer
+from qod_magics.spark.servers.connection import Ours, beside, is_connect, is_loopback, leave_connect_mode, offer
 
 
-def test_connect_mode_is_left_when_nobody_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connect_mode_is_left_when_nobody_is_connected(monkeypatch: pytest.MonkeyPatch, ours: Ours) -> None:
     class Session:
         pass
 
-    monkeypatch.setattr(connection, "_mode_is_ours", True)
+    ours.mode = True
     monkeypatch.setenv(connection.CONNECT_MODE, "1")
     session: Any = Session()
-    connection._open.add(session)
+    ours.open.add(session)
     leave_connect_mode()
     assert os.environ[connection.CONNECT_MODE] == "1"  # someone still is
-    connection._open.discard(session)
+    ours.open.discard(session)
     leave_connect_mode()
     assert connection.CONNECT_MODE not in os.environ
     monkeypatch.setenv(connection.CONNECT_MODE, "1")  # the user's own
@@ -32,7 +31,7 @@ def test_connect_mode_is_left_when_nobody_is_connected(monkeypatch: pytest.Monke
     assert os.environ[connection.CONNECT_MODE] == "1"
 
 
-def test_a_session_is_let_go_if_its_first_call_is_interrupted() -> None:
+def test_a_session_is_let_go_if_its_first_call_is_interrupted(ours: Ours) -> None:
     """Else a kernel that keeps the traceback would stay in Connect mode."""
 
     class Session:
@@ -51,7 +50,7 @@ def test_a_session_is_let_go_if_its_first_call_is_interrupted() -> None:
     with pytest.raises(KeyboardInterrupt):
         connection.connect("sc://127.0.0.1:1", 5.0, create=lambda *_: made)
     assert made.stopped
-    assert made not in connection._open
+    assert made not in ours.open
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "::1"])
@@ -83,43 +82,43 @@ def test_our_servers_are_dialled_by_address_whatever_localhost_is() -> None:
 
 
 @pytest.fixture
-def server_session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def server_session(monkeypatch: pytest.MonkeyPatch, ours: Ours) -> Iterator[Any]:
     """A Connect session, which has made no call: there is no server."""
     from pyspark.sql.connect.session import SparkSession
 
     for name in (connection.CONNECT_MODE, connection.REMOTE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(SparkSession, "_default_session", None)
-    monkeypatch.setattr(connection, "_open", WeakSet())
-    monkeypatch.setattr(connection, "_remote_is_ours", "")
     channel = connection._channel("sc://localhost:7/;token=t;session_id=00000000-0000-4000-8000-000000000000", None)
     made = SparkSession(connection=channel)
     yield made
     made.client.close()
 
 
-def test_a_session_beside_another_one_is_its_own(server_session: Any) -> None:
+def test_a_session_beside_another_one_is_its_own(server_session: Any, ours: Ours) -> None:
     other: Any = beside(server_session)
     try:
         assert is_connect(other)
         assert other.session_id != server_session.session_id
         assert other.client._builder.endpoint == "localhost:7"
-        assert other in connection._open
+        assert other in ours.open
     finally:
         other.client.close()
 
 
-def test_the_builder_gives_the_session_that_is_offered(server_session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_builder_gives_the_session_that_is_offered(
+    server_session: Any, ours: Ours, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pyspark.sql import SparkSession
 
     monkeypatch.setenv(connection.CONNECT_MODE, "1")
-    connection._open.add(server_session)
+    ours.open.add(server_session)
     offer(server_session)
     assert SparkSession.builder.getOrCreate() is server_session
     assert os.environ[connection.REMOTE].startswith("sc://localhost:7/;token=t")
     leave_connect_mode()
     assert connection.REMOTE in os.environ  # it is open yet
-    connection._open.discard(server_session)
+    ours.open.discard(server_session)
     leave_connect_mode()
     assert connection.REMOTE not in os.environ
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.spark.servers import connection
+from qod_magics.spark.servers.connection import Ours
 from qod_magics.spark.servers.remote import Remote, asked_for, remotes
 from tests.raising import breaks
 
@@ -65,12 +65,14 @@ def test_what_is_of_no_server_is_refused_in_one_line(given: dict[str, Any], rule
     assert "s3cret" not in str(caught.value)
 
 
-def test_the_server_of_the_environment_is_one_that_we_did_not_put_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_of_the_environment_is_one_that_we_did_not_put_there(
+    monkeypatch: pytest.MonkeyPatch, ours: Ours
+) -> None:
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     assert asked_for() is None
     monkeypatch.setenv("SPARK_REMOTE", "local[2]")
     assert asked_for() is None
     monkeypatch.setenv("SPARK_REMOTE", A)
     assert asked_for() == A
-    monkeypatch.setattr(connection, "_remote_is_ours", A)
+    ours.remote = A
     assert asked_for() is None

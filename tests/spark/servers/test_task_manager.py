@@ -153,7 +153,7 @@ def test_a_ui_behind_a_gateway_gets_the_headers_that_the_user_gave() -> None:
             thread.join()
 
 
-def test_executors_that_come_and_go_change_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_executors_that_come_and_go_change_its_cores() -> None:
     executors = [{"totalCores": 4, "isActive": True}, {"totalCores": 4, "isActive": True}]
 
     class Ui(BaseHTTPRequestHandler):
@@ -178,16 +178,15 @@ def test_executors_that_come_and_go_change_its_cores(monkeypatch: pytest.MonkeyP
                 each.ui, each.application = f"http://127.0.0.1:{server.server_port}", "app"
                 each.recount()
             assert made.cores == 3.6, "they have just been counted"
-            monkeypatch.setattr(task_manager, "RECOUNT_S", 0.0)
-            made.recount()
+            made.recount(every_s=0.0)
             assert (made.cores, made.capacity, made.slots) == (pytest.approx(7.2), 8.0, 8.0)
             executors[0]["isActive"] = False
-            made.recount()
+            made.recount(every_s=0.0)
             assert (made.cores, made.capacity) == (pytest.approx(3.6), 4.0)
             executors.clear()
-            made.recount()
+            made.recount(every_s=0.0)
             assert made.capacity == 4.0, "none for a moment"
-            told.recount()
+            told.recount(every_s=0.0)
             assert told.cores == 3.6, "the user has said so"
         finally:
             server.shutdown()

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark.servers import connection
-from qod_magics.spark.servers.connection import begin, call_within, gather
+from qod_magics.spark.servers.connection import Callers, begin, call_within, gather
 from tests.raising import breaks
 
 
@@ -59,11 +58,10 @@ def test_threads_are_used_again_but_not_while_they_are_busy() -> None:
     assert len({each.result(5) for each in busy}) == 4
 
 
-def test_a_thread_without_calls_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "IDLE_S", 0.05)
-    monkeypatch.setattr(connection._Caller, "_idle", [])  # those of other tests wait for longer
-    threads = {begin(threading.current_thread, str(i)).result(5) for i in range(8)}
-    assert begin(lambda: 3, "the next").result(5) == 3
+def test_a_thread_without_calls_ends() -> None:
+    callers = Callers(idle_s=0.05)
+    threads = {begin(threading.current_thread, str(i), callers).result(5) for i in range(8)}
+    assert begin(lambda: 3, "the next", callers).result(5) == 3
     for thread in threads:
         thread.join(5)
         assert not thread.is_alive()
