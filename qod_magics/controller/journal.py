@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from qod_magics.controller.clock import Clock
-from qod_magics.controller.log import Cycle, Decision, DecisionLog, Entry
+from qod_magics.controller.log import Cycle, Decision, DecisionLog, Entry, batches
 from qod_magics.controller.record import RESERVED, Record, Recording, record_of, record_to_json
 from qod_magics.core.dag import Dag
 from qod_magics.core.plan import Action, AddNode, Fuse, Move, Refusal, ReleaseNode, Scale, SetBatch, Unfuse
 from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Event, refused
-from qod_magics.core.snapshot import Instance, Keys, differing
+from qod_magics.core.snapshot import Instance, Keys, differing, replace
 from qod_magics.errors import QodError, UsageProblem, counted
 
 # --- Narration: only changes that matter ------------------------------------------------------------------------------
@@ -77,10 +77,16 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
         if said.moving.get(move.instance) != move.to:
             entries.append(_move(cycle, rows[move.instance], move, decision.reasons))
     resizing = [action for action in decision.accepted.actions if isinstance(action, Resizing)]
-    entries += [_resize(cycle, action) for action in resizing if action not in said.resizing]
+    entries += [_resize(cycle, action) for action in resizing if _worth_saying(action) not in said.resizing]
     entries += _starving(cycle, starved, said.starved, decision)
     moving = {move.instance: move.to for move in going}
-    return tuple(entries), Said(tasks.mapping(desired), moving, starved, frozenset(resizing))
+    return tuple(entries), Said(tasks.mapping(desired), moving, starved, frozenset(map(_worth_saying, resizing)))
+
+
+def _worth_saying(action: Resizing) -> Resizing:
+    """Return what is worth an entry of an action: that batches take turns, not when each is due: that varies."""
+    turns = isinstance(action, SetBatch) and action.due_s is not None
+    return replace(action, due_s=0.0) if turns else action
 
 
 def _last_said(said: Said, tasks: Keys[str]) -> list[float]:
@@ -170,9 +176,10 @@ def _resize(cycle: Cycle, action: Resizing) -> Entry:
         return Entry(cycle.number, cycle.at, "scale", (action.task, *action.to), words, {})
     verb = "is" if cycle.applied else "should be"
     if isinstance(action, SetBatch):
-        begin = "begin" if cycle.applied else "should begin"
-        words = f"batches of {action.task} {begin} at least {action.seconds:g} s apart{because}"
-        return Entry(cycle.number, cycle.at, "gap", (action.task,), words, {"gap_s": action.seconds})
+        asked = batches(action.seconds, action.due_s, "begin" if cycle.applied else "should begin")
+        turn = {} if action.due_s is None else {"due_s": action.due_s}
+        words = f"batches of {action.task} {asked}{because}"
+        return Entry(cycle.number, cycle.at, "gap", (action.task,), words, {"gap_s": action.seconds, **turn})
     if isinstance(action, Fuse | Unfuse):
         kind = "fuse" if isinstance(action, Fuse) else "unfuse"
         should = "are to run" if cycle.applied else "should run"

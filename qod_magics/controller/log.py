@@ -298,14 +298,23 @@ def _action(action: Action, decision: Decision) -> str:
     return f"{what}{because}" if refusal is None else f"{what}{because}, which is refused: {refusal.why}"
 
 
+def batches(gap_s: float, due_s: float | None, begin: str) -> str:
+    """Return what a `SetBatch` asks of batches, as a verb and more; `begin`: the verb of those with a gap alone."""
+    apart = f"{begin} at least {gap_s:g} s apart"
+    if due_s is None:
+        return apart
+    turns = f"take turns, due {due_s:.2g} s after their oldest row came"
+    return f"{turns}, and {apart}" if gap_s else turns
+
+
 def _what(action: Action) -> str:
     match action:
         case Move():
             return f"it moves to {action.to}"
         case Scale():
             return f"it is to run as {counted(action.parallelism, 'instance')}"
-        case SetBatch(_, seconds):
-            return f"its batches begin at least {seconds:g} s apart"
+        case SetBatch(_, seconds, _, due_s):
+            return f"its batches {batches(seconds, due_s, 'begin')}"
         case Fuse((source, target)):
             return f"{source} and {target} are to run as one query"
         case Unfuse((source, target)):

@@ -127,11 +127,17 @@ class ReleaseNode(_Request, frozen=True, tag="release-node"):
 
 class SetBatch(_Request, frozen=True, tag="set-batch"):
     """Start a task's micro-batches at least this far apart for as long as plans say so: without it they follow one
-    another, or are as far apart as those of their task manager."""
+    another, or are as far apart as those of their task manager.
+
+    With `due_s`, they also take turns with those of the other tasks that have one: while as many are under way as the
+    task manager has cores, the one that is due first waits for the next end of a batch. It is due `due_s` after its
+    oldest row came, and starts then at the latest.
+    """
 
     task: str
     seconds: Seconds
     why: str = ""
+    due_s: Seconds | None = None  #: None: it takes no turns
 
 
 class Fuse(_Request, frozen=True, tag="fuse"):

@@ -34,7 +34,9 @@ GROUP = "qod_magics.policies"
 #: name -> "module:factory", imported on demand
 _POLICIES = {
     "auto": "qod_magics.policies.stack:auto",
+    "cameo": "qod_magics.policies.cameo.live:Cameo",
     "d-storm": "qod_magics.policies.d_storm:DStorm",
+    "fifo": "qod_magics.policies.cameo.live:Fifo",
     "henge": "qod_magics.policies.henge:Henge",
     "henge-tuned": "qod_magics.policies.henge:tuned",
     "least-link-load": "qod_magics.policies.stela:least_link_load",
@@ -42,6 +44,7 @@ _POLICIES = {
     "nephele": "qod_magics.policies.nephele.live:Nephele",
     "nephele-fixed-buffers": "qod_magics.policies.nephele.live:FixedGaps",
     "nephele-flush": "qod_magics.policies.nephele.live:Flush",
+    "orleans": "qod_magics.policies.cameo.live:Orleans",
     "stela": "qod_magics.policies.stela:Stela",
     "storm-ras": "qod_magics.policies.d_storm:StormRas",
     "storm-re-deal": "qod_magics.policies.stela:storm_re_deal",
@@ -56,7 +59,7 @@ _POLICIES = {
 SHEDDING = tuple(sorted(name for name in _POLICIES if name == "auto" or name.startswith(PAPER_POLICY)))
 
 #: Those of this package that act on the maximum latencies of queries; of other packages' it is not known.
-BY_LATENCY = frozenset({"auto", "d-storm", "henge", "henge-tuned", "nephele"})
+BY_LATENCY = frozenset({"auto", "cameo", "d-storm", "henge", "henge-tuned", "nephele"})
 
 
 def latency_note(policy: str, seconds: float | None) -> str | None:

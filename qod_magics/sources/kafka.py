@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
     from qod_magics.kafka.cluster import Kafka
 
-#: Spark's Kafka source, and ours, whose reader sheds and delays batches: the class, and the options that name its
-#: dials. Its columns `_p` and `_records` are the probability with which a record was kept, 0 in a row that only counts,
-#: and how many were read for this row.
-PLAIN, READER, KEEP, PACE = "kafka", "org.apache.spark.sql.kafka010.SheddingKafka", "qod.keep", "qod.pace"
+#: Spark's Kafka source, and ours, whose reader sheds, delays batches and has them take turns: the class, and the
+#: options that name its dials. Its columns `_p` and `_records` are the probability with which a record was kept, 0 in a
+#: row that only counts, and how many were read for this row.
+PLAIN, READER = "kafka", "org.apache.spark.sql.kafka010.SheddingKafka"
+KEEP, PACE, DUE = "qod.keep", "qod.pace", "qod.due"
 #: At low input rates each row costs a wake-up: batch rows for some hundredths of a second. The user's own options take
 #: precedence.
 GATHERING = {"kafka.fetch.min.bytes": "65536", "kafka.fetch.max.wait.ms": "100"}
@@ -134,6 +135,8 @@ class KafkaSource:
             reader = reader.option(KEEP, part.keep)
         if part.pace is not None:
             reader = reader.option(PACE, part.pace)
+        if part.due is not None:
+            reader = reader.option(DUE, part.due)
         return reader.load()
 
     def tend(self, parts: Iterable[Part]) -> None:

@@ -89,6 +89,7 @@ class Part:
     headers: bool = False  #: whether the headers of records are read
     keep: str | None = None  #: the dial by which the reader sheds; None: the plan sheds
     pace: str | None = None  #: the dial by which the reader delays batches; None: it does not
+    due: str | None = None  #: the dial by which the reader has batches take turns; None: it does not
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.metrics.collector import Collector
 from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.metrics.peeks import Peeks
-from qod_magics.spark.plans.dial import MOST_S, DialBoard, DialReading
+from qod_magics.spark.plans.dial import MOST_S, DialBoard, DialReading, due_value
 from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.queries.checkpoints import local_path
 from qod_magics.spark.queries.instance import Instance
@@ -336,17 +336,31 @@ class SparkRuntime:
                     pace_s = max(plan.pace_s.get(i.task_manager.id, 0.0), 0.0 if gap is None else gap.seconds)
                     waits_s = gap_s(pace_s, i.batches, i.job.batches_every_s, self.cluster.delay_s(i))
                     values[self.board.pace(i.id)] = 1.0 - waits_s / MOST_S
+                if i.takes_turns:
+                    values[self.board.due(i.id)] = due_value(None if gap is None else gap.due_s)
             self._refuse_gaps(gaps)
             self.cluster.want(values)
 
     def _refuse_gaps(self, gaps: Mapping[str, SetBatch]) -> None:
-        """Report the tasks whose gaps can't be set, once for as long as that is so."""
-        cannot = {i.job.task for i in self.cluster.all_instances if i.state is State.RUNNING and not i.is_paced}
-        now = cannot & gaps.keys()
-        for task in sorted(now - self._not_paced):
-            why = f"{task} runs in real-time mode, or its task manager refuses to set what a running query reads"
-            self.cluster.add(refused(Refusal(gaps[task], why)))
-        self._not_paced = now
+        """Report the tasks whose gaps can't be set, or whose batches can take no turns, once for as long as that is
+        so."""
+        why: dict[str, str] = {}
+        for i in self.cluster.all_instances:
+            task = i.job.task
+            if i.state is not State.RUNNING or task not in gaps:
+                continue
+            if not i.is_paced:
+                why[task] = (
+                    f"{task} runs in real-time mode, or its task manager refuses to set what a running query reads"
+                )
+            elif gaps[task].due_s is not None and not i.takes_turns:
+                why[task] = (
+                    f"batches of {task} take no turns: only those of a query without a trigger do that reads a topic "
+                    "on a task manager that this session has started"
+                )
+        for task in sorted(why.keys() - self._not_paced):
+            self.cluster.add(refused(Refusal(gaps[task], why[task])))
+        self._not_paced = set(why)
 
     def _dials_by_manager(self) -> dict[TaskManager, dict[str, float]]:
         """Return the dials that the instances of each live task manager read."""

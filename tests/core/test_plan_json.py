@@ -33,7 +33,7 @@ ACTIONS = (
     Scale("a", 4, ("tm2", "tm1"), "a reason"),
     AddNode("small", "a reason"),
     ReleaseNode("tm1", "a reason"),
-    SetBatch("a", 0.5, "a reason"),
+    SetBatch("a", 0.5, "a reason", 1.5),
     Fuse(("a", "b"), "a reason"),
     Unfuse(("a", "b")),
 )

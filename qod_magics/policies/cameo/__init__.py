@@ -5,7 +5,8 @@ of the window that it feeds, and profiled costs downstream; a worker takes the o
 earliest.
 
 Modules: `contexts` has the parameters and equations, what travels with messages, and their priorities; `dispatcher`
-queues and runs them, and has FIFO and Orleans' scheduler to compare with.
+queues and runs them, and has FIFO and Orleans' scheduler to compare with. Both are for virtual time; `live` has the
+policies of these names on a cluster of micro-batches.
 
 How the source is read where it says too little or contradicts itself, and the option for the other reading:
 

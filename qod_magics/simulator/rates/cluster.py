@@ -56,7 +56,7 @@ class SimulatedCluster:
         self._accept, self._desired = Column(self._task), Column(self._task)
         self._seen = deque([(0.0, self.engine.came[: self.wiring.sources].copy())], maxlen=SEEN)  #: (second, rows)
         self._pauses = 0  #: broker pauses under way
-        self._not_paced: set[str] = set()  #: tasks in real-time mode whose batches plans ask to space
+        self._not_paced: set[str] = set()  #: tasks of which plans ask for what their batches can't do
         self._mutes = np.zeros(len(simulation.machines), int)  #: metrics faults under way, by task manager
         self._until = 0.0  #: virtual second that `advance` was asked to reach
         self._schedule()
@@ -206,8 +206,8 @@ class SimulatedCluster:
                 self._rescaling.begin(action)
             case Fuse() | Unfuse():
                 self._fusing.begin(action)
-            case SetBatch(task):  # a setting of the plan, see `_turn`
-                self._check_paced(task)
+            case SetBatch(task, _, _, due_s):  # a setting of the plan, see `_turn`
+                self._check_paced(task, due_s is not None)
             case AddNode(kind, why):
                 self.nodes.start(kind, why)
             case ReleaseNode(id, why):
@@ -216,12 +216,15 @@ class SimulatedCluster:
                 can = ", ".join(sorted(kind.__name__ for kind in self.supports))
                 raise TaskManagerError(f"A simulated cluster supports {can}, not {type(action).__name__}.")
 
-    def _check_paced(self, name: str) -> None:
-        """Raise TaskManagerError for a task whose batches can't be paced, once for as long as plans ask for it."""
+    def _check_paced(self, name: str, takes_turns: bool) -> None:
+        """Raise TaskManagerError for a task whose batches can't be paced, or are to take turns, once for as long as
+        plans ask for it."""
         in_real_time = any(each.id == name and each.mode != MICRO_BATCH for each in self.wiring.tasks)
-        if in_real_time and name not in self._not_paced:
+        if (in_real_time or takes_turns) and name not in self._not_paced:
             self._not_paced.add(name)
-            raise TaskManagerError(f"{name} runs in real-time mode, in which there are no batches to space.")
+            if in_real_time:
+                raise TaskManagerError(f"{name} runs in real-time mode, in which there are no batches to space.")
+            raise TaskManagerError(f"Simulated batches take no turns: those of {name} share the cores with all others.")
 
     def _happen(self, action: str, target: str) -> None:
         try:

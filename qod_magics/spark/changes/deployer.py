@@ -331,7 +331,7 @@ class Deployer:
     def _forget(self, task: str) -> None:
         """Remove a task's instances, its row counts, and the dials of the task and of the edges from and to it."""
         board = self.cluster.board
-        paced = [board.pace(instance.id) for instance in self.cluster.instances_of(task)]
+        paced = [of(each.id) for each in self.cluster.instances_of(task) for of in (board.pace, board.due)]
         self.cluster.forget_task(task)
         pipes = [pipe.name for pipe in self.cluster.deployment.pipes.values() if task in (pipe.source, pipe.target)]
         self.cluster.forget_dials(

@@ -171,6 +171,8 @@ class Cluster:
         keys += [self.board.accuracy(made) for made in since if made is not None]
         if instance.is_paced:
             keys.append(self.board.pace(instance.id))
+        if instance.takes_turns:
+            keys.append(self.board.due(instance.id))
         wanted = {key: self.dials.get(key, 1.0) for key in keys}
         pace = self.holding.get(instance.id)
         return wanted if pace is None else {**wanted, self.board.pace(instance.id): pace}
@@ -215,9 +217,10 @@ class Cluster:
         self.instances.update((instance.id, instance) for instance in instances)
 
     def drop(self, id: str) -> None:
-        """Remove an instance, whose query has been stopped, and the dial of its pace."""
+        """Remove an instance, whose query has been stopped, and the dials of its batches."""
         del self.instances[id]
-        self.dials.pop(self.board.pace(id), None)
+        for key in (self.board.pace(id), self.board.due(id)):
+            self.dials.pop(key, None)
 
     def want(self, dials: Mapping[str, float]) -> None:
         """Set desired values of dials."""

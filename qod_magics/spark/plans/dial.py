@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 PARTS = 1 << 53
 #: The longest delay before a micro-batch that a dial can ask for, seconds.
 MOST_S = 10.0
+#: The latest time after its oldest row at which a batch that takes turns is due, and the least, seconds: 0 is no turns.
+LATEST_DUE_S, LEAST_DUE_S = 100.0, 1e-3
 
 
 class DialReading(Enum):
@@ -60,6 +62,16 @@ class DialBoard:
     def pace(self, instance: str) -> str:
         """Return the name of the pace of this instance's micro-batches: 1 - delay / longest delay, a fraction of 1."""
         return f"qod.{self.session}.pace.{instance}"
+
+    def due(self, instance: str) -> str:
+        """Return the name of the time at which this instance's micro-batches are due (`due_value`)."""
+        return f"qod.{self.session}.due.{instance}"
+
+
+def due_value(due_s: float | None) -> float:
+    """Return the value of the dial of batches that are due so many seconds after their oldest row: 1 - seconds /
+    longest; None: they take no turns."""
+    return 1.0 if due_s is None else 1.0 - min(max(due_s, LEAST_DUE_S), LATEST_DUE_S) / LATEST_DUE_S
 
 
 def read_sql(key: str, reading: DialReading, value: float = 1.0) -> str:

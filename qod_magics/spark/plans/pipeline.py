@@ -371,6 +371,7 @@ class Workshop:
             headers=feed.stream or feed.schema is None,
             keep=self.board.source(job.task) if on_read else None,
             pace=self.board.pace(job.instance) if on_read and paces else None,
+            due=self.board.due(job.instance) if on_read and paces and not job.batches_every_s else None,
         )
         assert self.sources is not None
         source, records = self.sources.of(feed.topic), self.sources.read(self.spark, part)

@@ -240,6 +240,12 @@ class Instance:
         return reads and manager is not None and manager.sheds_on_read
 
     @property
+    def takes_turns(self) -> bool:
+        """Return whether its batches can take turns with others: its reader holds them until they are due. Where a
+        trigger spaces them, nothing tells in time that one has ended."""
+        return self.is_paced and self.pauses_on_read and not self.job.batches_every_s
+
+    @property
     def may_run_realtime(self) -> bool:
         """Return whether its present run is in real-time mode or, without a run, whether the next one may be."""
         if self.query is not None:

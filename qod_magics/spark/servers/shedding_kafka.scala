@@ -11,6 +11,9 @@
 //
 // Option `qod.pace`: the name of another property, the delay of the next batch in units of 2^-53 of `MostS` seconds. The
 // batch is delayed before its offsets are settled, so that it reads what comes meanwhile.
+//
+// Option `qod.due`: the name of a third one, in units of 2^-53 of `LatestDueS` seconds. The batches of all queries with
+// one above 0 take turns, before their offsets are settled: see `Turns`.
 
 package org.apache.spark.sql.kafka010
 
@@ -45,7 +48,9 @@ class SheddingKafka extends TableProvider {
 object SheddingKafka {
   val Keep = "qod.keep"
   val Pace = "qod.pace"
+  val Due = "qod.due"
   private val MostS = 10.0
+  private val LatestDueS = 100.0
   private val Parts = (1L << 53).toDouble
 
   def counted(schema: StructType): StructType =
@@ -58,6 +63,46 @@ object SheddingKafka {
   /** The delay of the next batch, milliseconds; 0 without the property, or without a name of one. */
   def delayMs(property: String): Long =
     Option(property).flatMap(probability).fold(0L)(kept => ((1.0 - kept) * MostS * 1000).toLong)
+
+  /** How long after its oldest record a batch is due, ns; None where batches take no turns. */
+  def dueNs(property: String): Option[Long] =
+    Option(property).flatMap(probability).filter(_ < 1.0).map(kept => ((1.0 - kept) * LatestDueS * 1e9).toLong)
+}
+
+/** The turns of this JVM's queries: as many batches as there are cores are under way. A batch beyond them waits until one
+  * ends and no waiting one is due earlier, or until it is due: a batch under way can't be interrupted, so the cores are
+  * shared then. */
+private object Turns {
+  private class Asking(val due: Long)
+
+  private val cores = Runtime.getRuntime.availableProcessors
+  private val waiting = scala.collection.mutable.Set[Asking]()
+  private val underWay = scala.collection.mutable.Set[AnyRef]()
+
+  /** Waits for a turn until `due` (as `System.nanoTime`), and takes it. Returns whether it waited. */
+  def take(of: AnyRef, due: Long): Boolean = synchronized {
+    val asking = new Asking(due)
+    waiting += asking
+    var waited = false
+    try
+      while (!isNext(asking) && due - System.nanoTime > 0) {
+        waited = true
+        wait(math.max((due - System.nanoTime) / 1000000L, 1L)) // stopping the query interrupts it
+      }
+    finally {
+      waiting -= asking
+      notifyAll()
+    }
+    underWay += of
+    waited
+  }
+
+  def giveBack(of: AnyRef): Unit = synchronized {
+    if (underWay.remove(of)) notifyAll()
+  }
+
+  private def isNext(asking: Asking) =
+    underWay.size < cores && waiting.forall(other => asking.due - other.due <= 0)
 }
 
 private class SheddingTable(table: SupportsRead) extends SupportsRead {
@@ -66,44 +111,53 @@ private class SheddingTable(table: SupportsRead) extends SupportsRead {
   override def capabilities(): ju.Set[TableCapability] = ju.Set.of(TableCapability.MICRO_BATCH_READ)
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
     val scan = table.newScanBuilder(options).build()
-    () => new SheddingScan(scan, options.get(SheddingKafka.Keep), options.get(SheddingKafka.Pace))
+    val dials = Seq(SheddingKafka.Keep, SheddingKafka.Pace, SheddingKafka.Due).map(options.get)
+    () => new SheddingScan(scan, dials)
   }
 }
 
-private class SheddingScan(scan: Scan, property: String, pace: String) extends Scan {
+private class SheddingScan(scan: Scan, dials: Seq[String]) extends Scan {
   override def readSchema(): StructType = SheddingKafka.counted(scan.readSchema())
   override def description(): String = scan.description()
   override def supportedCustomMetrics() = scan.supportedCustomMetrics()
   override def toMicroBatchStream(checkpoint: String): MicroBatchStream =
-    new SheddingStream(scan.toMicroBatchStream(checkpoint).asInstanceOf[KafkaMicroBatchStream], property, pace)
+    new SheddingStream(scan.toMicroBatchStream(checkpoint).asInstanceOf[KafkaMicroBatchStream], dials)
 }
 
-private class SheddingStream(stream: KafkaMicroBatchStream, property: String, pace: String)
+private class SheddingStream(stream: KafkaMicroBatchStream, dials: Seq[String])
     extends MicroBatchStream with SupportsTriggerAvailableNow with SupportsRealTimeMode with ReportsSourceMetrics {
   import SheddingStream._
 
+  private val Seq(property, pace, due) = dials
   private var arrived = false // whether records had arrived at the last look
+  private var settled = 0L // when the offsets of the last batch were: what came since waits for the next one
 
   override def initialOffset(): Offset = stream.initialOffset()
   override def deserializeOffset(json: String): Offset = stream.deserializeOffset(json)
   override def getDefaultReadLimit: ReadLimit = stream.getDefaultReadLimit
   override def latestOffset(): Offset = stream.latestOffset()
   override def latestOffset(start: Offset, limit: ReadLimit): Offset = {
+    Turns.giveBack(this) // the batch before has ended
     val end = stream.latestOffset(start, limit)
     val delayMs = SheddingKafka.delayMs(pace)
     val follows = arrived
+    val oldest = if (follows) settled else System.nanoTime
     arrived = end != start
-    if (arrived && delayMs > 0 && (follows || delayMs >= HoldMs)) {
-      Thread.sleep(delayMs) // stopping the query interrupts it
-      stream.latestOffset(start, limit)
-    } else end
+    val delayed = arrived && delayMs > 0 && (follows || delayMs >= HoldMs)
+    if (delayed) Thread.sleep(delayMs) // stopping the query interrupts it
+    val waited = arrived && SheddingKafka.dueNs(due).exists(after => Turns.take(this, oldest + after))
+    settled = System.nanoTime
+    if (delayed || waited) stream.latestOffset(start, limit) else end
   }
   override def reportLatestOffset(): Offset = stream.reportLatestOffset()
   override def prepareForTriggerAvailableNow(): Unit = stream.prepareForTriggerAvailableNow()
   override def prepareForRealTimeMode(): Unit = stream.prepareForRealTimeMode()
   override def mergeOffsets(offsets: Array[PartitionOffset]): Offset = stream.mergeOffsets(offsets)
   override def commit(end: Offset): Unit = stream.commit(end)
-  override def stop(): Unit = stream.stop()
+  override def stop(): Unit = {
+    Turns.giveBack(this)
+    stream.stop()
+  }
   override def metrics(latest: ju.Optional[Offset]): ju.Map[String, String] = stream.metrics(latest)
   override def toString: String = stream.toString
 
