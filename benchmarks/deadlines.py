@@ -1,0 +1,206 @@
+"""Batches in the order of their deadlines: queries with a target beside heavy ones on a core, `python -m
+benchmarks.deadlines`.
+
+Light windowed queries have a target of latency, heavy ones (each row is hashed) have none. Rows of the heavy ones come
+at a share of the rate at which all of them drain a backlog beside the light ones. Each policy decides for a while, in
+turns: `orleans`, which is Spark as it is, `fifo` and `cameo`. Of each are printed: the 95th percentile of the latency
+of the light queries' rows (median and most over cycles), the share of cycles in which it was within the target, the
+rows/s that the heavy ones read, what was left waiting, and CPU. `results/scripts/deadlines.csv` keeps them. It takes
+less than six minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.many_queries import HEAVY, KEYS, LIGHT, SCHEMA
+from qod_magics.kafka.topics import create_topics
+from qod_magics.session.session import Session
+
+RESULTS = Path(__file__).parent / "results" / "scripts" / "deadlines.csv"
+URGENT, BULK = "urgent", "bulk"
+FIELDS = (
+    "policy",
+    "urgent",
+    "heavy",
+    "target_s",
+    "rate",
+    "p95_s",
+    "most_p95_s",
+    "within",
+    "rows_per_s",
+    "waiting",
+    "cpu",
+)
+POLICIES = ("orleans", "fifo", "cameo")
+#: Rows of the backlog by which the capacity is measured, rows/s of the light queries, seconds at most until it is read.
+BACKLOG, URGENT_RATE, DRAIN_S = 250_000, 100.0, 60.0
+
+
+def send(bootstrap: str, topic: str, rate: float, rows: float) -> None:
+    """Send `rows` rows, or rows until the parent ends; client settings come from the environment."""
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {**json.loads(os.environ["QOD_BENCHMARK_CLIENT"]), "bootstrap.servers": bootstrap, "linger.ms": 20}
+    )
+    began, sent = time.time(), 0
+    while os.getppid() != 1 and sent < rows:
+        now = time.time()
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
+        upto = min((now - began) * rate, rows, sent + 20_000)
+        while sent < upto:
+            try:
+                producer.produce(topic, f'{{"k": {sent % KEYS}, "v": {sent * 0.37 % 1.0:.4f}, "at": "{at}"}}')
+                sent += 1
+            except BufferError:
+                producer.poll(0.05)
+        producer.poll(0)
+        time.sleep(0.02)
+    producer.flush()
+
+
+@dataclass
+class Run:
+    """Queries of one session on one core."""
+
+    session: Session
+    urgent: int
+    heavy: int
+    target_s: float
+
+    @contextmanager
+    def sending(self, topic: str, rate: float, rows: float = float("inf")) -> Iterator[subprocess.Popen[bytes]]:
+        """Send rows at this rate meanwhile, from the broker's core."""
+        kafka = self.session.kafka
+        settings = {**os.environ, "QOD_BENCHMARK_CLIENT": json.dumps(kafka.client_config())}
+        words = ["--send", kafka.bootstrap, topic, str(rate), str(rows)]
+        process = subprocess.Popen([sys.executable, "-m", "benchmarks.deadlines", *words], env=settings)
+        try:
+            os.sched_setaffinity(process.pid, {max(os.sched_getaffinity(0))})
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    def start(self) -> None:
+        """Start all queries; none of them sheds."""
+        for topic, text, count, more in (
+            (URGENT, LIGHT, self.urgent, {"max_latency_s": self.target_s}),
+            (BULK, HEAVY, self.heavy, {}),
+        ):
+            for i in range(count):
+                self.session.stream(f"{topic}_rows{i}", topic=topic, schema=SCHEMA)
+                self.session.stream(
+                    f"{topic}{i}",
+                    text.format(f"{topic}_rows{i}"),
+                    priority=1,
+                    min_accuracy=1.0,
+                    sink=f"kafka:{topic}{i}",
+                    **more,
+                )
+
+    def of(self, topic: str) -> Sequence[Any]:
+        """Return the row counts of the queries of a topic."""
+        return [each.count for each in self.session.runtime.rows() if each.topic == topic]
+
+    def capacity(self) -> float:
+        """Return the rows/s at which each heavy query reads a backlog beside all others."""
+        before = [count.processed for count in self.of(BULK)]
+        began = time.time()
+        with self.sending(BULK, 1e9, BACKLOG) as process:
+            process.wait()
+            while time.time() < began + DRAIN_S:
+                read = [count.processed - old for count, old in zip(self.of(BULK), before, strict=True)]
+                if min(read) >= BACKLOG:
+                    break
+                time.sleep(0.25)
+        return sum(read) / len(read) / (time.time() - began)
+
+    def measured(self, policy: str, settle_s: float, seconds: float) -> Mapping[str, Any]:
+        """Return the figures of a policy."""
+        self.session.set_policy(policy)
+        time.sleep(settle_s)
+        manager = next(iter(self.session.runtime.task_managers.values()))
+        before, began, used = self.of(BULK), time.time(), manager.used_s() or 0.0
+        found: list[float] = []
+        cycle = None
+        while time.time() < began + seconds:
+            last = self.session.last
+            if last is not None and last.number != cycle and last.snapshot is not None:
+                cycle = last.number
+                mine = [task for task in last.snapshot.tasks if task.id.startswith(URGENT)]
+                found += [max(task.latency_p95_s or 0.0, task.oldest_s or 0.0) for task in mine]
+            time.sleep(0.5)
+        took, after = time.time() - began, self.of(BULK)
+        rows = [count.processed - old.processed for count, old in zip(after, before, strict=True)]
+        for task in (f"{URGENT}0", f"{BULK}0"):
+            print(self.session.why(task), file=sys.stderr)
+        return {
+            "p95_s": median(found),
+            "most_p95_s": max(found),
+            "within": sum(each <= self.target_s for each in found) / len(found),
+            "rows_per_s": sum(rows) / took,
+            "waiting": sum(count.waiting for count in after),
+            "cpu": 100.0 * ((manager.used_s() or 0.0) - used) / took,
+        }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--send", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--urgent", type=int, default=2, help="light queries with a target")
+    parser.add_argument("--heavy", type=int, default=3, help="heavy queries without one")
+    parser.add_argument("--target", type=float, default=2.0, help="seconds")
+    parser.add_argument(
+        "--load", type=float, default=0.9, help="share of the rate at which heavy queries read a backlog"
+    )
+    parser.add_argument("--policies", nargs="+", default=POLICIES)
+    parser.add_argument("--seconds", type=float, default=40.0)
+    parser.add_argument("--warm", type=float, default=30.0)
+    parser.add_argument("--settle", type=float, default=12.0)
+    given = parser.parse_args()
+    if given.send:
+        send(given.send[0], given.send[1], float(given.send[2]), float(given.send[3]))
+        return
+    rows = []
+    with Session.up(task_managers=1, cores=1, kafka_cpus={max(os.sched_getaffinity(0))}, warm=True) as session:
+        run = Run(session, given.urgent, given.heavy, given.target)
+        session.set_policy("orleans")
+        create_topics(session.kafka, {URGENT: 1, BULK: 1})
+        with run.sending(URGENT, URGENT_RATE):
+            run.start()
+            with run.sending(BULK, 500.0):
+                time.sleep(given.warm)
+            run.capacity()  # the first one is cold
+            rate = given.load * run.capacity()
+            print(f"{rate:.0f} rows/s for each heavy query", file=sys.stderr, flush=True)
+            with run.sending(BULK, rate):
+                for policy in given.policies:
+                    found = run.measured(policy, given.settle, given.seconds)
+                    of = {"policy": policy, "urgent": run.urgent, "heavy": run.heavy, "target_s": run.target_s}
+                    row = {**of, "rate": rate, **found}
+                    row = {name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()}
+                    rows.append(row)
+                    print(*(f"{name} {value}" for name, value in row.items()), sep=", ", flush=True)
+    with RESULTS.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
