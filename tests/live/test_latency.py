@@ -113,6 +113,57 @@ def test_a_target_is_set_without_a_restart(brief: Session, topic: str) -> None:
     assert task(session, "grouped").max_latency_s is None
 
 
+def overlap(session: Session, names: tuple[str, str], since: float) -> float | None:
+    """The share of the time of the batches of two queries, begun since then, in which both had one under way; None
+    while they are few."""
+    one, other = (
+        [each for each in session.runtime.instances[f"{name}.1"].batches if each.start > since] for name in names
+    )
+    if min(len(one), len(other)) < 5:
+        return None
+    both = sum(max(min(a.end, b.end) - max(a.start, b.start), 0.0) for a in one for b in other)
+    return both / sum(each.end - each.start for each in (*one, *other))
+
+
+def test_cameo_has_batches_take_turns_and_those_without_a_target_yield(brief: Session, topic: str) -> None:
+    session, before, slow = brief, brief.controller.policy.name, ("slow0", "slow1")
+    cell(session, f'urgent --topic {topic} --schema "{SCHEMA}" -p 1 --max-latency 4s', "source.groupBy('k').count()")
+    home = session.runtime.instances["urgent.1"].task_manager
+    assert home is not None
+    for name in slow:  # a third of the time each, without CPU
+        text = "SELECT n, reflect('java.lang.Thread', 'sleep', n * 0 + 3) AS slept FROM source"
+        cell(session, f'{name} --topic {topic} --schema "{SCHEMA}" --mode microbatch -p 1 --sql', text)
+        if session.runtime.instances[f"{name}.1"].task_manager is not home:
+            session.move(f"{name}.1", home.id)
+
+    def overlaps(least: float, most: float) -> bool:
+        """Whether the batches since this call overlap so much."""
+        begun = time.time()
+        found = eventually(lambda: [o] if (o := overlap(session, slow, begun)) is not None else None, what="batches")
+        return found is not None and least <= found[0] <= most
+
+    with Steady(session, topic, 100.0) as load:
+        session.set_policy("orleans")
+        session.resume()
+        try:
+            eventually(lambda: overlaps(0.05, 1.0), what="batches at the same time")
+            session.set_policy("cameo")
+            eventually(lambda: overlaps(0.0, 0.01), what="batches in turns")
+            told = session.why("urgent")
+            assert "start deadline" in told
+            assert "take turns" in told
+            assert "yields to urgent" in session.why("slow0")
+            assert (task(session, "urgent").latency_p95_s or inf) < 4.0
+            session.set_policy("orleans")
+            eventually(lambda: overlaps(0.05, 1.0), what="batches at the same time again")
+        finally:
+            session.pause()
+            session.set_policy(before)
+        sent = load.stop()
+    for name in ("urgent", *slow):
+        eventually(lambda name=name: all_read(session, name, sent), what=f"{sent} rows of {name} in the books")
+
+
 def test_nephele_batches_as_long_as_the_target_allows_and_another_policy_ends_that(brief: Session, topic: str) -> None:
     session, before = brief, brief.controller.policy.name
     cell(session, f'grouped --topic {topic} --schema "{SCHEMA}" -p 1 --max-latency 4s', "source.groupBy('k').count()")

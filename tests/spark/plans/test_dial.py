@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.spark.plans.dial import PARTS, DialBoard, DialReading, read_sql, reflection_allowed, turn, written
+from qod_magics.spark.plans.dial import (
+    LATEST_DUE_S,
+    PARTS,
+    DialBoard,
+    DialReading,
+    due_value,
+    read_sql,
+    reflection_allowed,
+    turn,
+    written,
+)
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 
@@ -33,7 +44,7 @@ class Spark:
 def test_no_two_dials_share_a_name(session: str, other: str, task: str, target: str) -> None:
     def dials(board: DialBoard) -> list[str]:
         keys = [board.source(task), board.accept(task), board.accuracy(task), board.send(f"{task}>{target}")]
-        keys += [board.pace(f"{task}.1"), board.pace(f"{task}.2")]
+        keys += [of(f"{task}.{i}") for of in (board.pace, board.due) for i in (1, 2)]
         return keys + [board.source(target), board.accept(target), board.accuracy(target)] * (task != target)
 
     mine = dials(DialBoard(session))
@@ -74,3 +85,11 @@ def test_reflection_counts_only_when_the_value_comes_back() -> None:
     assert reflection_allowed(Spark(0.25), "qod.probe")  # type: ignore[arg-type]
     assert not reflection_allowed(Spark(1.0), "qod.probe")  # type: ignore[arg-type]
     assert not reflection_allowed(Spark(None), "qod.probe")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("due_s", "held"), [(None, None), (0.0, 0.001), (0.75, 0.75), (10.9, 10.9), (1e6, 100.0)])
+def test_batches_that_are_due_at_once_take_turns_all_the_same(due_s: float | None, held: float | None) -> None:
+    """The reader takes a property of 0 for no turns, and others for parts of the latest time."""
+    property_value = int(written(due_value(due_s)))
+    assert (property_value == 0) is (held is None)
+    assert property_value / PARTS * LATEST_DUE_S == pytest.approx(held or 0.0)

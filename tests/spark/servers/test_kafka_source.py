@@ -10,9 +10,9 @@ import pytest
 
 from qod_magics.errors import SetupError
 from qod_magics.machine.java import Java
-from qod_magics.sources.kafka import KEEP, PACE, READER
+from qod_magics.sources.kafka import DUE, KEEP, PACE, READER
 from qod_magics.spark.changes.change import HOLD_S
-from qod_magics.spark.plans.dial import MOST_S
+from qod_magics.spark.plans.dial import LATEST_DUE_S, MOST_S
 from qod_magics.spark.servers import server
 from qod_magics.spark.servers.own_jars import SOURCE, STATE_CLASS, STATE_SOURCE, shedding_jar, state_jar
 
@@ -109,6 +109,8 @@ def test_plans_and_source_name_the_same_class_options_columns_and_delays() -> No
     assert f"class {name} extends TableProvider" in text
     assert f'val Keep = "{KEEP}"' in text
     assert f'val Pace = "{PACE}"' in text
+    assert f'val Due = "{DUE}"' in text
     assert f"val MostS = {MOST_S}\n" in text
+    assert f"val LatestDueS = {LATEST_DUE_S}\n" in text
     assert f"val HoldMs = {1000 * HOLD_S:.0f}L\n" in text
     assert all(f'.add("{column}"' in text for column in ("_p", "_records"))
