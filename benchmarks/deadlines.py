@@ -32,6 +32,7 @@ from qod_magics.session.session import Session
 RESULTS = Path(__file__).parent / "results" / "scripts" / "deadlines.csv"
 URGENT, BULK = "urgent", "bulk"
 FIELDS = (
+    "round",
     "policy",
     "urgent",
     "heavy",
@@ -169,9 +170,10 @@ def main() -> None:
         "--load", type=float, default=0.9, help="share of the rate at which heavy queries read a backlog"
     )
     parser.add_argument("--policies", nargs="+", default=POLICIES)
-    parser.add_argument("--seconds", type=float, default=40.0)
+    parser.add_argument("--rounds", type=int, default=2, help="turns of all policies")
+    parser.add_argument("--seconds", type=float, default=18.0)
     parser.add_argument("--warm", type=float, default=30.0)
-    parser.add_argument("--settle", type=float, default=12.0)
+    parser.add_argument("--settle", type=float, default=8.0)
     given = parser.parse_args()
     if given.send:
         send(given.send[0], given.send[1], float(given.send[2]), float(given.send[3]))
@@ -180,6 +182,7 @@ def main() -> None:
     with Session.up(task_managers=1, cores=1, kafka_cpus={max(os.sched_getaffinity(0))}, warm=True) as session:
         run = Run(session, given.urgent, given.heavy, given.target)
         session.set_policy("orleans")
+        session.set_period(2.5)
         create_topics(session.kafka, {URGENT: 1, BULK: 1})
         with run.sending(URGENT, URGENT_RATE):
             run.start()
@@ -189,9 +192,15 @@ def main() -> None:
             rate = given.load * run.capacity()
             print(f"{rate:.0f} rows/s for each heavy query", file=sys.stderr, flush=True)
             with run.sending(BULK, rate):
-                for policy in given.policies:
+                for n, policy in [(n, each) for n in range(given.rounds) for each in given.policies]:
                     found = run.measured(policy, given.settle, given.seconds)
-                    of = {"policy": policy, "urgent": run.urgent, "heavy": run.heavy, "target_s": run.target_s}
+                    of = {
+                        "round": n + 1,
+                        "policy": policy,
+                        "urgent": run.urgent,
+                        "heavy": run.heavy,
+                        "target_s": run.target_s,
+                    }
                     row = {**of, "rate": rate, **found}
                     row = {name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()}
                     rows.append(row)

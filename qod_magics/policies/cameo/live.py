@@ -1,14 +1,16 @@
 """The policy `cameo` on a cluster of micro-batches: they start in the order of their deadlines. Pure.
 
 A query is an operator, its next micro-batch a message, a core a worker. A batch is to start at t + L - C - C_path at
-the latest: t is when its oldest row came, L the target of the query's latency, C what a batch takes, C_path what those
-of the tasks behind it take. The kernel measures all of it, so nothing travels with rows. A task manager has as many
-batches under way as it has cores; when one ends, the waiting one with the earliest start deadline begins.
+the latest: t is when its oldest row came, L the target of the query's latency, C the CPU time of a batch, C_path that
+of the tasks behind it. The kernel measures all of it, so nothing travels with rows. A task manager has as many batches
+under way as it has cores; when one ends, the waiting one with the earliest start deadline begins.
 
 What differs from the source, and why:
 
 - A batch is not interrupted and may take seconds, so one with a target waits for a part of its laxity only (`margin`),
   and then starts beside those under way, with which it shares the cores.
+- There is always a next batch, and each has a fixed cost: back to back, urgent ones would leave no time to the others.
+  Where a task yields to them, there is a gap between them: half of that part of their target, for all tasks of a path.
 - A task that leads to no query with a target has no deadline. Its batches yield for `patience_s`, and start then.
 - While a query beside it is late all the same, there is a gap between its batches (`yield_s`): longer batches have less
   fixed cost. The gap shrinks again while all are well within their targets.
@@ -75,8 +77,9 @@ class Deadline:
     due_s: float  #: by the policy's order, without the margin; below 0: late already
     query: str  #: the one by whose target it is
     target_s: float
-    batch_s: float  #: C: what a batch of the task takes; 0: not known yet
-    after_s: float  #: C_path: what batches take on the longest way from there to the query
+    batch_s: float  #: C: what a batch of the task costs; 0: not known yet
+    after_s: float  #: C_path: what batches cost on the longest way from there to the query
+    tasks: int  #: on that path, from its source
 
     @property
     def laxity_s(self) -> float:
@@ -84,26 +87,45 @@ class Deadline:
         return max(self.due_s, 0.0)
 
 
-def deadlines(seen: Seen, order: str = "llf") -> Mapping[str, Deadline]:
+def costs(snapshot: Snapshot, seen: Seen) -> Mapping[str, int]:
+    """Return what a batch of each task costs, ms: its CPU time, since it lasts longer the more others there are; its
+    duration where the CPU is not known; 0 where nothing is."""
+    cpu = dict.fromkeys(seen.elements, 0.0)
+    for each in snapshot.instances:
+        if not each.missing and each.batch_interval_s:
+            cpu[each.task] = max(cpu[each.task], 10.0 * each.cpu * each.batch_interval_s)
+    return {
+        task: round(min(ms, cpu[task]) if cpu[task] else ms)
+        for task, ms in ((task, each.batch_ms or 0.0) for task, each in seen.elements.items())
+    }
+
+
+def deadlines(snapshot: Snapshot, order: str = "llf") -> Mapping[str, Deadline]:
     """Return the strictest deadline of each task that leads to a query with a target."""
     found: dict[str, Deadline] = {}
+    seen = Seen.of(snapshot)
+    cost_ms = costs(snapshot, seen)
     for constraint in seen.constraints.values():
-        for task, deadline in _of_query(constraint, seen, order):
+        for task, deadline in _of_query(constraint, cost_ms, order):
             if task not in found or deadline.due_s < found[task].due_s:
                 found[task] = deadline
     return found
 
 
-def _of_query(constraint: Constraint, seen: Seen, order: str) -> Iterable[tuple[str, Deadline]]:
+def _of_query(constraint: Constraint, cost_ms: Mapping[str, int], order: str) -> Iterable[tuple[str, Deadline]]:
     """Yield the deadlines along each path to a query; the cost of a path is that of all tasks behind (equation 4)."""
     target_ms = round(1e3 * constraint.limit_s)
     for path in constraint.paths:
         after_ms = 0
         for task in reversed(path.tasks):
-            cost_ms = round(seen.elements[task].batch_ms or 0.0)
-            due_s = URGENCY[order](0, target_ms, cost_ms, after_ms) / 1e3
-            yield task, Deadline(due_s, constraint.query, constraint.limit_s, cost_ms / 1e3, after_ms / 1e3)
-            after_ms += cost_ms
+            due_s = URGENCY[order](0, target_ms, cost_ms[task], after_ms) / 1e3
+            yield (
+                task,
+                Deadline(
+                    due_s, constraint.query, constraint.limit_s, cost_ms[task] / 1e3, after_ms / 1e3, len(path.tasks)
+                ),
+            )
+            after_ms += cost_ms[task]
 
 
 def beside(snapshot: Snapshot, seen: Seen) -> Mapping[str, tuple[Constraint, ...]]:
@@ -138,7 +160,8 @@ class Cameo:
         seen, p = Seen.of(snapshot), self.parameters
         near = beside(snapshot, seen)
         gaps = self._gaps(near, state if isinstance(state, Mapping) else {})
-        due = deadlines(seen, p.order)
+        due = deadlines(snapshot, p.order)
+        shared = {each.task_manager for each in snapshot.instances if each.task not in due}
         hosts: dict[str, set[str]] = {task.id: set() for task in snapshot.tasks}
         for instance in snapshot.instances:
             hosts[instance.task].add(instance.task_manager)
@@ -147,7 +170,10 @@ class Cameo:
             if not element.is_paced or not hosts[task] & near.keys():
                 continue
             if task in due:
-                actions.append(SetBatch(task, 0.0, _why(due[task]), round(p.margin * due[task].laxity_s, 3)))
+                due_s = p.margin * due[task].laxity_s
+                apart_s = p.margin * due[task].target_s / due[task].tasks / 2
+                gap_s = min(apart_s, due_s, MOST_GAP_S) if hosts[task] & shared else 0.0
+                actions.append(SetBatch(task, round(gap_s, 3), _why(due[task]), round(due_s, 3)))
             else:
                 gap_s = max(gaps.get(id, 0.0) for id in hosts[task])
                 patient_s = (element.batch_ms or 0.0) / 1e3 + p.patience_s  # from the end of its last batch on

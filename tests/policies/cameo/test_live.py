@@ -14,7 +14,6 @@ from qod_magics.core.validation import check_snapshot
 from qod_magics.errors import UsageProblem
 from qod_magics.policies import latency_note, policy
 from qod_magics.policies.cameo.live import FIFO_S, Cameo, CameoReasons, Parameters, deadlines
-from qod_magics.policies.nephele.live import Seen
 from qod_magics.simulator.rates.run import simulate
 from qod_magics.simulator.rates.simulation import Simulation
 from tests.policies.snapshots import snapshots
@@ -22,7 +21,7 @@ from tests.policies.snapshots import snapshots
 
 def instance(task: str, manager: str = "tm1", batch_s: float = 0.2, **more: Any) -> Instance:
     given = {"state": "running", "mode": "micro-batch", "batch_interval_s": 1.0, "busy": batch_s, "waiting": 50, **more}
-    return Instance(f"{task}.1", task, manager, 100.0, 10.0, False, **given)
+    return Instance(f"{task}.1", task, manager, 100.0, given.pop("cpu", 100.0 * batch_s), False, **given)
 
 
 def task(name: str, target_s: float | None = None, p95_s: float | None = None, upstream: tuple[str, ...] = ()) -> Task:
@@ -50,11 +49,11 @@ def asked(plan: Plan) -> dict[str, tuple[float, float | None]]:
 
 
 def test_a_batch_is_due_by_its_target_less_its_own_time_and_that_of_the_tasks_behind() -> None:
-    found = deadlines(Seen.of(snapshot()))
+    found = deadlines(snapshot())
     assert found["A"].due_s == pytest.approx(2.0 - 0.2 - 0.3)
     assert found["B"].due_s == pytest.approx(2.0 - 0.3)
     assert "heavy" not in found
-    by_end = deadlines(Seen.of(snapshot()), "edf")
+    by_end = deadlines(snapshot(), "edf")
     assert by_end["A"].due_s == pytest.approx(2.0 - 0.3)
     assert by_end["B"].due_s == pytest.approx(2.0)
 
@@ -68,14 +67,14 @@ def test_a_task_before_two_queries_is_due_by_the_stricter_one() -> None:
         streams=(*seen.streams, Stream("A", "C", 100.0)),
         instances=(*seen.instances, instance("C", batch_s=0.1)),
     )
-    found = deadlines(Seen.of(seen))["A"]
+    found = deadlines(seen)["A"]
     assert (found.query, found.due_s) == ("C", pytest.approx(0.9 - 0.2 - 0.1))
 
 
 def test_batches_with_a_target_wait_for_a_part_of_their_laxity_and_the_others_for_longer() -> None:
     plan, _ = Cameo().decide(snapshot())
     check_plan(plan, snapshot())
-    assert asked(plan) == {"A": (0.0, 0.75), "B": (0.0, 0.85), "heavy": (0.0, 10.9)}
+    assert asked(plan) == {"A": (0.25, 0.75), "B": (0.25, 0.85), "heavy": (0.0, 10.9)}
     assert set(plan.desired.values()) == set(plan.non_drop.values()) == {1.0}
 
 
@@ -83,6 +82,20 @@ def test_a_batch_that_is_too_long_for_its_target_starts_at_once() -> None:
     seen = snapshot()
     long = tuple(replace(each, batch_interval_s=9.0) if each.task == "B" else each for each in seen.instances)
     assert asked(Cameo().decide(replace(seen, instances=long))[0])["B"] == (0.0, 0.0)
+
+
+def test_a_batch_costs_its_cpu_time_however_long_it_takes_beside_others() -> None:
+    seen = snapshot()
+    slow = tuple(replace(each, busy=0.9) if each.task == "B" else each for each in seen.instances)
+    assert deadlines(replace(seen, instances=slow))["B"].due_s == pytest.approx(1.7)
+    unknown = tuple(replace(each, cpu=0.0) for each in slow)
+    assert deadlines(replace(seen, instances=unknown))["B"].due_s == pytest.approx(2.0 - 0.9)
+
+
+def test_there_is_no_gap_between_urgent_batches_where_none_yields_to_them() -> None:
+    seen = snapshot()
+    alone = replace(seen, tasks=seen.tasks[:2], instances=seen.instances[:2])
+    assert asked(Cameo().decide(alone)[0]) == {"A": (0.0, 0.75), "B": (0.0, 0.85)}
 
 
 def test_nothing_is_asked_for_where_no_query_with_a_target_runs() -> None:
