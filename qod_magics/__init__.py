@@ -48,14 +48,23 @@ _PUBLIC = {
 def __getattr__(name: str) -> Any:
     """Import a public name on first use."""
     if name in _PUBLIC:
-        return getattr(import_module(_PUBLIC[name]), name)
+        return getattr(_imported(_PUBLIC[name], f"qod_magics.{name}"), name)
     raise AttributeError(f"module 'qod_magics' has no attribute {name!r}")
+
+
+def _imported(module: str, what: str) -> Any:
+    """A module, imported now. Raises SetupError, which says `what`, where Spark or Kafka is not installed."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        from qod_magics.errors import lacking
+
+        raise lacking(error, what) or error from None
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Called by `%load_ext qod_magics`: registers the magics in `shell`."""
-    from qod_magics.notebook import magics
-
+    magics = _imported("qod_magics.notebook.magics", "%load_ext qod_magics")
     magics.load_ipython_extension(shell)
 
 

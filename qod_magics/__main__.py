@@ -9,7 +9,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import NamedTuple
 
-from qod_magics.errors import QodError, nearest
+from qod_magics.errors import QodError, lacking, nearest
 
 
 class Command(NamedTuple):
@@ -45,12 +45,18 @@ def main(argv: list[str] | None = None) -> int:
     try:
         command = _load(COMMANDS[name].target)
     except ImportError as error:
-        print(f"qod_magics {name}: {error}; install what is missing", file=sys.stderr)
+        lacks = lacking(error, f"this command ({name})")
+        print(f"qod_magics {name}: {lacks or f'{error}; install what is missing'}", file=sys.stderr)
         return 2
     try:
         status = command(words[1:])
         if sys.stdout is not None:
             sys.stdout.flush()
+    except ModuleNotFoundError as error:  # one that a command imports only when it is needed
+        if (told := lacking(error, f"this command ({name})")) is None:
+            raise
+        print(f"qod_magics {name}: {told}", file=sys.stderr)
+        return 2
     except QodError as error:
         print(f"qod_magics {name}: {' '.join(str(error).splitlines())}", file=sys.stderr)
         return 2

@@ -94,6 +94,23 @@ class LostError(TaskManagerError):
     """A task manager that was reachable and is gone."""
 
 
+#: The extra that brings a package which an installation may lack.
+_EXTRAS = {"pyspark": "spark", "findspark": "spark", "grpc": "spark", "confluent_kafka": "kafka"}
+
+
+def lacking(error: ImportError, what: str) -> SetupError | None:
+    """Return the error for `what` where a package is missing that an extra brings; None: another one is missing."""
+    missing = (error.name or "").partition(".")[0]
+    if missing not in _EXTRAS:
+        return None
+    return SetupError(
+        f"{what} must have Spark and Kafka, got an installation without {missing}; "
+        "pip install 'qod-magics[spark,kafka]'",
+        name=missing,
+        rule="installed",
+    )
+
+
 #: The most names that a message lists.
 MOST_NAMES = 8
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from qod_magics import errors
-from qod_magics.errors import MOST_NAMES, QodError, nearest
+from qod_magics.errors import MOST_NAMES, QodError, lacking, nearest
 
 
 def test_a_close_name_is_suggested_alone() -> None:
@@ -29,3 +29,11 @@ def test_every_error_is_one_of_ours_and_one_line_in_a_notebook() -> None:
     for kind in kinds:
         assert issubclass(kind, QodError)
         assert kind("no topic 'x'")._render_traceback_() == [f"{kind.__name__}: no topic 'x'"]
+
+
+@pytest.mark.parametrize(("name", "names"), [("pyspark", True), ("confluent_kafka.admin", True), ("json5", False)])
+def test_what_an_extra_brings_is_named(name: str, names: bool) -> None:
+    found = lacking(ModuleNotFoundError(f"No module named {name!r}", name=name), "it")
+    assert (found is not None) is names
+    if found is not None:
+        assert (found.name, found.rule) == (name.partition(".")[0], "installed")

@@ -107,7 +107,7 @@ def test_all_constraints_run_on_each_python_from_its_first_release_on() -> None:
 
 
 def test_there_is_one_spark_version() -> None:
-    from qod_magics.machine.jars import SPARK_VERSION
+    from qod_magics.machine.releases import SPARK_VERSION
 
     named = {
         match.group(1).decode()
@@ -468,3 +468,13 @@ def test_importing_the_deciding_layers_loads_nothing_heavy() -> None:
     paths = [*modules("qod_magics", "core"), *modules("qod_magics", "policies")]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths]
     assert loaded_by("import " + ", ".join(names)) & set(HEAVY) <= {"numpy"}
+
+
+def test_labs_simulations_and_recordings_need_neither_spark_nor_kafka() -> None:
+    labs = [path for path in (ROOT / "notebooks").glob("lab*.ipynb") if not path.name.startswith("lab1_")]
+    texts = [path.read_text("utf-8") for path in labs]
+    imported = {name for text in texts for name in re.findall(r"(?:from|import) (qod_magics(?:\.\w+)*)", text)}
+    commands = {f"qod_magics.commands.{name}" for name in ("simulate", "recordings", "plan", "doctor")}
+    absent = "import sys; sys.modules.update(dict.fromkeys(('pyspark', 'confluent_kafka', 'findspark', 'grpc')))"
+    assert len(imported) > 15
+    loaded_by(f"{absent}\nimport qod_magics.notebook.replay, {', '.join(sorted(imported | commands))}")

@@ -20,21 +20,25 @@ from qod_magics.machine import class_data
 from qod_magics.machine import cores as machine
 from qod_magics.machine.child import check_user, is_noexec, temporary_root
 from qod_magics.machine.cores import can_pin, core_count, every_core, is_limited
-from qod_magics.machine.jars import (
+from qod_magics.machine.jars import JarSet, broker_set, connector_set, resolve
+from qod_magics.machine.java import find_java
+from qod_magics.machine.releases import (
     SPARK_SUPPORTED,
     SPARK_VERSION,
-    JarSet,
-    broker_set,
-    connector_set,
+    check_server,
     installed_spark,
-    resolve,
+    is_supported,
+    release_at,
 )
-from qod_magics.machine.java import find_java
+from qod_magics.spark.servers.connection import call_within, connect, hidden, let_go
+from qod_magics.spark.servers.remote import asked_for
 
 GIGABYTE = 1e9
 #: Memory of a task manager and of the embedded broker, as measured on a small machine, in bytes.
 TASK_MANAGER_BYTES, BROKER_BYTES = 0.6 * GIGABYTE, 0.4 * GIGABYTE
 DISK_BYTES = 2 * GIGABYTE
+#: For a Connect server to answer, seconds.
+PATIENCE_S = 10.0
 FETCH = "python -m qod_magics doctor --fetch"
 
 
@@ -63,11 +67,17 @@ def main(argv: list[str] | None = None) -> int:
         action="store_true",
         help="download the jars now, and archive their classes for faster starts; nothing needs the network later",
     )
+    parser.add_argument(
+        "--connect",
+        metavar="URL",
+        default=asked_for(),
+        help="a Spark Connect server to look at, too: sc://HOST:PORT; by default the one that SPARK_REMOTE names",
+    )
     options = parser.parse_args(argv)
     if options.fetch:
         fetch()
     healthy = True
-    for finding in findings():
+    for finding in findings(options.connect):
         print(finding, flush=True)
         healthy = healthy and finding.ok is not False
     print("Everything needed is here." if healthy else "Something needed is missing: see the lines with NO.")
@@ -77,7 +87,7 @@ def main(argv: list[str] | None = None) -> int:
 def fetch() -> None:
     """Download the jars missing from the cache, and archive their classes; failures are printed, and show in the
     report."""
-    for jars in (connector_set, broker_set):
+    for jars in (_connector, broker_set):
         try:
             resolve(jars())
         except QodError as error:
@@ -92,14 +102,15 @@ def fetch() -> None:
         print(error, file=sys.stderr)
 
 
-def findings() -> Iterator[Finding]:
-    """All findings, each checked lazily."""
+def findings(server: str | None = None) -> Iterator[Finding]:
+    """All findings, each checked lazily; also about the Connect server at this URL."""
     checks: tuple[Callable[[], Finding], ...] = (
         _python,
         _java,
         _pyspark,
         _spark_home,
-        lambda: _jars("Spark's connector", connector_set),
+        *([] if server is None else [lambda: _connect_server(server)]),
+        lambda: _jars("Spark's connector", _connector),
         lambda: _jars("Kafka broker", broker_set),
         _archives,
         _kafka_client,
@@ -136,8 +147,7 @@ def _pyspark() -> Finding:
     except QodError as error:
         return Finding("pyspark", False, "not installed", str(error).partition(": ")[2])
     install = f"pip install 'pyspark[connect]=={SPARK_VERSION}'"
-    first, last = (_release(bound) for bound in SPARK_SUPPORTED)
-    if not first <= _release(spark) < last:
+    if not is_supported(spark):
         return Finding(
             "pyspark", False, f"{spark}; supported: {SPARK_SUPPORTED[0]} to before {SPARK_SUPPORTED[1]}", install
         )
@@ -150,16 +160,53 @@ def _pyspark() -> Finding:
 
 def _spark_home() -> Finding:
     if not os.environ.get("SPARK_HOME"):
-        return Finding("Spark", True, "the one inside pyspark (SPARK_HOME is not set)")
+        inside = _version("pyspark")
+        if inside is None:
+            return Finding("Spark", None, "none: it comes with pyspark, and SPARK_HOME is not set")
+        return Finding("Spark", True, f"{inside}, the one inside pyspark (SPARK_HOME is not set)")
+    home = _home()
+    if not any((home / "jars").glob("spark-connect*.jar")):
+        return Finding("Spark", False, f"{home} has no Spark Connect", "set SPARK_HOME to a Spark 4, or unset it")
+    release = release_at(home)
+    return _server_of(release, "Spark", f"{release or 'unknown release'}, {home} (SPARK_HOME)", str(home))
+
+
+def _connect_server(url: str) -> Finding:
+    try:
+        spark = connect(url, patience_s=PATIENCE_S)
+        try:
+            release = str(call_within(lambda: spark.version, PATIENCE_S, "its version"))
+        finally:
+            let_go(spark, 2.0)
+    except (QodError, ImportError) as error:
+        return Finding("Connect server", False, hidden(url), str(error))
+    return _server_of(release, "Connect server", f"{release} at {hidden(url)}", hidden(url))
+
+
+def _server_of(release: str | None, what: str, found: str, where: str) -> Finding:
+    """A Spark that is to be used as a server by the installed client."""
+    try:
+        if release is not None:
+            check_server(release, where)
+    except SetupError as error:
+        why, _, to_do = str(error).partition("; ")
+        return Finding(what, False, why, to_do)
+    return Finding(what, True, found)
+
+
+def _home() -> Path:
+    """The directory that SPARK_HOME names."""
     import findspark
 
     try:
-        home = Path(findspark.find())
+        return Path(findspark.find())
     except (ValueError, IndexError):
-        home = Path(os.environ["SPARK_HOME"])
-    if not any((home / "jars").glob("spark-connect*.jar")):
-        return Finding("Spark", False, f"{home} has no Spark Connect", "set SPARK_HOME to a Spark 4, or unset it")
-    return Finding("Spark", True, f"{home} (SPARK_HOME)")
+        return Path(os.environ["SPARK_HOME"])
+
+
+def _connector() -> JarSet:
+    """The connector's jars for the Spark that local servers run."""
+    return connector_set(release_at(_home()) if os.environ.get("SPARK_HOME") else None)
 
 
 def _jars(what: str, which: Callable[[], JarSet]) -> Finding:
@@ -185,7 +232,7 @@ def _archives() -> Finding:
 def _all_cached() -> bool:
     """Whether all jars are in the cache; not, where it is unknown which ones are needed."""
     try:
-        return all(each().cached() is not None for each in (connector_set, broker_set))
+        return all(each().cached() is not None for each in (_connector, broker_set))
     except QodError:
         return False
 

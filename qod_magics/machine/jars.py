@@ -18,20 +18,17 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from qod_magics.errors import SetupError
 from qod_magics.machine.cache import cache_dir, locked
+from qod_magics.machine.releases import installed_spark, numbers
 
 if TYPE_CHECKING:
     import pooch
 
-#: The pyspark release that this package is built on, and the ones that it accepts (first included, last excluded).
-SPARK_VERSION = "4.3.0"
-SPARK_SUPPORTED = ("4.2", "4.4")
 _CONNECTOR = "org.apache.spark:spark-sql-kafka"
 
 
@@ -54,14 +51,25 @@ class JarSet:
 
 
 @cache
+def _sets() -> dict[str, dict[str, str]]:
+    return dict(json.loads(Path(__file__).with_name("jars.json").read_text("utf-8")))
+
+
 def _released(name: str) -> JarSet:
-    found = json.loads(Path(__file__).with_name("jars.json").read_text("utf-8"))
-    return JarSet(name, found[name])
+    return JarSet(name, _sets()[name])
 
 
-def connector_set() -> JarSet:
-    """Return Spark's Kafka connector and its dependencies that Spark lacks: the newest one tested on SPARK_VERSION."""
-    return _released("connector")
+def connector_set(release: str | None = None) -> JarSet:
+    """Return Spark's Kafka connector and its dependencies that Spark lacks, for this release of Spark; None: that of
+    the installed pyspark. A release without a set of its own takes the newest one.
+
+    Raises:
+        SetupError: pyspark is not installed.
+
+    """
+    major, minor = numbers(release or installed_spark())
+    own = f"connector-{major}.{minor}"
+    return _released(own if own in _sets() else "connector")
 
 
 def broker_set() -> JarSet:
@@ -69,9 +77,10 @@ def broker_set() -> JarSet:
     return _released("broker")
 
 
-def connector_jars(*, progress: bool = True) -> list[Path]:
-    """Return files for `spark.jars`: Spark's Kafka connector. See `resolve` for what is raised."""
-    return resolve(connector_set(), progress=progress)
+def connector_jars(release: str | None = None, *, progress: bool = True) -> list[Path]:
+    """Return files for `spark.jars`: the Kafka connector of this release of Spark, as `connector_set` chooses it. See
+    `resolve` for what is raised."""
+    return resolve(connector_set(release), progress=progress)
 
 
 def broker_jars(*, progress: bool = True) -> list[Path]:
@@ -79,9 +88,9 @@ def broker_jars(*, progress: bool = True) -> list[Path]:
     return resolve(broker_set(), progress=progress)
 
 
-def connector_advice() -> str:
-    """Return how to start a Spark session with the Kafka connector that it lacks."""
-    jars = connector_set()
+def connector_advice(release: str | None = None) -> str:
+    """Return how to start a session of this release of Spark with the Kafka connector that it lacks."""
+    jars = connector_set(release)
     coordinate = next(each for each in jars.checksums if each.startswith(_CONNECTOR))
     advice = f"start it with spark.jars.packages={coordinate}"
     return f"{advice} or, on this machine, spark.jars={jars.directory}/*.jar" if jars.cached() else advice
@@ -110,19 +119,6 @@ def resolve(jars: JarSet, *, progress: bool = True) -> list[Path]:
                 rule="room",
             ) from error
     return jars.cached() or []
-
-
-def installed_spark() -> str:
-    """Return the version of the installed pyspark, without importing it.
-
-    Raises:
-        SetupError: it is not installed.
-
-    """
-    try:
-        return version("pyspark")
-    except PackageNotFoundError:
-        raise SetupError(f"pyspark is not installed: pip install 'pyspark[connect]=={SPARK_VERSION}'.") from None
 
 
 def _fill(jars: JarSet, progress: bool) -> None:

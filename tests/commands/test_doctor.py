@@ -13,7 +13,7 @@ from qod_magics.errors import SetupError
 from qod_magics.machine import class_data
 from qod_magics.machine.cores import MemoryLimit
 from qod_magics.machine.jars import JarSet, broker_set, connector_set
-from qod_magics.machine.java import answer
+from qod_magics.machine.java import answer, free_ports
 from tests.machine.fakes import FakeMachine, on
 
 
@@ -108,7 +108,7 @@ def test_a_java_that_is_too_old_is_named(
 def test_without_pyspark_the_report_is_whole(
     words: list[str], machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail() -> JarSet:
+    def fail(_: str | None) -> JarSet:
         raise SetupError("pyspark is not installed: pip install pyspark.")
 
     monkeypatch.setattr(doctor, "connector_set", fail)
@@ -141,6 +141,34 @@ def test_a_spark_home_needs_spark_connect(
     monkeypatch.setenv("SPARK_HOME", str(home))
     assert doctor.main([]) == status
     assert str(home) in line(capsys.readouterr().out, "Spark ")
+
+
+def test_a_spark_home_that_is_older_than_pyspark_is_refused_with_both_versions(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = machine / "spark"
+    (home / "jars").mkdir(parents=True)
+    for jar in ("spark-connect_2.13-4.1.0.jar", "spark-core_2.13-4.1.0.jar"):
+        (home / "jars" / jar).touch()
+    fill(connector_set("4.1.0"))
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    monkeypatch.setattr("qod_magics.machine.releases.installed_spark", lambda: "4.2.0")
+    assert doctor.main([]) == 1
+    found = line(capsys.readouterr().out, "Spark ")
+    assert found.startswith("  NO")
+    assert "4.1.0" in found
+    assert "4.2.0" in found
+
+
+def test_a_connect_server_that_does_not_answer_is_a_line(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "PATIENCE_S", 0.1)
+    url = f"sc://localhost:{free_ports(1)[0]}/;token=secret"
+    assert doctor.main(["--connect", url]) == 1
+    report = capsys.readouterr().out
+    assert line(report, "Connect server").startswith("  NO")
+    assert "secret" not in report
 
 
 def test_what_would_be_good_to_have_does_not_fail() -> None:

@@ -19,6 +19,7 @@ from qod_magics.core.runtime import Count, Dials
 from qod_magics.errors import QodError
 from qod_magics.kafka.topics import grow_topics
 from qod_magics.lifecycle.events import State
+from qod_magics.machine.releases import without_realtime
 from qod_magics.session.session import Session
 from qod_magics.session.status import DECLARED
 from qod_magics.spark.metrics import collector
@@ -72,6 +73,7 @@ def by_id(found: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
 
 
 @pytest.mark.smoke
+@pytest.mark.versions
 def test_two_queries_read_exactly_what_was_sent(brief: Session, topic: str) -> None:
     session = brief
     assert cell(
@@ -89,7 +91,8 @@ def test_two_queries_read_exactly_what_was_sent(brief: Session, topic: str) -> N
         assert all(row.pop("half") == row["ratio"] / 2 for row in found.values())
         assert found == sent
         assert session.results(query).schema["fare"].dataType.simpleString() == "decimal(20,6)"
-    assert {i.mode for task in ("drives", "in_python", "in_sql") for i in instances(session, task)} == {"real-time"}
+    modes = {i.mode for task in ("drives", "in_python", "in_sql") for i in instances(session, task)}
+    assert modes == {"micro-batch" if without_realtime() else "real-time"}
     for feed in ("drives", "drives>in_python", "drives>in_sql"):
         books = count(session, feed)
         assert (books.processed, books.dropped, books.unreported) == (300, 0, 0)

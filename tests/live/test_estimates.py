@@ -319,6 +319,7 @@ def test_a_column_is_no_better_than_what_it_is_made_of(brief: Session, body: str
 
 
 @pytest.mark.smoke
+@pytest.mark.versions
 def test_a_stream_that_is_shed_says_how_far_off_it_may_be(brief: Session) -> None:
     topic, sent = new_topic(brief), 3000
     turn(brief, {(None, "fares"): 0.3})

@@ -10,7 +10,7 @@ from tests.live.steady import Steady
 from tests.live.watching import Events, counted, declare_counts, home, running, settled
 
 
-@pytest.fixture(params=[pytest.param("counts", marks=pytest.mark.smoke), "src"])
+@pytest.fixture(params=[pytest.param("counts", marks=[pytest.mark.smoke, pytest.mark.versions]), "src"])
 def moved(request: pytest.FixtureRequest) -> str:
     """The task that moves: the one with the state, or the one that sends to it."""
     task: str = request.param

@@ -248,6 +248,7 @@ def test_weights_estimate_the_truth_and_books_are_exact_through_a_burst_and_move
 
 
 @pytest.mark.smoke
+@pytest.mark.versions
 def test_a_dial_at_0_drops_everything_and_at_1_nothing(brief: Session) -> None:
     session, count, edge = brief, 500, ("open_in", "open_out")
     place = topic(session, "shedding-ends")

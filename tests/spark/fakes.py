@@ -12,6 +12,7 @@ from typing import Any
 from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.events import Instructions, StartAsked, Started, State
 from qod_magics.lifecycle.query import QueryLife
+from qod_magics.machine.releases import SPARK_VERSION
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.changes.mover import Mover
 from qod_magics.spark.changes.recovery import Recovery
@@ -38,6 +39,11 @@ class Spark:
         self.asked: list[str] = []
         self.conf = self.streams = self
         self.queries: list[Query] = []
+
+    @property
+    def version(self) -> str:
+        self.gate.wait(30)
+        return SPARK_VERSION
 
     @property
     def active(self) -> list[Query]:

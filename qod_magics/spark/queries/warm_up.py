@@ -97,7 +97,7 @@ def warm_up(
             start()
         except TaskManagerError as error:
             if manager.kind != "local" and lacks_connector(str(error)):
-                raise TaskManagerError(f"{manager.id} has no Kafka connector: {connector_advice()}") from error
+                raise _without_connector(manager) from error
             raise
         manager.works_on(instance.run_id or "")  # warms up its REST API, too
         deadline = time.monotonic() + timeout_s
@@ -147,7 +147,7 @@ def check_kafka(manager: TaskManager, kafka: Kafka, board: DialBoard, timeout_s:
         raise
     except Exception as error:
         if lacks_connector(str(error)):
-            raise TaskManagerError(f"{manager.id} has no Kafka connector: {connector_advice()}") from error
+            raise _without_connector(manager) from error
         found, why = 0, f"got: {reason(error)}"
     finally:
         with suppress(Exception):
@@ -166,6 +166,10 @@ def _has_rows(kafka: Kafka, topic: str) -> bool:
     with suppress(KafkaError):
         return any(end_offsets(kafka, [topic])[topic].values())
     return False
+
+
+def _without_connector(manager: TaskManager) -> TaskManagerError:
+    return TaskManagerError(f"{manager.id} has no Kafka connector: {connector_advice(manager.spark.version)}")
 
 
 def lacks_connector(text: str) -> bool:

@@ -21,9 +21,10 @@ from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.machine import class_data
 from qod_magics.machine.child import Child, check_user, temporary
 from qod_magics.machine.cores import CoreClaim
-from qod_magics.machine.jars import SPARK_SUPPORTED, connector_jars
+from qod_magics.machine.jars import connector_jars
 from qod_magics.machine.java import DEFAULT_JIT, HOST, JIT_OPTIONS, Java, find_java, free_ports
 from qod_magics.machine.packages import check_files, check_packages, package_jars, spark_words
+from qod_magics.machine.releases import check_server, release_at
 from qod_magics.spark.servers.connection import CONNECT_MODE, REMOTE
 from qod_magics.spark.servers.own_jars import loopback_jar, shedding_jar, state_jar, with_jar
 
@@ -202,7 +203,7 @@ def spark_home() -> Path:
     """Spark's installation: SPARK_HOME through `findspark` where it is set, else the one in the pyspark wheel.
 
     Raises:
-        SetupError: SPARK_HOME is set and holds no Spark.
+        SetupError: SPARK_HOME is set and holds no Spark, or one that is older than pyspark.
 
     """
     if os.environ.get("SPARK_HOME"):
@@ -220,24 +221,14 @@ def spark_home() -> Path:
         home = Path(pyspark.__file__).parent
     if not (home / "jars").is_dir():
         raise SetupError(f"No Spark in {home}: it has no folder jars. Unset or correct SPARK_HOME.", rule="Spark home")
-    release = _release(home)
-    first, beyond = SPARK_SUPPORTED
-    if release is not None and not _numbers(first) <= _numbers(release) < _numbers(beyond):
-        raise SetupError(
-            f"SPARK_HOME={home} has Spark {release}, and {first} or later, before {beyond}, is needed: "
-            "unset or correct it."
-        )
+    if (release := release_at(home)) is not None:
+        check_server(release, f"SPARK_HOME={home}" if os.environ.get("SPARK_HOME") else str(home))
     return home
 
 
-def _release(home: Path) -> str | None:
-    """The Spark version there; None if its jars don't show it."""
-    jars = [path.stem.rpartition("-")[2] for path in (home / "jars").glob("spark-core_*.jar")]
-    return jars[0] if jars else None
-
-
-def _numbers(release: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", release)[:2])
+def connector_at(home: Path) -> list[Path]:
+    """Return the jars of the Kafka connector for the Spark in this directory. Raises SetupError."""
+    return connector_jars(release_at(home))
 
 
 class PortTakenError(TaskManagerError):
@@ -294,7 +285,7 @@ class LocalServer:
             self.port, self.ui_port = free_ports(2)
             (self.directory / "log4j2.properties").write_text(_LOGGING)
             java, home = tools.java(), tools.home()
-            jars, self.no_shedding_source = _with_shedding_source(tools.jars(), java, home)
+            jars, self.no_shedding_source = _with_shedding_source(tools.jars(home), java, home)
             jars, self.no_state_jar = _with_state_jar(jars, java, home)
             own = [*options.jars, *tools.packages(options.packages, home)]
             plain, self.no_realtime = _on_loopback(tools.command(java, home, _SUBMIT, self._arguments(jars, own)), home)
@@ -438,7 +429,7 @@ def _quoted(option: str) -> str:
 def server_archive() -> Path | None:
     """The archive of a server's classes, made or not; None if none can be made. Raises SetupError."""
     java, home = find_java(), spark_home()
-    jars, _ = _with_state_jar(_with_shedding_source(connector_jars(), java, home)[0], java, home)
+    jars, _ = _with_state_jar(_with_shedding_source(connector_at(home), java, home)[0], java, home)
     words = ["--class", "none", "--driver-java-options", GARBAGE_COLLECTOR, *_on_class_path(jars), "spark-internal"]
     return class_data.archive_for(ARCHIVE, _on_loopback(launch_command(java, home, _SUBMIT, words), home)[0])
 
@@ -518,7 +509,7 @@ class Tools:
     user: Callable[[], None] = check_user
     java: Callable[[], Java] = find_java
     home: Callable[[], Path] = spark_home
-    jars: Callable[[], list[Path]] = connector_jars
+    jars: Callable[[Path], list[Path]] = connector_at
     packages: Callable[[Sequence[str], Path], list[Path]] = package_jars
     command: Callable[[Java, Path, str, Sequence[str]], list[str]] = launch_command
     child: Callable[..., Child] = Child

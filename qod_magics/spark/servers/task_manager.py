@@ -13,9 +13,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.recipes.modules import with_our_path
-from qod_magics.errors import LostError, TaskManagerError
+from qod_magics.errors import LostError, SetupError, TaskManagerError
 from qod_magics.machine.cores import core_count, every_core, planned_cpus
 from qod_magics.machine.java import HOST
+from qod_magics.machine.releases import check_server, without_realtime
 from qod_magics.spark.plans import dial
 from qod_magics.spark.servers import cpu
 from qod_magics.spark.servers.connection import (
@@ -108,7 +109,7 @@ class TaskManager:
         self.share = 1.0  #: of its cores for tasks, that the user allows
         self.ui, self.headers = ui, headers  #: of its Spark UI
         self.server = server
-        self.no_realtime = "" if server is None else server.no_realtime
+        self.no_realtime = without_realtime() or ("" if server is None else server.no_realtime)
         #: whether rows that are shed can be dropped by the reader of a topic
         self.sheds_on_read = server is not None and not server.no_shedding_source
         #: why it can't assign state to other instances, as a clause; "": it can
@@ -448,12 +449,14 @@ def attach_url(
     The address of its UI (for CPU times) and its cores are queried from the server if the user has not given them.
 
     Raises:
+        SetupError: its Spark is older than pyspark.
         TaskManagerError: it can't be reached, does not answer in time, or does not report its cores.
 
     """
     spark = connect(server.url, PATIENCE_S)
 
     def attached() -> TaskManager:
+        check_server(spark.version, hidden(server.url))
         adopt(spark, OWN_SESSION_CONF)
         address = ui_address(spark) if server.ui is None else server.ui or None
         application = setting(spark, "spark.app.id")
@@ -491,6 +494,7 @@ def attach_session(
     our values of the settings that checkpoints depend on. The notebook's session keeps its own.
 
     Raises:
+        SetupError: its Spark is older than pyspark.
         TaskManagerError: it is stopped, or a classic session in a process with Connect sessions.
 
     """
@@ -502,6 +506,7 @@ def attach_session(
         )
 
     def cloned() -> SparkSession:
+        check_server(spark.version, "the session")
         own = clone(spark)
         try:
             adopt(own, SESSION_CONF)
@@ -512,6 +517,8 @@ def attach_session(
 
     try:
         own = call_within(cloned, INQUIRY_S, "the attached session")
+    except SetupError:
+        raise
     except Exception as error:
         raise TaskManagerError(f"The Spark session can't be attached: {reason(error)}") from error
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import TaskManagerError
+from qod_magics.machine.releases import SPARK_VERSION
 from qod_magics.spark.queries.warm_up import check_kafka, warm_up
 from tests.kafka.fakes import FakeKafka
 from tests.spark.fakes import BOARD
@@ -59,6 +60,8 @@ def test_one_that_hangs_is_given_up(whole_batch: bool) -> None:
 
 class Reader:
     """A session whose executors read what a topic of a cluster has, or raise."""
+
+    version = SPARK_VERSION
 
     def __init__(self, kafka: FakeKafka, error: Exception | None = None, found: int | None = None) -> None:
         self.kafka, self.error, self.found = kafka, error, found

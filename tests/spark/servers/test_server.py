@@ -68,7 +68,7 @@ def tools(tmp_path: Path) -> Tools:
     return Tools(
         java=lambda: Java(tmp_path / "bin" / "java", 17, "PATH"),
         home=lambda: tmp_path,
-        jars=list,
+        jars=lambda home: [],
         packages=lambda packages, home: [tmp_path / f"{each}.jar" for each in packages],
         command=lambda java, home, main, words: [str(java.path), "-cp", "x", *words],
         child=Started,  # type: ignore[arg-type]

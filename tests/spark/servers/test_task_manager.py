@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.errors import TaskManagerError
+from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.servers import task_manager
 from qod_magics.spark.servers.cpu import executor_cores, refuses
@@ -21,6 +21,7 @@ from qod_magics.spark.servers.remote import Remote
 from qod_magics.spark.servers.server import LocalServer, _quoted
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.machine.fakes import FakeMachine, on
+from tests.raising import breaks
 from tests.spark.fakes import BOARD, Spark, manager
 
 RUN = "0a0b0c0d-0000-4000-8000-000000000000"
@@ -236,6 +237,21 @@ def test_a_server_that_falls_silent_after_its_first_answer_is_given_up() -> None
     assert "secret" not in str(caught.value)
     assert released == [spark]
     spark.gate.set()
+
+
+def test_a_server_that_is_older_than_pyspark_is_let_go_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Spark, "version", "4.2.9")
+    monkeypatch.setattr("qod_magics.machine.releases.installed_spark", lambda: "4.3.0")
+    spark: Any = Spark()
+    released: list[Any] = []
+    spark.stop = lambda: released.append(spark)
+    url = "sc://there:1/;token=secret"
+    with pytest.raises(SetupError, check=breaks("client not newer", value="4.2.9")) as caught:
+        task_manager.attach_url("tm1", Remote(url, cores=1.0), BOARD, 0.1, connect=lambda *_: spark)
+    assert "secret" not in str(caught.value)
+    assert released == [spark]
+    with pytest.raises(SetupError, check=breaks("client not newer", value="4.2.9")):
+        task_manager.attach_session("spark", spark, BOARD, 0.1, clone=lambda each: each)
 
 
 class Own(Spark):
