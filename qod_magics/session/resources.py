@@ -31,6 +31,7 @@ from qod_magics.spark.queries.checkpoints import check_shared, checkpoint_root
 from qod_magics.spark.queries.warm_up import check_kafka, warm_up
 from qod_magics.spark.runtime import SparkRuntime
 from qod_magics.spark.servers.connection import begin, leave_connect_mode, load_client, refuse_beside_classic
+from qod_magics.spark.servers.dial_topic import read_from_topic
 from qod_magics.spark.servers.remote import NO_UI, Remote
 from qod_magics.spark.servers.server import LocalServer, ServerOptions, server_archive
 from qod_magics.spark.servers.task_manager import TaskManager, attach_session, attach_url, start_local
@@ -235,7 +236,8 @@ class Provisioner:
     def connected(self, id: str, server: Remote) -> TaskManager:
         """A server of the user's, warm; it has not joined. Raises TaskManagerError."""
         begun = time.monotonic()
-        made = self._warmed(attach_url(id, server, self._runtime.board, self._headroom), begun)
+        made = attach_url(id, server, self._runtime.board, self._headroom)
+        made = self._warmed(self._with_dials(made), begun)
         self._urls[id] = server.url
         return made
 
@@ -243,7 +245,7 @@ class Provisioner:
         """Have a server join once it is known to read topics and to share checkpoints; it is warmed up as ours are."""
         if warm:
             return self.join(self.connected(id, server))
-        made = attach_url(id, server, self._runtime.board, self._headroom)
+        made = self._with_dials(attach_url(id, server, self._runtime.board, self._headroom))
         try:
             reads = begin(partial(self._check_kafka, made, self._runtime.kafka, self._runtime.board), f"check-{id}")
             self._check(made, self._runtime.checkpoints)
@@ -262,7 +264,18 @@ class Provisioner:
 
     def attach(self, spark: SparkSession) -> TaskManager:
         """Attach an existing Spark session. Raises TaskManagerError."""
-        return self.join(self._warmed(attach_session("spark", spark, self._runtime.board, self._headroom)))
+        made = attach_session("spark", spark, self._runtime.board, self._headroom)
+        return self.join(self._warmed(self._with_dials(made)))
+
+    def _with_dials(self, made: TaskManager) -> TaskManager:
+        """The same one, with a topic for its dials where it needs one; if that fails, it is closed. Raises
+        KafkaError, LostError."""
+        try:
+            read_from_topic(made, self._runtime.kafka, self._runtime.board.topic(made.id))
+        except BaseException:
+            made.close()
+            raise
+        return made
 
     def join(self, manager: TaskManager) -> TaskManager:
         """Add a warm one to the runtime; if that fails, it is closed. Raises TaskManagerError."""

@@ -1,20 +1,24 @@
-"""Dials: numbers that the controller sets and a running query reads, kept as system properties of the driver's JVM.
+"""Dials: numbers that the controller sets and a running query reads.
 
-A plan reads its dials in one of three ways, chosen once per task manager:
+They are system properties of the driver's JVM or, where SQL may not call `reflect`, one record of a small topic. A plan
+reads its dials in one of four ways, chosen once per task manager:
 
 * `DialReading.ROW`: each row reads the property. A new value acts at once. Only where the executors share the
   driver's JVM (local task managers).
 * `DialReading.BATCH`: a scalar subquery, folded to a literal when a batch is planned. Works on any cluster;
   a new value recompiles the query, so it is worth setting only for changes that matter.
-* `DialReading.RESTART`: a literal, for clusters that refuse `reflect`; a new value needs a restart of the query.
+* `DialReading.TOPIC`: a scalar subquery over the topic, run when a batch is planned, for clusters that refuse
+  `reflect`.
+* `DialReading.RESTART`: a literal, where neither works; a new value needs a restart of the query.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +38,13 @@ class DialReading(Enum):
 
     ROW = "row"
     BATCH = "batch"
+    TOPIC = "topic"
     RESTART = "restart"
+
+    @property
+    def reflects(self) -> bool:
+        """Whether SQL may call methods of Java there: read a property or the clock, or sleep."""
+        return self in (DialReading.ROW, DialReading.BATCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +69,10 @@ class DialBoard:
         """Return the name of the desired accuracy of `task`: its aggregated rows have the weight 1 / accuracy."""
         return f"qod.{self.session}.accuracy.{task}"
 
+    def topic(self, task_manager: str) -> str:
+        """Return the name of the topic from which the plans of this task manager read their dials, if they must."""
+        return f"qod.{self.session}.{task_manager}.dials"
+
     def pace(self, instance: str) -> str:
         """Return the name of the pace of this instance's micro-batches: 1 - delay / longest delay, a fraction of 1."""
         return f"qod.{self.session}.pace.{instance}"
@@ -74,10 +88,17 @@ def due_value(due_s: float | None) -> float:
     return 1.0 if due_s is None else 1.0 - min(max(due_s, LEAST_DUE_S), LATEST_DUE_S) / LATEST_DUE_S
 
 
+#: The view of a session over the topic of its dials.
+VIEW = "_qod_dials"
+_RECORD = f"SELECT from_json(max_by(CAST(value AS STRING), offset), 'MAP<STRING, BIGINT>') AS dials FROM {VIEW}"
+
+
 def read_sql(key: str, reading: DialReading, value: float = 1.0) -> str:
     """SQL of a DOUBLE in 0..1: the dial's value now. An unset dial reads as 1: nothing is dropped."""
     if reading is DialReading.RESTART:
         return f"CAST({value!r} AS DOUBLE)"
+    if reading is DialReading.TOPIC:
+        return f"COALESCE((SELECT 1.0D - try_element_at(dials, '{key}') * {1 / PARTS!r}D FROM ({_RECORD})), 1.0D)"
     # casting a non-number costs an exception per row, so "null", an unset property, is replaced first
     dropped = f"TRY_CAST(replace(reflect('java.lang.System', 'getProperty', '{key}'), 'null', '0') AS BIGINT)"
     lookup = f"COALESCE(1.0D - {dropped} * {1 / PARTS!r}D, 1.0D)"
@@ -94,6 +115,21 @@ def waiting_sql(key: str, most_s: float) -> str:
 def written(value: float) -> str:
     """Return a dial's value, a fraction of 1, as its property holds it."""
     return str(round((1 - value) * PARTS))
+
+
+class DialStore(Protocol):
+    """Where dials are kept that SQL can't set."""
+
+    def write(self, values: Mapping[str, float]) -> None:
+        """Set the dials to these values, which are all that are set from now on. Raises TaskManagerError."""
+
+    def close(self) -> None:
+        """Remove it."""
+
+
+def record(values: Mapping[str, float]) -> str:
+    """Return the record of a topic that holds these dials, as JSON."""
+    return json.dumps({key: int(written(value)) for key, value in values.items()})
 
 
 def turn(spark: SparkSession, values: Mapping[str, float]) -> None:

@@ -29,7 +29,7 @@ from qod_magics.spark.plans.parsing import JSON_FORMAT, columns_read, marked, pa
 from qod_magics.spark.plans.records import columns_of_record, headers
 from qod_magics.spark.plans.shedder import Outlet, SheddingSession, taken_name
 from qod_magics.spark.plans.state import keeps_state, state_columns
-from qod_magics.spark.plans.timing import AGE_WHEN_READ, Timing
+from qod_magics.spark.plans.timing import AGE_WHEN_READ, WHEN_WRITTEN, Timing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -242,14 +242,17 @@ class Workshop:
         """
         spark: Any = self.spark
         inputs: dict[str, DataFrame] = {}
+        timed: Timing | None = timing
+        if timing is AGE_WHEN_READ and not self.reading.reflects:  # SQL can't read the clock
+            timed = None if max_offsets is None else WHEN_WRITTEN
         for feed in job.feeds:
             # rows that are shed together by a key are parsed for it first, and plans that are inspected are Spark's own
-            settable = self.sheds_on_read and self.reading is not DialReading.RESTART
+            settable = self.sheds_on_read and self.reading.reflects
             on_read = settable and checks and not feed.stream and not feed.shed_by and kind_of(feed.topic).sheds_on_read
-            rows = self._rows(job, feed, max_offsets, (read or {}).get(feed.topic), timing, checks, on_read)
+            rows = self._rows(job, feed, max_offsets, (read or {}).get(feed.topic), timed, checks, on_read)
             inputs.update(dict.fromkeys(feed.inputs, rows))
         if not job.feeds:
-            spark = SheddingSession(self.spark, self.dial(self.board.source(job.task)))
+            spark = SheddingSession(self.spark, self.dial(self.board.source(job.task)), self.reading.reflects)
         with job.build(spark, inputs) as rows:
             yield rows
 
@@ -356,11 +359,11 @@ class Workshop:
         feed: Feed,
         max_offsets: int | None,
         read: Read | None,
-        timing: Timing,
+        timing: Timing | None,
         checks: bool,
         on_read: bool,
     ) -> DataFrame:
-        paces = max_offsets is not None and self.reading is not DialReading.RESTART and feed is job.feeds[0]
+        paces = max_offsets is not None and self.reading.reflects and feed is job.feeds[0]
         part = Part(
             feed.topic,
             feed.partitions,
@@ -382,7 +385,7 @@ class Workshop:
             kept if feed.schema is None or source.payload == "columns" else self._parsed(kept, job, feed, read, checks)
         )
 
-    def _shed(self, records: DataFrame, job: Job, feed: Feed, timing: Timing, on_read: bool) -> DataFrame:
+    def _shed(self, records: DataFrame, job: Job, feed: Feed, timing: Timing | None, on_read: bool) -> DataFrame:
         """Return the records that the shedder of this feed keeps, with `_weight`."""
         assert self.sources is not None
         counted_as, key = f"shed.{feed.topic}", self._key(feed)
@@ -390,7 +393,7 @@ class Workshop:
             dial = self.dial(self.board.accept(job.task))
             return shedder.shed_arrivals(records, dial, counted_as, key, timing, self._sampled(feed.weighed_since))
         if on_read:
-            return shedder.shed_on_read(records, counted_as, timing)
+            return shedder.shed_on_read(records, counted_as, timing or AGE_WHEN_READ)
         source, dial = self.sources.of(feed.topic), self.dial(self.board.source(job.task))
         noted = source.noted(kind_and_place(feed.topic)[1])
         kept = shedder.shed_source(
@@ -472,7 +475,7 @@ class Workshop:
             for name, (topic, partitions, key) in zip(job.outlets, job.topics, strict=True)
         ]
         key = shedder.key_text(*(F.col(f"`{name}`") for name in job.shed_by)) if job.shed_by else None
-        drawn = shedder.draw(rows, outlets, key, self._sampled(job.weighed_since))
+        drawn = shedder.draw(rows, outlets, key, self._sampled(job.weighed_since), self.reading.reflects)
         drawn = drawn.observe("out", *shedder.sent_counts(outlets))
         value = self._value(names, most)
         records = shedder.send(drawn, outlets, value, key)
@@ -480,7 +483,7 @@ class Workshop:
 
     def _headers(self, job: Job) -> list[Column]:
         """Return the headers of a record that is a row of a whole result."""
-        return [headers("headers" in job.record, self.reading is not DialReading.RESTART)] if job.whole else []
+        return [headers("headers" in job.record, self.reading.reflects)] if job.whole else []
 
     def _to_kafka(self, records: DataFrame) -> DataStreamWriter:
         """Write records to Kafka. Each run of a query has its own producer.

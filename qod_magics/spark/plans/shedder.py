@@ -35,7 +35,9 @@ RECORD_HASH = "((xxhash64(topic, partition, offset) & 1048575) * 9.5367431640625
 ROW_HASH = RECORD_HASH.replace("topic, partition, offset", "{}")
 #: Uniform in [0, 1) with a resolution of 2^-53, drawn for each row: a task never has two in one nanosecond. `rand()`
 #: would repeat one sequence in every batch or, with a new seed for each, be recompiled for each.
-DRAW = "(shiftrightunsigned(xxhash64(reflect('java.lang.System', 'nanoTime')), 11) * 1.1102230246251565E-16D)"
+_DRAW = "(shiftrightunsigned(xxhash64(reflect('java.lang.System', 'nanoTime')), 11) * 1.1102230246251565E-16D)"
+#: Types that have no hash.
+_UNHASHED = re.compile(r"\bmap<|\bvariant\b")
 #: Guards 1/d where d = 0: no row passes there, but a projection may be evaluated before the filter.
 SMALLEST = 1e-9
 #: Names of the shedders' internal columns; in Spark, column names are case-insensitive.
@@ -55,6 +57,19 @@ def key_hash(key: Column) -> Column:
     return F.xxhash64(key).bitwiseAND(F.lit((1 << 20) - 1)) * F.lit(2.0**-20)
 
 
+def chance_of(rows: DataFrame, reflects: bool) -> Column:
+    """Return a random number for each row, uniform in [0, 1) with a resolution of 2^-53.
+
+    Where SQL may not call methods of Java, it is a hash of the row and of `rand()`, which is the same sequence in every
+    batch: only equal rows at the same place of their batches get the same number.
+    """
+    if reflects:
+        return F.expr(_DRAW)
+    hashed = [field.name for field in rows.schema.fields if not _UNHASHED.search(field.dataType.simpleString())]
+    columns = (F.col("`{}`".format(name.replace("`", "``"))) for name in hashed)
+    return F.shiftrightunsigned(F.xxhash64(F.rand(), *columns), 11) * F.lit(2.0**-53)
+
+
 def shed_source(
     records: DataFrame,
     keep_sql: str,
@@ -64,15 +79,17 @@ def shed_source(
     timing: Timing | None = None,
     identity: Identity = RECORDS,
     noted: Sequence[Column] = (),
+    reflects: bool = True,
 ) -> DataFrame:
     """Keep each record with the probability read by `keep_sql`; adds `_weight`. `timing` is observed if given, and what
     is `noted` of all rows.
 
     `replayable` records have the columns of their `identity`: the choice is a hash of these, so that a replay keeps the
-    same rows and a lower accuracy keeps a subset of a higher one's. Others are drawn at random. With a `key`, the
-    choice is a hash of that, where it is not null: all records of a key are kept, or all are dropped.
+    same rows and a lower accuracy keeps a subset of a higher one's. Others are drawn at random (`chance_of`, which gets
+    `reflects`). With a `key`, the choice is a hash of that, where it is not null: all records of a key are kept, or all
+    are dropped.
     """
-    chance = F.expr(ROW_HASH.format(identity.row) if replayable else DRAW)
+    chance = F.expr(ROW_HASH.format(identity.row)) if replayable else chance_of(records, reflects)
     if key is not None:
         chance = F.when(key.isNull(), chance).otherwise(key_hash(key))
     timed = [] if timing is None else [timing.column(number=identity.number, time=identity.time)]
@@ -184,13 +201,17 @@ def sent_counts(outlets: Sequence[Outlet]) -> list[Column]:
 
 
 def draw(
-    rows: DataFrame, outlets: Sequence[Outlet], key: Column | None = None, sampled_sql: str | None = None
+    rows: DataFrame,
+    outlets: Sequence[Outlet],
+    key: Column | None = None,
+    sampled_sql: str | None = None,
+    reflects: bool = True,
 ) -> DataFrame:
     """Draw one random number per row for all streams: the samples of several consumers are nested, and no sample
     repeats between batches. Rows that were shed by their `key` so far are shed by its hash again, where their weight is
-    known; `sampled_sql` as in `shed_arrivals`."""
+    known; `sampled_sql` as in `shed_arrivals`, `reflects` as in `chance_of`."""
     dials = [F.expr(outlet.send_sql).alias(f"_d{i}") for i, outlet in enumerate(outlets)]
-    chance = F.expr(DRAW)
+    chance = chance_of(rows, reflects)
     if key is not None:
         weight = F.col(WEIGHT)
         place = _position(key, _of_input(weight, sampled_sql))
@@ -268,9 +289,9 @@ _ARGUMENTS = {"format": ("source",), "option": ("key", "value"), "options": (), 
 class SheddingSession:
     """A session that adds counts and a shedder to each streaming read, and delegates all else."""
 
-    def __init__(self, spark: SparkSession, keep_sql: str) -> None:
+    def __init__(self, spark: SparkSession, keep_sql: str, reflects: bool = True) -> None:
         self._spark = spark
-        self._keep_sql = keep_sql
+        self._keep_sql, self._reflects = keep_sql, reflects
         self._reads = 0
         self._topics: set[str] = set()  # that have been read
 
@@ -293,7 +314,7 @@ class SheddingSession:
             self._topics.add(topic)
         else:  # Spark refuses two counts of one name
             counted_as = f"again.{position}.{topic}"
-        return shed_source(rows, self._keep_sql, counted_as, replayable)
+        return shed_source(rows, self._keep_sql, counted_as, replayable, reflects=self._reflects)
 
 
 class _SheddingReader:

@@ -34,7 +34,7 @@ from qod_magics.lifecycle.events import (
 )
 from qod_magics.lifecycle.query import OngoingMove, QueryLife
 from qod_magics.sources.registry import Sources, kind_of
-from qod_magics.spark.plans.dial import DialBoard, DialReading
+from qod_magics.spark.plans.dial import DialBoard
 from qod_magics.spark.plans.pipeline import Job, PlanFacts, Workshop
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, WHEN_WRITTEN
 from qod_magics.spark.queries.meter import Meter, MeterReading
@@ -229,7 +229,7 @@ class Instance:
         """Return whether its plan has a dial that delays its micro-batches."""
         manager = self.task_manager
         batches = self.mode == "micro-batch" and bool(self.job.feeds)
-        return batches and manager is not None and manager.reading is not DialReading.RESTART
+        return batches and manager is not None and manager.reading.reflects
 
     @property
     def pauses_on_read(self) -> bool:

@@ -80,9 +80,13 @@ object StateAssignment {
     private val told = new OperatorStateMetadataV1Reader(new Path(root, number.toString), conf).read()
       .getOrElse(throw new IllegalArgumentException(s"operator $number has no metadata"))
     private val name = told.operatorInfo.operatorName
-    require(told.stateStoresMetadata.size == 1, s"$name keeps several stores")
-    require(told.stateStoresMetadata.head.numColsPrefixKey == 0, s"$name searches its state by the begin of the key")
-    val parts: Int = told.stateStoresMetadata.head.numPartitions
+    private val stores: Seq[StateStoreMetadata] = told match { // Spark 4.1 has no name for either of them
+      case first: OperatorStateMetadataV1 => first.stateStoreInfo.toSeq
+      case second: OperatorStateMetadataV2 => second.stateStoreInfo.toSeq
+    }
+    require(stores.size == 1, s"$name keeps several stores")
+    require(stores.head.numColsPrefixKey == 0, s"$name searches its state by the begin of the key")
+    val parts: Int = stores.head.numPartitions
 
     private val schema = {
       val id = StateStoreProviderId(StateStoreId(root.toString, number, StateStore.PARTITION_ID_TO_CHECK_SCHEMA), run)

@@ -150,7 +150,7 @@ def _own_jar(source: Path, name: str, java: Java, home: Path, connector: Sequenc
         return file
     with locked(cache_dir() / f"{file.parent.name}.lock"):
         if not file.exists():
-            content = _compiled(source, java, [home / "jars" / "*", *connector])
+            content = compiled(java, source, [home / "jars" / "*", *connector])
             try:
                 _write(file, content)
             except OSError as error:
@@ -158,8 +158,8 @@ def _own_jar(source: Path, name: str, java: Java, home: Path, connector: Sequenc
     return file
 
 
-def _compiled(source: Path, java: Java, class_path: Sequence[Path]) -> bytes:
-    """A jar of the source's classes."""
+def compiled(java: Java, source: Path, class_path: Sequence[Path]) -> bytes:
+    """Return a jar of the classes of a file in Scala, for the Spark of the class path. Raises SetupError."""
     with tempfile.TemporaryDirectory(prefix="qod-source-") as directory:
         words = [
             str(java.path),

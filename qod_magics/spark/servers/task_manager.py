@@ -120,6 +120,7 @@ class TaskManager:
         self.polling = threading.Lock()  #: held while a poll of its queries is under way
         self.dials: dict[str, float] = {}  #: those whose values are known
         self._turning = threading.Lock()
+        self._topic: dial.DialStore | None = None  #: of its dials, where SQL can't set them
         self._stages: Future[dict[tuple[str, int], cpu.TaskTime]] | None = None  #: a call of its REST API under way
         self.endpoint = None if server is not None else endpoint(spark)
         master = setting(spark, "spark.master") or ""
@@ -295,7 +296,10 @@ class TaskManager:
 
         def turn() -> None:
             try:
-                dial.turn(self.spark, changed)
+                if self._topic is not None:
+                    self._topic.write({**self.dials, **changed})
+                else:
+                    dial.turn(self.spark, changed)
                 self.dials.update(changed)
             finally:
                 self._turning.release()
@@ -328,6 +332,10 @@ class TaskManager:
 
         found: str = self.ask(assign, "assigning state", ASSIGNING_S)
         return found
+
+    def take_topic(self, topic: dial.DialStore) -> None:
+        """Keep its dials in this topic from now on, which ends with it: no plan may have read one before."""
+        self._topic, self.reading = topic, dial.DialReading.TOPIC
 
     def task_times(self, timeout_s: float = 1.5) -> dict[tuple[str, int], cpu.TaskTime] | None:
         """CPU and run time of tasks by (run id, batch id); None where its REST API is unknown, silent, or slow: the
@@ -365,6 +373,8 @@ class TaskManager:
             if self.kind != "attached" or is_connect(self.spark):
                 let_go(self.spark, timeout_s if self.alive() else 0.5)
         finally:
+            if self._topic is not None:
+                self._topic.close()
             if self.server is not None:
                 self.server.stop()
 

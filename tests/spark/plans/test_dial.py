@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from qod_magics.spark.plans.dial import (
     DialReading,
     due_value,
     read_sql,
+    record,
     reflection_allowed,
     turn,
     written,
@@ -59,6 +61,8 @@ def test_what_is_written_in_a_plan(task: str, value: float) -> None:
     assert f"'{key}'" in read_sql(key, DialReading.ROW)
     assert "SELECT" not in read_sql(key, DialReading.ROW)  # every row reads it
     assert read_sql(key, DialReading.BATCH).startswith("(SELECT ")  # once a batch
+    assert read_sql(key, DialReading.TOPIC, value).count("SELECT ") == 2  # the record, and the dial in it
+    assert f"'{key}'" in read_sql(key, DialReading.TOPIC, value)
     literal = read_sql(key, DialReading.RESTART, value)
     assert key not in literal
     assert float(literal.removeprefix("CAST(").removesuffix(" AS DOUBLE)")) == value
@@ -70,6 +74,18 @@ def test_what_a_property_holds_is_what_is_dropped(value: float) -> None:
     assert 0 <= dropped <= PARTS
     assert abs(1.0 - dropped / PARTS - value) <= 1 / PARTS
     assert [written(1.0), written(0.0)] == ["0", str(PARTS)]
+
+
+@given(st.dictionaries(names, st.floats(0, 1), max_size=4))
+def test_a_record_has_each_dial_as_a_property_would(values: dict[str, float]) -> None:
+    found = json.loads(record(values))
+    assert {key: str(dropped) for key, dropped in found.items()} == {k: written(v) for k, v in values.items()}
+
+
+def test_java_is_called_only_where_that_is_allowed() -> None:
+    assert {each for each in DialReading if each.reflects} == {DialReading.ROW, DialReading.BATCH}
+    for reading in DialReading:
+        assert ("reflect(" in read_sql("qod.a", reading)) is reading.reflects
 
 
 def test_many_dials_are_turned_in_one_call_and_none_in_no_call() -> None:

@@ -43,7 +43,9 @@ class Session:
 def counts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the counts, in the order in which a recipe reads its sources."""
     found: list[str] = []
-    monkeypatch.setattr(shedder, "shed_source", lambda rows, keep, counted_as, replayable: found.append(counted_as))
+    monkeypatch.setattr(
+        shedder, "shed_source", lambda rows, keep, counted_as, replayable, reflects: found.append(counted_as)
+    )
     return found
 
 
