@@ -76,7 +76,8 @@ def test_defaults_are_not_part_of_the_name() -> None:
     ("name", "rule", "parameter"),
     [
         ("henge setle_s=3", "exists", "setle_s"),
-        ("henge curve=knee", "exists", "curve"),
+        ("henge sizing=1", "exists", "sizing"),
+        ("henge curve=flat", "in range", "curve"),
         ("henge settle_s=-1", "in range", "settle_s"),
         ("henge settle_s=nan", "in range", "settle_s"),
         ("henge settle_s=inf", "in range", "settle_s"),

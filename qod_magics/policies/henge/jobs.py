@@ -19,6 +19,7 @@ from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager, is_m
 from qod_magics.policies.henge.batches import busy_with_rows
 from qod_magics.policies.henge.machine import Job, Operator
 from qod_magics.policies.henge.utility import (
+    CURVES,
     Average,
     Parameters,
     Utility,
@@ -187,11 +188,11 @@ def _utility(
     target_s = query.max_latency_s
     target = parameters.juice_target if query.min_juice is None else query.min_juice
     full = juice is None or juice >= target * (1.0 - parameters.juice_slack)
-    by_juice = most if full else throughput_utility(juice or 0.0, target, most, parameters.curve)
+    by_juice = most if full else throughput_utility(juice or 0.0, target, most, CURVES[parameters.curve])
     if target_s is None:
         return Utility(by_juice, most)
     both = parameters.hybrid or query.min_juice is not None
-    by_latency = latency_utility(latency_s or 0.0, margin * target_s, most, parameters.curve)
+    by_latency = latency_utility(latency_s or 0.0, margin * target_s, most, CURVES[parameters.curve])
     return Utility(hybrid_utility(by_latency, by_juice) if both else by_latency, most)
 
 

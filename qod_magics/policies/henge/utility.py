@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from math import sqrt
 from typing import Annotated, Literal, TypeAlias
 
 from qod_magics.core.plan import Action
@@ -37,6 +38,25 @@ class Utility:
 def knee(attained: float) -> float:
     """Return the built-in curve: in proportion up to the target, flat beyond it."""
     return min(1, attained)
+
+
+def step(attained: float) -> float:
+    """Return all or nothing: a job that misses its target is worth nothing."""
+    return 1 if attained >= 1 else 0
+
+
+def steep(attained: float) -> float:
+    """Return the square of the knee: a job that misses its target loses most at first."""
+    return knee(attained) ** 2
+
+
+def gentle(attained: float) -> float:
+    """Return the root of the knee: a job that just misses its target loses little."""
+    return sqrt(knee(attained))
+
+
+CurveName = Literal["knee", "step", "steep", "gentle"]
+CURVES: Mapping[CurveName, Curve] = {"knee": knee, "step": step, "steep": steep, "gentle": gentle}
 
 
 def throughput_utility(juice: float, threshold: float, most: float, curve: Curve = knee) -> float:
@@ -154,7 +174,12 @@ class Parameters:
     bystanders: Annotated[
         bool, Parameter("blame a step for what other jobs lose even if the cluster is not congested")
     ] = True
-    curve: Callable[[float], float] = knee  #: share of its maximum utility, by how far a target is attained
+    curve: Annotated[
+        CurveName,
+        Parameter(
+            "utility at a share of a target: that share (knee), nothing (step), its square (steep), its root (gentle)"
+        ),
+    ] = "knee"
 
     def __post_init__(self) -> None:
         """Raise UsageProblem for a value out of range."""

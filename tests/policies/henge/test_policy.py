@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from qod_magics.controller.plan_check import check_plan
 from qod_magics.core.json_form import snapshot_from_json, snapshot_to_json
@@ -29,6 +30,7 @@ from qod_magics.policies.henge.jobs import (
     rate_tallies,
     tallies,
 )
+from qod_magics.policies.henge.utility import CURVES, CurveName
 from tests.policies.snapshots import snapshots
 from tests.raising import breaks
 
@@ -546,3 +548,19 @@ def test_a_late_query_in_batches_back_to_back_gets_instances_only_if_its_rows_ta
         learned, memory = henge.learn(seen, Measured(), memory)
         found += henge.decide(learned)[0].actions
     assert bool(found) is acts
+
+
+@pytest.mark.parametrize(("curve", "share"), [("knee", 0.5), ("step", 0.0), ("steep", 0.25), ("gentle", 0.5**0.5)])
+def test_a_curve_by_its_name_values_a_job_that_attains_half_of_its_target(curve: str, share: float) -> None:
+    made = policy(f"henge warm_up_s=0 curve={curve}")
+    assert isinstance(made, Henge)
+    assert made.turn(alone(0.1)).utilities["q"].share == pytest.approx(share)
+    met = made.turn(alone(0.1, latency_p95_s=0.9)).utilities["q"]
+    assert met.is_met
+
+
+@given(st.sampled_from(sorted(CURVES)), st.floats(0, 1e9), st.floats(0, 1e9))
+def test_every_curve_rises_up_to_the_target_and_is_flat_beyond(name: CurveName, one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    assert 0 <= CURVES[name](low) <= CURVES[name](high) <= 1
+    assert CURVES[name](1.0) == CURVES[name](max(high, 1.0)) == 1
