@@ -70,21 +70,27 @@ def make_archives(say: Callable[[str], None]) -> None:
         say("Making archives of Java classes, once, so that later starts take less time: about a minute.")
         class_data.remove_unfinished()
         board = DialBoard("archives")
-        with EmbeddedBroker(archiving=True) as broker:
-            server = LocalServer("archives", ServerOptions(), archiving=True)
+        server = LocalServer(
+            "archives", ServerOptions(), archiving=True
+        )  # starts beside the broker, and ends beside it
+        with ExitStack() as endings:
+            endings.callback(server.stop)
+            broker = endings.enter_context(EmbeddedBroker(archiving=True))
             manager = start_local(server.name, server.options, board, 0.0, server=server)
+            endings.callback(manager.close)
+            if manager.server is not server:  # one without an archive, on other ports
+                raise TaskManagerError(
+                    "A port was taken meanwhile, and no archive is made: try again.", rule="free port"
+                )
+            for mode in [mode for mode in MODES if mode != "realtime" or not manager.no_realtime]:
+                warm_up(manager, broker, DialBoard(f"archives-{mode}"), None, whole_batch=True, mode=mode)
+            ended = begin(partial(server.child.end, class_data.END_S), "end")
             try:
-                if manager.server is not server:  # one without an archive, on other ports
-                    raise TaskManagerError(
-                        "A port was taken meanwhile, and no archive is made: try again.", rule="free port"
-                    )
-                for mode in [mode for mode in MODES if mode != "realtime" or not manager.no_realtime]:
-                    warm_up(manager, broker, DialBoard(f"archives-{mode}"), None, whole_batch=True, mode=mode)
-                server.child.end(class_data.END_S)
+                broker.stop()
             finally:
-                manager.close()
-            if server.making is not None:
-                server.making.finish()
+                ended.result()
+        if server.making is not None:
+            server.making.finish()
         if not all(
             archive is None or class_data.is_whole(archive) for archive in (server_archive(), *broker_archives())
         ):

@@ -20,7 +20,9 @@ def test_a_port_that_was_taken_is_no_failed_archive(tmp_path: Path, monkeypatch:
     finished, closed = [], []
     making = SimpleNamespace(finish=lambda: finished.append(True))
     child = SimpleNamespace(end=lambda _: None)
-    server = SimpleNamespace(name="archives", options=None, child=child, making=making)
+    server = SimpleNamespace(
+        name="archives", options=None, child=child, making=making, stop=lambda: closed.append(False)
+    )
     another = SimpleNamespace(name="archives", options=None, child=child, making=None)
     manager = SimpleNamespace(server=another, no_realtime="", close=lambda: closed.append(True))
     stands_in: dict[str, Any] = {
@@ -36,4 +38,4 @@ def test_a_port_that_was_taken_is_no_failed_archive(tmp_path: Path, monkeypatch:
         monkeypatch.setattr(resources, name, each)
     with pytest.raises(TaskManagerError, check=breaks("free port")):
         resources.make_archives(lambda _: None)
-    assert (finished, closed) == ([], [True])
+    assert (finished, closed) == ([], [True, False])
