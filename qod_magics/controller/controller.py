@@ -117,7 +117,7 @@ class Controller:
     def period_s(self, seconds: float) -> None:
         if not (math.isfinite(seconds) and seconds > 0):
             raise UsageProblem(
-                f"a period of {seconds!r} s makes no loop; give a number of seconds above 0",
+                f"period must be greater than 0 s, got {seconds!r}",
                 value=seconds,
                 rule="positive",
             )

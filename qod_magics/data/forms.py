@@ -84,10 +84,12 @@ def read_json(path: str | Path) -> Any:
         return json.loads(Path(path).read_text("utf-8"))
     except OSError as problem:
         raise ScenarioError(
-            f"scenario {path} can't be read ({problem.strerror}): check the path", rule="readable"
+            f"scenario {path} can't be read ({problem.strerror}): check the path", name=str(path), rule="readable"
         ) from None
     except (ValueError, RecursionError) as problem:
-        raise ScenarioError(f"scenario {path} is not JSON ({problem}): correct it there", rule="JSON") from None
+        raise ScenarioError(
+            f"scenario {path} is not JSON ({problem}): correct it there", name=str(path), rule="JSON"
+        ) from None
 
 
 def plain(form: Struct) -> dict[str, Any]:

@@ -85,13 +85,17 @@ def replication_policy(name: str, options: Mapping[str, Any] | None = None) -> R
     if name not in _REPLICATION_POLICIES:
         raise UsageProblem(
             f"{show(name)} replicates no segments; give one of {', '.join(_REPLICATION_POLICIES)}."
-            f"{hint(name, _REPLICATION_POLICIES)}"
+            f"{hint(name, _REPLICATION_POLICIES)}",
+            name=name,
+            rule="exists",
         )
     make, known = _REPLICATION_POLICIES[name]
     for option in options or {}:
         if option not in known:
             raise UsageProblem(
-                f"policy {name} has no option {show(option)}; it has {', '.join(known)}.{hint(option, known)}"
+                f"policy {name} has no option {show(option)}; it has {', '.join(known)}.{hint(option, known)}",
+                name=option,
+                rule="exists",
             )
     return make(**(options or {}))
 

@@ -240,7 +240,9 @@ class Pool:
         Raises TaskManagerError: there is no such kind, the budget is used up, or the last start has just failed.
         """
         if kind not in self._kinds:
-            raise TaskManagerError(f"No task manager of kind {kind!r} can be added.{nearest(kind, self._kinds)}")
+            raise TaskManagerError(
+                f"No task manager of kind {kind!r} can be added.{nearest(kind, self._kinds)}", name=kind, rule="exists"
+            )
         backoff = self._backoff[kind]
         if kind == CONNECT and not self._urls:
             raise TaskManagerError("No spare server is left: name more with --spare-connect URL.", rule="spare server")

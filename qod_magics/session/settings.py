@@ -50,12 +50,25 @@ class Settings:
         check_conf(self.conf)
         self.server(None)
         if not (math.isfinite(self.period_s) and self.period_s > 0):
-            raise UsageProblem(f"a period of {self.period_s!r} s makes no loop: take a number of seconds above 0")
+            raise UsageProblem(
+                f"period must be greater than 0 s, got {self.period_s!r}",
+                name="period_s",
+                value=self.period_s,
+                rule="above 0",
+            )
         if not 0 <= self.headroom < 1:
-            raise UsageProblem(f"headroom is a fraction from 0 and below 1, not {self.headroom!r}")
+            raise UsageProblem(
+                f"headroom must be a fraction from 0 and below 1, got {self.headroom!r}",
+                name="headroom",
+                value=self.headroom,
+                rule="fraction",
+            )
         if self.record is not None and Path(self.record).expanduser().is_dir():
             raise UsageProblem(
-                f"the recording needs a file, and {os.fspath(self.record)!r} is a directory: add a name to it"
+                f"the recording needs a file, and {os.fspath(self.record)!r} is a directory: add a name to it",
+                name="record",
+                value=self.record,
+                rule="file",
             )
 
     def check_local(self, local: bool) -> None:

@@ -68,9 +68,9 @@ def test_fields_and_requests_survive_the_json_form():
     "wrong", [{"react_above": "x"}, {"backlog_s": [1]}, {"backlog_s": {"Q": 3}}, {"pace_s": 3}, {"stages": {"a": 1}}]
 )
 def test_a_wrong_request_is_named_in_one_line(wrong):
-    with pytest.raises(SnapshotError, match=rf"plan\.{next(iter(wrong))}.*: ") as caught:
+    with pytest.raises(SnapshotError, check=breaks("type")) as caught:
         plan_from_json({**plan_to_json(Plan({}, {}), {}), **wrong})
-    assert "\n" not in str(caught.value)
+    assert str(caught.value.name).startswith(f"plan.{next(iter(wrong))}")
 
 
 def test_a_row_that_says_nothing_is_of_now() -> None:

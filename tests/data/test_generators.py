@@ -142,7 +142,7 @@ def test_schemas_are_those_of_the_columns() -> None:
     assert TRIP_SCHEMA.count(",") == len(TRIP_COLUMNS) - 1
     assert TRIP_STREAM_SCHEMA in trip_schema(TRIP_STREAM_SCHEMA.replace(",", "").split()[::2])
     assert trip_schema(["pickup_latitude"]) == "pickup_latitude DOUBLE"
-    with pytest.raises(ScenarioError, match="DOLocationID"):
+    with pytest.raises(ScenarioError, check=breaks("exists", name="DOLocation")):
         trip_schema(["DOLocation"])
 
 
@@ -178,6 +178,6 @@ def test_other_seeds_have_other_clusters() -> None:
 
 def test_columns_can_be_chosen() -> None:
     assert generate_points(3, 1, columns=["z", "x"]).column_names == ["z", "x"]
-    with pytest.raises(ScenarioError, match="'label'"):
+    with pytest.raises(ScenarioError, check=breaks("exists", name="label")):
         generate_points(3, 1, columns=["label"])
     assert POINT_SCHEMA == "id INT, ts TIMESTAMP, x DOUBLE, y DOUBLE, z DOUBLE"

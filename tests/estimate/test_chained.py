@@ -147,7 +147,7 @@ def test_of_groups_of_estimates_only_sums_of_these_are_told() -> None:
         sql = estimated("SELECT zone, est_sum(rides), est_sum(g.fares) FILTER (WHERE zone > 3) FROM g GROUP BY zone")
         assert "rides.low" in sql
         assert "(CASE WHEN zone > 3 THEN g.fares END).low" in sql
-        with pytest.raises(ApplicationError, match=r"line 1, column 8 of the SQL: the rows are groups of estimates"):
+        with pytest.raises(ApplicationError, check=breaks("sums of groups")):
             estimated("SELECT est_count(*) FROM g")
     summed_up, says = (
         Groups(frozenset(), shared=False),

@@ -101,9 +101,9 @@ def test_what_is_over_the_budget_is_refused() -> None:
         made.reserve(LOCAL, {"tm1"}, 1.0)
 
 
-@pytest.mark.parametrize(("kind", "told"), [("large", "kind 'large'.* There are: local"), (CONNECT, "'connect'")])
-def test_a_kind_that_is_not_there_is_refused(kind: str, told: str) -> None:
-    with pytest.raises(TaskManagerError, match=told):
+@pytest.mark.parametrize("kind", ["large", CONNECT])
+def test_a_kind_that_is_not_there_is_refused(kind: str) -> None:
+    with pytest.raises(TaskManagerError, check=breaks("exists", name=kind)):
         pool(2).add(kind, "", {"tm1"}, 0.0)
 
 

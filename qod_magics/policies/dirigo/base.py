@@ -33,12 +33,22 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.parallelism_range is not None and self.parallelism_range < 1:
-            raise UsageProblem(f"parallelism_range: {self.parallelism_range} is below 1; give a number of workers")
+            raise UsageProblem(
+                f"parallelism_range: {self.parallelism_range} is below 1; give a number of workers",
+                name="parallelism_range",
+                rule="count",
+            )
         if self.search_range < 1:
-            raise UsageProblem(f"search_range: {self.search_range} is below 1; give a number of lessees to ask")
+            raise UsageProblem(
+                f"search_range: {self.search_range} is below 1; give a number of lessees to ask",
+                name="search_range",
+                rule="count",
+            )
         if not 1 <= self.reply_required <= self.search_range:
             raise UsageProblem(
-                f"reply_required: {self.reply_required} is not within 1 and search_range, {self.search_range}"
+                f"reply_required: {self.reply_required} is not within 1 and search_range, {self.search_range}",
+                name="reply_required",
+                rule="range",
             )
 
 

@@ -42,12 +42,25 @@ class Parameters:
         ):
             value = getattr(self, name)
             if value not in known:
-                raise UsageProblem(f"Getafix: {name}: {show(value)} is unknown; give one of {', '.join(known)}")
+                raise UsageProblem(
+                    f"Getafix: {name}: {show(value)} is unknown; give one of {', '.join(known)}",
+                    name=name,
+                    value=value,
+                    rule="known",
+                )
         if not 0 <= self.alpha < 1:
-            raise UsageProblem(f"Getafix: alpha: {show(self.alpha)} is not in [0, 1); give a share such as 0.5")
+            raise UsageProblem(
+                f"Getafix: alpha: {show(self.alpha)} is not in [0, 1); give a share such as 0.5",
+                name="alpha",
+                value=self.alpha,
+                rule="share",
+            )
         if self.memory_limit is not None and not 0 < self.memory_limit <= 1:
             raise UsageProblem(
-                f"Getafix: memory_limit: {show(self.memory_limit)} is not in (0, 1]; give a share such as 0.8, or none"
+                f"Getafix: memory_limit: {show(self.memory_limit)} is not in (0, 1]; give a share such as 0.8, or none",
+                name="memory_limit",
+                value=self.memory_limit,
+                rule="share",
             )
 
     @property

@@ -283,7 +283,9 @@ class Scarlett:
 
     def __init__(self, delta: int = DELTA) -> None:
         if isinstance(delta, bool) or not isinstance(delta, int) or delta < 0:
-            raise UsageProblem(f"Scarlett: delta is {delta!r}; give a whole number, 0 or more")
+            raise UsageProblem(
+                f"Scarlett: delta is {delta!r}; give a whole number, 0 or more", name="delta", rule="count"
+            )
         self.delta = delta
 
     def decide(self, observation: Observation, state: None) -> tuple[Round, None]:
@@ -312,7 +314,11 @@ class Uniform:
 
     def __init__(self, copies: int = COPIES) -> None:
         if isinstance(copies, bool) or not isinstance(copies, int) or copies < 1:
-            raise UsageProblem(f"uniform replication: copies is {copies!r}; give a whole number, 1 or more")
+            raise UsageProblem(
+                f"uniform replication: copies is {copies!r}; give a whole number, 1 or more",
+                name="copies",
+                rule="count",
+            )
         self.copies = copies
 
     def decide(self, observation: Observation, state: int | None) -> tuple[Round, int]:

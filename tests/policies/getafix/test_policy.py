@@ -172,21 +172,20 @@ def test_the_policies_have_names_and_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "words"),
+    ("name", "options", "wrong", "rule"),
     [
-        ("getafx", {}, "Did you mean"),
-        ("getafix", {"balanced": True}, "Did you mean"),
-        ("getafix", {"choice": "worst"}, "best, first, largest"),
-        ("getafix", {"alpha": 1.0}, r"in \[0, 1\)"),
-        ("getafix", {"memory_limit": 0}, "0.8"),
-        ("uniform", {"copies": 0}, "1 or more"),
-        ("scarlett", {"delta": -1}, "0 or more"),
+        ("getafx", {}, "getafx", "exists"),
+        ("getafix", {"balanced": True}, "balanced", "exists"),
+        ("getafix", {"choice": "worst"}, "choice", "known"),
+        ("getafix", {"alpha": 1.0}, "alpha", "share"),
+        ("getafix", {"memory_limit": 0}, "memory_limit", "share"),
+        ("uniform", {"copies": 0}, "copies", "count"),
+        ("scarlett", {"delta": -1}, "delta", "count"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(name, options, words) -> None:
-    with pytest.raises(UsageProblem, match=words) as caught:
+def test_what_is_wrong_is_said_in_one_line(name, options, wrong, rule) -> None:
+    with pytest.raises(UsageProblem, check=breaks(rule, name=wrong)):
         replication_policy(name, options)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("options", [{"cost": "bytes"}, {"memory_limit": 0.8}], ids=str)

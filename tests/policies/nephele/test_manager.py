@@ -232,7 +232,7 @@ def test_policies_are_chosen_by_name(name: str) -> None:
     assert found.initial_bytes == 1000
     assert found.flushes == (name == "nephele-flush")
     assert bool(found.managers(even(LINE, 1, 1), [CONSTRAINT])) == (name == "nephele")
-    with pytest.raises(UsageProblem, match="source"):
+    with pytest.raises(UsageProblem, check=breaks("has a latency", name="P")):
         found.managers(even(LINE, 1, 1), [JobConstraint(JobSequence.parse(["P", "e(P,D)"]), 1)])
 
 

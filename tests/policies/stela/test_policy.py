@@ -21,6 +21,7 @@ from qod_magics.policies.stela import Options, Stela, one_more
 from tests.policies.snapshots import snapshots
 from tests.policies.stela.clusters import machine, snapshot_of
 from tests.policies.stela.oracles import scenarios
+from tests.raising import breaks
 
 NAMES = ["stela", "storm-re-deal", "least-link-load", "most-link-load"]
 SCENARIOS = {case["name"]: case for case in scenarios()}
@@ -209,9 +210,8 @@ def test_stela_lets_those_go_whose_instances_move_least() -> None:
 
 @pytest.mark.parametrize("wanted", [True, -1, 1.5, "m1", [1], {"id": "m1"}])
 def test_a_request_of_another_form_is_refused_in_one_line(wanted: Any) -> None:
-    with pytest.raises(SnapshotError, match=r"^leaving(\[0\])?: ") as caught:
+    with pytest.raises(SnapshotError, check=breaks("type")):
         snapshot_from_json({**snapshot_to_json(snapshot_of(LINEAR)), "leaving": wanted})
-    assert "\n" not in str(caught.value)
 
 
 def test_joining_comes_before_leaving() -> None:

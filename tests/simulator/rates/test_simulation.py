@@ -195,9 +195,10 @@ def test_a_file_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
     for name, content in bad.items():
         if content is not None:
             (tmp_path / name).write_bytes(content)
-        with pytest.raises(ScenarioError, match=name) as caught:
+        with pytest.raises(
+            ScenarioError, check=breaks("readable" if content is None else "JSON", name=str(tmp_path / name))
+        ):
             Simulation.read(tmp_path / name)
-        assert "\n" not in str(caught.value)
     with pytest.raises(ScenarioError, check=breaks("readable")):
         Simulation.read(tmp_path)
 
