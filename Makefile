@@ -81,12 +81,12 @@ lab: jars ## open JupyterLab on the notebooks
 # Neighbours stay together, for what they share; what only the others import is left alone.
 pure := $(python) -m pytest -n auto --dist worksteal --ignore=tests/live --ignore=tests/browser
 
-# One of each kind on real Kafka and Spark: one process with one cluster, always in the same order.
-smoke := $(python) -m pytest tests/live -p no:randomly
-
-# The other tests on real Kafka and Spark wait for most of their time: this number of modules at once, each process with
-# a cluster of its own. Nothing may run beside those about time, which only `make test-all` runs.
+# Tests on real Kafka and Spark wait for most of their time: this number of processes at once. Nothing may run beside
+# those about time, which only `make test-all` runs.
 MODULES ?= 2
+# One of each kind: those on the shared cluster in one process, always in the same order, and the others beside them.
+smoke := $(python) -m pytest tests/live -p no:randomly -n $(MODULES) --dist loadgroup
+# The others: a module in each process, which has a cluster of its own.
 beside := $(python) -m pytest tests/live -n $(MODULES) --dist loadfile --no-loadscope-reorder
 alone := $(python) -m pytest tests/live
 

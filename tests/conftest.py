@@ -32,6 +32,9 @@ FIRST = (
     "test_attach.py",
 )
 
+#: Modules whose smoke tests start servers of their own, and need none of the shared cluster's.
+BESIDE = frozenset({"test_headless.py", "test_magics.py", "test_strangers.py"})
+
 settings.register_profile(
     "default",
     deadline=None,
@@ -87,6 +90,20 @@ def pytest_itemcollected(item: pytest.Item) -> None:
             item.add_marker("slow")
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LIVE_TIMEOUT_S))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """With `--dist loadgroup`, tests on the shared cluster are one group, and each module beside them is another; one
+    process runs all of a group."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            return path if Path(path).name in BESIDE else "cluster"
+
+    return Groups(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 @pytest.hookimpl(trylast=True)

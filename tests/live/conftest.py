@@ -24,6 +24,8 @@ from tests.live.standalone import LEAST_BATCH
 
 #: What may be waited for: the tests wait no longer than it takes, and a machine may be busy with something else.
 PATIENCE_S = 120.0
+#: Between two cycles where a test waits for events and books, which cycles bring.
+BRIEF_PERIOD_S = 2.0
 
 T = TypeVar("T")
 _numbers = itertools.count(1)
@@ -92,9 +94,12 @@ def recommending(qod: Session) -> Session:
 
 @pytest.fixture
 def brief(recommending: Session) -> Iterator[Session]:
-    """The same, where real-time batches last one second."""
+    """The same, where real-time batches last one second, and cycles two."""
+    slow = recommending.controller.period_s
+    recommending.set_period(BRIEF_PERIOD_S)
     with brief_batches(recommending):
         yield recommending
+    recommending.set_period(slow)
 
 
 @contextmanager

@@ -24,8 +24,6 @@ from tests.live.conftest import eventually
 from tests.live.kernel import Household, Traces, surroundings
 from tests.monitoring.scraping import Samples, assert_balanced, samples
 
-pytestmark = pytest.mark.smoke
-
 ROOT = Path(__file__).parents[2]
 LONGEST_S = 240.0
 NOTHING = Traces(frozenset(), frozenset(), frozenset())
@@ -70,6 +68,7 @@ def test_the_example_of_the_readme_runs_as_a_plain_script(tmp_path: Path) -> Non
     assert sum(totals.values()) == pytest.approx(1000.0, rel=0.25)
 
 
+@pytest.mark.smoke
 def test_cells_run_until_sigterm_and_counters_balance_at_each_scrape(tmp_path: Path) -> None:
     token = tmp_path / "token"
     book = nbformat.read(ROOT / "docs" / "examples" / "trips.ipynb", 4)

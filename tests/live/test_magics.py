@@ -47,7 +47,7 @@ CELLS = (
     ),
     ("early", "%qod status"),
     ("config", "%config QodMagics.period = 2"),
-    ("up", "%qod up --cores 1 --record $out/run.jsonl"),
+    ("up", "%qod up --cores 1 --jit c1 --record $out/run.jsonl"),
     ("again", "%qod up"),
     (
         "inject",
@@ -144,7 +144,7 @@ CELLS = (
         os.environ.get("SPARK_CONNECT_MODE_ENABLED"), SparkSession.getActiveSession(), SparkSession._default_session
         """,
     ),
-    ("up_again", "%qod up"),
+    ("up_again", "%qod up --jit c1"),
     ("unload", "%unload_ext qod_magics"),
     ("gone", "%qod status"),
     ("gone_session", "'qod' in globals()"),
