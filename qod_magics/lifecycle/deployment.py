@@ -43,12 +43,12 @@ class Difference:
 
     @property
     def is_empty(self) -> bool:
-        """Whether every task keeps running unchanged."""
+        """Return whether every task keeps running unchanged."""
         return self.only_restarts and not self.restart
 
     @property
     def only_restarts(self) -> bool:
-        """Whether every task keeps running, some of them after a restart."""
+        """Return whether every task keeps running, some of them after a restart."""
         return not (self.start or self.stop or self.rebuild or self.replace)
 
 
@@ -104,17 +104,17 @@ class Fate(Enum):
 
     @property
     def stops(self) -> bool:
-        """Whether the queries that run are stopped."""
+        """Return whether the queries that run are stopped."""
         return self not in (Fate.RUNS_ON, Fate.STARTS, Fate.RETURNS)
 
     @property
     def starts(self) -> bool:
-        """Whether queries are started."""
+        """Return whether queries are started."""
         return self not in (Fate.RUNS_ON, Fate.ENDS)
 
     @property
     def new_checkpoints(self) -> bool:
-        """Whether these queries read their input without what the ones before them had read or kept."""
+        """Return whether these queries read their input without what the ones before them had read or kept."""
         return self in (Fate.STARTS, Fate.REPLACED, Fate.REBUILT)
 
     @property

@@ -79,7 +79,7 @@ class SessionNodes:
         return self._ask(self._pool.spares)
 
     def states(self) -> dict[str, NodeState]:
-        """By id: those that join, stand by or leave."""
+        """Return the states of task managers that join, stand by or leave, by id."""
         with self._lock:
             return self._pool.states()
 

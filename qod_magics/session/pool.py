@@ -235,7 +235,7 @@ class Pool:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def add(self, kind: str, why: str, up: Collection[str], now: float) -> tuple[Instruction, ...]:
-        """One of this kind is to join: the standby at once, one that is being prepared once it is warm, else another.
+        """Add a task manager of this kind: the standby at once, one that is warming up once it is warm, else another.
 
         Raises TaskManagerError: there is no such kind, the budget is used up, or the last start has just failed.
         """
@@ -333,7 +333,7 @@ class Pool:
         return wait_s
 
     def cancelled(self, id: str) -> None:
-        """What the user started did not come up, and is not tried again."""
+        """Forget a task manager that the user started and that did not come up; it is not tried again."""
         node = self.nodes.pop(id)
         if node.url is not None:
             self._urls.append(node.url)

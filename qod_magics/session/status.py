@@ -51,7 +51,7 @@ def session_text(session: SessionInterface) -> str:
 
 
 def ended_text(session: SessionInterface) -> str:
-    """That a session has ended, and who has taken it over."""
+    """Return that a session has ended, and who has taken it over."""
     return f"it has ended, as {session.taken_by} has taken it over" if session.taken_by else "it has ended"
 
 
@@ -106,7 +106,7 @@ def _why(session: SessionInterface, name: str) -> str:
 
 
 def labels_in_short(session: SessionInterface) -> dict[str, str]:
-    """By query that may be shed: what that does to its columns and rows, where they are not exact."""
+    """Return what shedding does to the columns and rows of each query, by query; exact ones are left out."""
     deployment = session.runtime.deployment
     told = {
         spec.id: deployment.checked.labels.get(spec.id)

@@ -14,7 +14,7 @@ from qod_magics.machine import class_data
 from qod_magics.machine.cores import MemoryLimit
 from qod_magics.machine.jars import JarSet, broker_set, connector_set
 from qod_magics.machine.java import answer, free_ports
-from tests.machine.fakes import FakeMachine, on
+from tests.machine.fakes import FakeMachine, on, retry_at_once
 
 
 def fill(jars: JarSet) -> None:
@@ -80,6 +80,7 @@ def test_fetch_that_fails_is_told_and_the_report_goes_on(
     monkeypatch.setenv("M2_REPO", str(machine / "m2"))
     monkeypatch.setenv("QOD_MAVEN_REPOSITORY", "http://127.0.0.1:9")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    retry_at_once(monkeypatch)
     assert doctor.main(["--fetch"]) == 1
     said = capsys.readouterr()
     assert said.err.count("Can't download from the Maven repository") == 2

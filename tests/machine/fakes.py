@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Sequence
 
@@ -39,6 +40,11 @@ class FakeMachine(Machine):
 
     def memory(self) -> MemoryLimit | None:
         return self.limit
+
+
+def retry_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pooch try a download again without its wait of seconds."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
 
 
 def unclaimed(monkeypatch: pytest.MonkeyPatch) -> str:

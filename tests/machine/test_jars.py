@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import termios
-import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -25,6 +24,7 @@ from qod_magics.machine.jars import (
     resolve,
     sha256,
 )
+from tests.machine.fakes import retry_at_once
 from tests.machine.maven_repository import Repository, serving
 from tests.raising import breaks
 
@@ -44,7 +44,7 @@ def repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Repo
         monkeypatch.setenv("QOD_CACHE", str(tmp_path / "cache"))
         monkeypatch.setenv("M2_REPO", str(tmp_path / "m2"))
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        monkeypatch.setattr(time, "sleep", lambda _: None)  # pooch waits before it tries again
+        retry_at_once(monkeypatch)
         yield published
 
 

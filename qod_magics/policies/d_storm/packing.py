@@ -221,7 +221,7 @@ class Packing:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every instance has a node."""
+        """Return whether every instance has a node."""
         return not self.unplaced
 
     @property
@@ -364,7 +364,7 @@ class Priority:
 
     @property
     def is_infinite(self) -> bool:
-        """Whether it gains traffic at no cost of the node's critical resource."""
+        """Return whether it gains traffic at no cost of the node's critical resource."""
         return self.cost <= NOTHING < self.numerator
 
     @property

@@ -74,7 +74,7 @@ class Solution:
 
     @property
     def is_cheaper(self) -> bool:
-        """Whether its nodes cost less than those used now."""
+        """Return whether its nodes cost less than those used now."""
         then, now = costs(self.used, self.used_now)
         return then < now
 

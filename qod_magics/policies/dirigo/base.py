@@ -93,7 +93,7 @@ class Seeded:
 
 
 class Listed:
-    """Draws that were written down, consumed in order: for exact cases."""
+    """Replays a list of draws in order, for exact cases."""
 
     def __init__(self, draws: Sequence[Sequence[int]]) -> None:
         self._left = list(draws)

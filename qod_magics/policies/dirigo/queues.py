@@ -398,7 +398,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a marker says."""
+    """The contents of a marker."""
 
     closing: bool  #: whether it speaks for all senders
     work: int  #: of handing on a partial result, ns

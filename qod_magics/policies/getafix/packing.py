@@ -120,7 +120,7 @@ class Allocation:
 
     @property
     def effective_replication_factor(self) -> float:
-        """R / m, of the segments that have pairs; 0 without any."""
+        """Return R / m, the copies per segment, of the segments that have pairs; 0 without any."""
         segments = {segment for each in self.bins for segment in each}
         return self.replicas / len(segments) if segments else 0.0
 

@@ -26,7 +26,7 @@ class Utility:
 
     @property
     def is_met(self) -> bool:
-        """Whether the job meets its target: its utility is the maximum."""
+        """Return whether the job meets its target: its utility is the maximum."""
         return self.current >= self.most
 
     @property

@@ -161,7 +161,7 @@ class Constraint:
 
     @property
     def is_late(self) -> bool:
-        """Whether the target is missed."""
+        """Return whether the target is missed."""
         return self.measured_s is not None and self.measured_s > self.limit_s
 
     @property
@@ -472,14 +472,14 @@ class NepheleReasons(SheddingNothing):
         return found
 
     def task_manager(self, id: str) -> Sequence[str]:
-        """See `core.policy.Reasons`: the gaps of the tasks there."""
+        """Return the gaps of the tasks there, see `core.policy.Reasons`."""
         here = {instance.task for instance in self.snapshot.instances if instance.task_manager == id}
         told = [each for each in self.plan.actions if isinstance(each, SetBatch) and each.task in here]
         gaps = [f"{each.task} {each.seconds:g} s" for each in told]
         return [f"batches begin at least so far apart: {', '.join(gaps)}"] if gaps else []
 
     def numbers(self, id: str) -> Mapping[str, float]:
-        """See `core.policy.Reasons`: there are none of a task manager."""
+        """Return {}: there are no numbers of a task manager, see `core.policy.Reasons`."""
         return {}
 
     def _parts(self, path: Path, seen: Seen) -> Mapping[str, float]:

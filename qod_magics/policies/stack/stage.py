@@ -145,7 +145,7 @@ class Pressure:
 
     @property
     def words(self) -> str:
-        """One clause."""
+        """Return the pressure as one clause."""
         late = "" if self.latency_s is None else f", late ({self.latency_s:.1f} s)"
         return f"{self.query} at {self.accuracy:.2f}{late}"
 
@@ -248,7 +248,7 @@ class UnderWay:
 
     @property
     def disturbs(self) -> bool:
-        """Whether what runs is disturbed, so that measurements take a while to settle."""
+        """Return whether what runs is disturbed, so that measurements take a while to settle."""
         return not all(isinstance(action, AddNode | ReleaseNode) for action in self.actions)
 
     def is_done(self, snapshot: Snapshot) -> bool:

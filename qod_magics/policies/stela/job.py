@@ -69,12 +69,12 @@ class Graph:
 
     @cached_property
     def children(self) -> Mapping[str, tuple[str, ...]]:
-        """Those that read from each operator; () marks a sink."""
+        """Readers of each operator; () for a sink."""
         return _neighbours(self.ops, self.edges)
 
     @cached_property
     def parents(self) -> Mapping[str, tuple[str, ...]]:
-        """Those that each operator reads from; () marks a source."""
+        """Inputs of each operator; () for a source."""
         return _neighbours(self.ops, [(target, source) for source, target in self.edges])
 
     @cached_property

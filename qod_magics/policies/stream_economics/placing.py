@@ -81,7 +81,7 @@ def has_metrics(instance: Instance) -> bool:
 
 
 def estimated_cpu(instances: Iterable[Instance]) -> dict[str, float]:
-    """By instance, % of one core: its last CPU, else that of the first measured instance of its task, else 100."""
+    """Return the CPU of each instance, % of one core: its last, that of the first measured one of its task, or 100."""
     known = list(instances)
     by_task: dict[str, float] = {}
     for instance in known:

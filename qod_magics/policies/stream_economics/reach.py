@@ -60,7 +60,7 @@ def _depth_first_queries(topology: Topology) -> list[int]:
 
 
 def reached(topology: Topology, tasks: Collection[int]) -> list[bool]:
-    """By task position: whether it is one of `tasks` or downstream of one."""
+    """Return whether each task (by position) is one of `tasks` or downstream of one."""
     below = [False] * len(topology.downstream)
     for t in tasks:
         below[t] = True

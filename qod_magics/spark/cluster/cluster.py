@@ -307,7 +307,7 @@ class Cluster:
         return events
 
     def instances_of(self, task: str) -> list[Instance]:
-        """A task's instances, in the order of their numbers."""
+        """Return a task's instances, in the order of their numbers."""
         return sorted((i for i in self.all_instances if i.job.task == task), key=lambda i: i.job.index)
 
     def forget(self, task: str) -> None:
@@ -412,7 +412,7 @@ class Cluster:
         return [i for i in self.all_instances if i.task_manager is manager and i.mode == "micro-batch"]
 
     def slot_times(self, manager: TaskManager) -> dict[Key, TaskTime]:
-        """By batch, the slot time of the latest micro-batches on a task manager."""
+        """Return the slot time of the latest micro-batches on a task manager, by batch."""
         here = self.batching_on(manager)
         told = {key: times for each in here for key, times in list(each.meter.told.items())}
         return shared_out([Run(each.batches, each.width) for each in here], manager.capacity, told)

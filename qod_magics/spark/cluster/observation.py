@@ -119,9 +119,11 @@ def observation(
 def measured_accuracy(
     tasks: Sequence[TaskView], by_task: Mapping[str, Sequence[InstanceView]]
 ) -> dict[str, float | None]:
-    """By task, the share of the application's input that reached it, over the rows read: at a source rows kept / read;
-    downstream the mean over its streams of their sender's accuracy times the shares sent and kept, weighted by rows.
-    None without input. Backlog is lag, not loss."""
+    """Return the share of the application's input that reached each task, over the rows read.
+
+    At a source it is rows kept / read, downstream the mean over its streams of their sender's accuracy times the
+    shares sent and kept, weighted by rows; None without input. Backlog is lag, not loss.
+    """
     accuracy: dict[str, float | None] = {}
     sent_share: dict[str, float] = {}
     out_rows: dict[str, int] = {}

@@ -73,11 +73,11 @@ class Fitness:
                         self._unfit[named["id"]] = reason
 
     def why(self, id: str) -> tuple[str, str] | None:
-        """Why the weight of this id is not that of its rows."""
+        """Return why the weight column with this id is not the weight of its rows."""
         return self._unfit.get(id, self._inherited)
 
     def problem(self, estimate: str, copies: Copies, keys: Collection[tuple[str, ...]]) -> tuple[str, str] | None:
-        """Why this item of an aggregation, which is an estimate, is refused; `keys` are those of all inputs."""
+        """Return why an estimate among the items of an aggregation is refused; `keys`: shed keys of all inputs."""
         for id in WEIGHTS.findall(estimate):
             if (reason := self.why(id)) is not None:
                 return reason
@@ -96,7 +96,7 @@ class Fitness:
             self._unfit |= dict.fromkeys((*WEIGHTS.findall(text), *self._weights.intersection(ID.findall(text))), why)
 
     def _sheds(self, at: int) -> bool:
-        """Whether rows that an operator reads are shed."""
+        """Return whether rows that an operator reads are shed."""
         below = [self._nodes[each] for each in (at, *below_at(self._nodes, at))]
         shed = any(node.operator == "CollectMetrics" and node.text.startswith(" shed.") for node in below)
         return shed or any(node.operator == "CTERelationRef" and node.streams for node in below)

@@ -73,20 +73,20 @@ _shared_lock = Lock()
 
 
 def is_inlinable(plan: str) -> bool:
-    """Whether a physical plan, as `explain()` shows it untruncated, can be inlined."""
+    """Return whether a physical plan, as `explain()` shows it untruncated, can be inlined."""
     lines = [line for line in plan.splitlines() if line.strip() and not line.startswith("==")]
     operators = {found[1] if (found := _OPERATOR.match(line)) else "" for line in lines}
     return bool(lines) and operators <= NARROW and _NOT_CHEAP.search(plan) is None
 
 
 def groups_by(plan: str, column: str) -> bool:
-    """Whether a physical plan groups, or removes duplicates, by this column."""
+    """Return whether a physical plan groups, or removes duplicates, by this column."""
     named = re.compile(rf"\b{re.escape(column)}#\d+", re.IGNORECASE)
     return any(named.search(keys[1]) for keys in _KEYS.finditer(plan))
 
 
 def keeps_one(plan: str, column: str) -> bool:
-    """Whether the result of a physical plan has this column of one side of a join of streams, as it was."""
+    """Return whether the result of a physical plan has this column of one side of a join of streams, as it was."""
     nodes = list(nodes_of(plan))
     return bool(nodes) and _is_of_one(nodes, 0, column, None)
 
@@ -110,7 +110,7 @@ def _is_of_one(nodes: Sequence[Node], at: int, column: str, id: str | None) -> b
 
 
 def joins_outer(plan: str) -> bool:
-    """Whether a physical plan joins streams by an outer join."""
+    """Return whether a physical plan joins streams by an outer join."""
     return _OUTER.search(plan) is not None
 
 
@@ -124,12 +124,12 @@ def overlaps(plan: str) -> bool:
 
 
 def runs_python(plan: str) -> bool:
-    """Whether functions in Python are part of a physical plan."""
+    """Return whether functions in Python are part of a physical plan."""
     return any(_IN_PYTHON.search(node.operator) for node in nodes_of(plan))
 
 
 def sums_weights(plan: str) -> bool:
-    """Whether a physical plan aggregates, with a sum over `_weight`."""
+    """Return whether a physical plan aggregates, with a sum over `_weight`."""
     return _WEIGHTS_SUMMED.search(plan) is not None
 
 

@@ -77,15 +77,15 @@ class KeyChoice:
                 self._columns[named["id"]] = of
 
     def names(self, columns: Iterable[str]) -> list[str]:
-        """What the topics call those of these columns that are theirs as they are."""
+        """Return the names in the topics of the columns that come from them unchanged."""
         return [place.column for place in map(self._place, columns) if place is not None]
 
     def narrow(self, columns: Iterable[str]) -> None:
-        """An operator needs all rows that are equal in these columns."""
+        """Narrow the key to these columns: an operator needs all rows that are equal in them."""
         self._narrow([(place, place) for place in map(self._place, columns) if place is not None])
 
     def narrow_to_equal(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """A join needs all rows of both sides that are equal in these columns."""
+        """Narrow the key to these columns: a join needs all rows of both sides that are equal in them."""
         places = [(self._place(left), self._place(right)) for left, right in pairs]
         self._narrow([(left, right) for left, right in places if left is not None and right is not None])
 
@@ -98,7 +98,7 @@ class KeyChoice:
         return " and ".join(options)
 
     def asks(self) -> tuple[Ask, ...]:
-        """What each operator asks for, by topic; () where `advice` is None, or the plan names no topics."""
+        """Return the keys that each operator asks for, by topic; () if `advice` is None or the plan names no topics."""
         named = all(place.of for ask in self._asks for places in ask for place in places)
         return tuple(self._asks) if named and self._common else ()
 
@@ -154,7 +154,7 @@ class Labels:
 
     @property
     def short(self) -> str:
-        """The same without what could be done about it."""
+        """Return the labels without advice."""
         return self._told(hints=False)
 
     def _told(self, hints: bool) -> str:
@@ -446,11 +446,11 @@ class _Known:
     same: set[frozenset[str]] = field(default_factory=set)  #: pairs of columns that an outer join equates
 
     def doubts(self, ids: Iterable[str]) -> list[str | None]:
-        """What would make those of these columns estimable that are wrong where rows are dropped."""
+        """Return what would make these columns estimable, for those that are wrong where rows are dropped."""
         return [self.doubtful[id] for id in ids if id in self.doubtful]
 
     def derive(self, id: str, ids: Sequence[str]) -> None:
-        """A column has values of these, or is computed from them row by row."""
+        """Derive a column from others: it has their values, or is computed from them row by row."""
         self.labels[id] = max((self.labels.get(each, Label.EXACT) for each in ids), default=Label.EXACT)
         for each in ids:
             if each in self.doubtful:
@@ -459,7 +459,7 @@ class _Known:
                 self.advice[id] = self.advice[each]
 
     def follow(self, nodes: Sequence[Node], at: int) -> None:
-        """What an operator of `_FOLLOWED` does to columns, and one that reads no other."""
+        """Follow the columns through an operator of `_FOLLOWED`, or one that reads no other."""
         node, lists = nodes[at], lists_of(nodes[at].text)
         if node.operator == "Generate" and lists:
             for id in ids_of(lists[-1]):
@@ -487,7 +487,7 @@ class _Known:
             self.derive(id, ID.findall(" ".join(of)))
 
     def compute(self, node: Node, advice: str | None, whole: bool) -> list[str]:
-        """The columns that a function in an operator computes of rows; right if these are `whole` groups."""
+        """Note the columns that a function in an operator computes; they are right if its rows are `whole` groups."""
         made = {id for id in ID.findall(node.text) if id not in self.labels}
         self.labels |= dict.fromkeys(made, worst(node.text, self.labels))
         self.doubtful |= {} if whole else dict.fromkeys(made, advice)
@@ -502,12 +502,12 @@ class _Shed:
     keys: Sequence[tuple[str, ...]]  #: any of these; (): by none, or by several
 
     def by_key(self, columns: Iterable[str]) -> bool:
-        """Whether these columns, "name#id", have a key among them."""
+        """Return whether these columns, "name#id", have a key among them."""
         names = self.copies.names(columns)
         return any(set(key) <= names for key in self.keys)
 
     def joined_by_key(self, equal: Sequence[tuple[str, str]]) -> bool:
-        """Whether a join that equates these columns pairs only rows of the same key."""
+        """Return whether a join that equates these columns pairs only rows of the same key."""
         named = {(self.copies.name(a), self.copies.name(b)) for a, b in equal}
         named |= {(b, a) for a, b in named}
         return any(
@@ -518,7 +518,7 @@ class _Shed:
 
 
 def _one_key(nodes: Sequence[Node], keys: Sequence[tuple[str, ...]]) -> bool:
-    """Whether all inputs have one key, or keys that all joins of streams equate."""
+    """Return whether all inputs have one key, or keys that all joins of streams equate."""
     if len(set(keys)) < 2:
         return True
     shed, joins = _Shed(Copies(), keys), list[bool]()
@@ -543,5 +543,5 @@ def _grouped_by(nodes: Sequence[Node], at: int) -> list[str]:
 
 
 def _explodes(node: Node) -> bool:
-    """Whether an operator makes several rows of one."""
+    """Return whether an operator makes several rows of one."""
     return node.operator == "Generate" and PARSES.search(node.text) is None

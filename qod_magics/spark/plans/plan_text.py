@@ -64,7 +64,7 @@ def inputs_first(nodes: Sequence[Node]) -> list[int]:
 
 
 def _tops(nodes: Sequence[Node], among: Iterable[int]) -> Iterator[int]:
-    """Those of some operators that are below none of them; subqueries in columns stand deeper than inputs."""
+    """Return the operators that are below none of the others; subqueries in columns stand deeper than inputs."""
     depth: int | None = None
     for at in among:
         if depth is None or nodes[at].depth <= depth:
@@ -183,7 +183,7 @@ class Copies:
         return f"copies: {self._names}"
 
     def follow(self, nodes: Sequence[Node], at: int) -> None:
-        """What the operator at this position does to columns; inputs first."""
+        """Follow the columns through the operator at this position; call it for inputs first."""
         node = nodes[at]
         lists = lists_of(node.text)
         if node.operator.startswith("StreamingRelation"):  # of raw records
@@ -201,7 +201,8 @@ class Copies:
             self._refer(nodes, _exchange_of(nodes, node), lists[0])
 
     def name(self, column: str) -> str | None:
-        """What an input calls this column ("user#3L"), also of a cast that keeps its text; None: it is computed."""
+        """Return the name of a column ("user#3L") in the input, also through a cast that keeps its text; None if it is
+        computed."""
         plain = _COLUMN.fullmatch(column)
         name = None if plain is None else self._names.get(plain["id"])
         if plain is None or name is None or not plain["bigint"] or plain["long"]:
@@ -209,7 +210,7 @@ class Copies:
         return name if name in self._narrow - self._others else None
 
     def names(self, columns: Iterable[str]) -> set[str]:
-        """What the inputs call those of these columns that are theirs."""
+        """Return the names in the inputs of the columns that come from them unchanged."""
         return {name for name in map(self.name, columns) if name is not None}
 
     def _read(self, items: Iterable[str], narrow: Collection[str] = ()) -> None:
@@ -305,7 +306,7 @@ _SAME = re.compile(r"\([^()]+#(\d+)L?(?:-T\d+ms)? = [^()]+#(\d+)L?(?:-T\d+ms)?\)
 
 
 def joins_streams(nodes: Sequence[Node], at: int) -> bool:
-    """Whether the operator at this position joins a stream with another one."""
+    """Return whether the operator at this position joins a stream with another one."""
     return nodes[at].operator == "Join" and all(child.streams for child in children(nodes, at))
 
 
@@ -322,7 +323,7 @@ def same(nodes: Sequence[Node], at: int) -> set[frozenset[str]]:
 
 
 def _conditions(nodes: Sequence[Node], at: int) -> list[str]:
-    """Of a join, or, without any, of the filter on it: those that have to hold in every case."""
+    """Return the conjuncts of the join condition, or of the filter above the join."""
     around = nodes[at - 1] if at and nodes[at].text.strip() in ("Inner", "Cross") else None
     filtered = around is not None and around.operator == "Filter" and around.depth == nodes[at].depth - 3
     whole = [nodes[at - 1].text.strip()] if filtered else split(nodes[at].text)[1:2]
@@ -330,7 +331,7 @@ def _conditions(nodes: Sequence[Node], at: int) -> list[str]:
 
 
 def emptied(nodes: Sequence[Node], at: int) -> set[str]:
-    """Ids of the columns that a join makes null where it finds no partner for a row."""
+    """Return the ids of the columns that an outer join makes null for a row without a match."""
     sides, found = list(children_at(nodes, at)), set[str]()
     for side in _OUTER.get("".join(split(nodes[at].text)[:1]), ()):
         columns = output_of(nodes, sides[side])

@@ -29,7 +29,7 @@ class TaskState:
 
 
 def task_state(plan: str) -> TaskState:
-    """From a physical plan, as `explain()` shows it of a streaming DataFrame."""
+    """Return what a physical plan, as `explain()` shows it of a streaming DataFrame, says of state."""
     return TaskState(keeps_state(plan), aggregates(plan), chains(plan), completes(plan))
 
 
@@ -55,7 +55,7 @@ def chained(states: Mapping[str, TaskState], upstream: Mapping[str, Sequence[str
 
 
 def keeps_state(plan: str) -> bool:
-    """Whether a physical plan, as `explain()` shows it of a streaming DataFrame, has an operator with state."""
+    """Return whether a physical plan, as `explain()` shows it of a streaming DataFrame, has an operator with state."""
     return _KEEPS_STATE.search(plan) is not None
 
 
@@ -65,7 +65,7 @@ def aggregates(plan: str) -> bool:
 
 
 def completes(plan: str) -> bool:
-    """Whether each aggregation of a physical plan groups by a column of event times with a watermark."""
+    """Return whether each aggregation of a physical plan groups by a column of event times with a watermark."""
     nodes = list(nodes_of(plan))
     emitting = (at for at, node in enumerate(nodes) if _EMITS_GROUPS.fullmatch(node.operator))
     return all(any(_EVENT_TIME.search(_keys(node)) for node in [*above(nodes, at)][:1]) for at in emitting)
@@ -108,8 +108,9 @@ _OF_A_RUN = re.compile(
 
 
 def state_signature(plan: str) -> str | None:
-    """What the state of a task means, from its physical plan: equal for two plans of which one may go on with the state
-    of the other. These may differ in their filters, and in the columns that no operator with state reads.
+    """Return a signature of a task's state from its physical plan, equal if one may go on with the state of the other.
+
+    Such plans may differ in their filters, and in the columns that no operator with state reads.
 
     Spark itself compares only the types of what is kept: with another sum of the same type it would go on, too. None:
     the task keeps no state, or the plan does not tell what it means: functions in Python are only named there, and of

@@ -142,7 +142,7 @@ def call_within(call: Callable[[], T], timeout_s: float, what: str) -> T:
 
 
 def _ends_by(future: Future[Any], deadline: float) -> bool:
-    """Whether a call ends by this time of the monotonic clock."""
+    """Return whether a call ends by this time of the monotonic clock."""
     while not future.done():
         rest = deadline - time.monotonic()
         if rest <= 0:

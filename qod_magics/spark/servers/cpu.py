@@ -243,14 +243,14 @@ _BATCH = re.compile(r"runId = ([0-9a-f-]{36})\s+batch = (\d+)")
 
 
 class TaskTime(NamedTuple):
-    """Of the tasks of a batch, seconds."""
+    """Time of the tasks of a batch, seconds."""
 
     cpu_s: float
     run_s: float  #: from begin to end of each task, with what it waited for its core
 
 
 def answer(url: str, timeout_s: float, headers: Mapping[str, str] = NO_HEADERS) -> Any:
-    """What the REST API answers at this address. Raises OSError, also where an answer ends before its end, and
+    """Return the answer of the REST API at this address. Raises OSError, also where an answer ends before its end, and
     ValueError where it is no JSON."""
     opener = _DIRECT if is_loopback(urlsplit(url).hostname or "") else _BY_ENVIRONMENT
     try:
@@ -279,12 +279,12 @@ def active_runs(
 
 
 def applications(api: str, timeout_s: float = 5.0, headers: Mapping[str, str] = NO_HEADERS) -> list[str]:
-    """Ids of the applications behind this UI. Raises OSError."""
+    """Return the ids of the applications behind this UI. Raises OSError."""
     return [entry["id"] for entry in answer(f"{api.rstrip('/')}/api/v1/applications", timeout_s, headers)]
 
 
 def times_by_batch(stages: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], TaskTime]:
-    """By (run id, batch id), all tasks of all stages of a batch together."""
+    """Return the time of all tasks of a batch, by (run id, batch id)."""
     found: dict[tuple[str, int], TaskTime] = {}
     for stage in stages:
         match = _BATCH.search(stage.get("description") or "")
@@ -340,7 +340,7 @@ def ui_address(spark: SparkSession) -> str | None:
 
 
 def is_here(spark: SparkSession) -> bool:
-    """Whether the session computes on this machine and nowhere else."""
+    """Return whether the session computes on this machine and nowhere else."""
     if not (setting(spark, "spark.master") or "").startswith("local"):
         return False
     host = (setting(spark, "spark.driver.host") or "localhost").strip("[]")

@@ -146,7 +146,7 @@ class TaskManager:
 
     @property
     def describe(self) -> str:
-        """One line for `status`."""
+        """Return one line for `status`."""
         where = ""
         if self.server is not None and self.server.options.cpus is not None:
             cpus = self.server.options.cpus
@@ -167,7 +167,7 @@ class TaskManager:
 
     @property
     def signal(self) -> str:
-        """What tells how busy it is; "" where its CPU is measured."""
+        """Return what tells how busy it is, in words; "" where its CPU is measured."""
         if self.cpu_meter is not None:
             return ""
         if not self.tells_times:
@@ -176,7 +176,7 @@ class TaskManager:
 
     @property
     def prefers_batches(self) -> str:
-        """Why queries that may run in either mode run in micro-batches on it; "": they may run in real-time mode."""
+        """Return why queries run in micro-batches on it; "": they may run in real-time mode."""
         if self.cpu_meter is not None or self.ui is not None:
             return ""
         return "only micro-batches tell how busy a task manager is of which no Spark UI is known"
@@ -358,7 +358,7 @@ class TaskManager:
         return None
 
     def works_on(self, run_id: str) -> bool | None:
-        """Whether a streaming query has active stages; None where its REST API is unknown or silent."""
+        """Return whether a streaming query has active stages; None where its REST API is unknown or silent."""
         if self.ui is None or self.application is None:
             return None
         try:

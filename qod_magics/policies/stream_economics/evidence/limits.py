@@ -132,8 +132,8 @@ def saved_by_rounds(snapshot: Snapshot, without: Set[int]) -> Mapping[str, float
 
 
 def _rounds_s(snapshot: Snapshot, waiting: Mapping[str, float]) -> Mapping[str, float]:
-    """By task manager, seconds: the longest micro-batch interval there for which rows wait, as far as costs explain it;
-    0 without any."""
+    """Return the longest micro-batch interval for which rows wait, if costs explain it, by task manager: seconds, 0
+    without any."""
     found = dict.fromkeys((manager.id for manager in snapshot.task_managers), 0.0)
     for instance in snapshot.instances:
         rate = instance.batches_per_s

@@ -71,7 +71,7 @@ class Trusts:
     declared: Mapping[str, float | None] = field(default_factory=dict)  #: by task: see `Task.declared`
 
     def proved(self, snapshot: Snapshot) -> Mapping[str, bool]:
-        """By task, whether it has been measured for a while where it runs now."""
+        """Return whether each task has been measured for a while where it runs now."""
         now = max((each.window[1] for each in snapshot.instances if each.window is not None), default=0.0)
         found: dict[str, bool] = {}
         for each in snapshot.instances:

@@ -23,8 +23,8 @@ class Collected:
     rates: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def after(self, snapshot: Snapshot, measured: Measured, rest_s: float) -> Collected:
-        """One cycle later: the present rate, or for `HELD_S` a higher one of before, as long as more than `rest_s`
-        seconds of the present input wait."""
+        """Return the rates one cycle later: the present one, or for `HELD_S` a higher one of before, while more than
+        `rest_s` seconds of the present input wait."""
         now = snapshot.at_s or 0.0
         found = {}
         for task, (rows, rate) in backlogs(snapshot, measured).items():
@@ -43,7 +43,7 @@ class Collected:
 
 
 def backlogs(snapshot: Snapshot, measured: Measured) -> Mapping[str, tuple[int, float]]:
-    """By task: rows that wait, and its present input rate."""
+    """Return the backlog and the input rate of each task."""
     found = {}
     for task in snapshot.tasks:
         feeds: Collection[str] = [f"{source}>{task.id}" for source in task.upstream] or [task.id]

@@ -28,7 +28,7 @@ class BatchOverhead:
     products: float = 0.0
 
     def after(self, batches: float, cpu: float) -> BatchOverhead:
-        """With one more reading: `batches`/s of all tasks together, and % of one core beyond the tasks."""
+        """Return the estimate with one more reading: `batches`/s of all tasks, and % of one core beyond the tasks."""
         return BatchOverhead(
             REMEMBERED * self.count + 1.0,
             REMEMBERED * self.batches + batches,

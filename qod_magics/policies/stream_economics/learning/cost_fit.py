@@ -87,7 +87,7 @@ class CostFit:
     def after(
         self, read: float, kept: float, cpu: float, batches: float | None = None, *, cold: bool = False
     ) -> CostFit:
-        """With one more reading: an instance's means over a window; `cold` if it has just started."""
+        """Return the fit with one more reading: an instance's means over a window; `cold` if it has just started."""
         row = (1.0 if batches is None else batches, read, kept)
         covariance = _inverse(self.information)
         expected = _dot(row, _times(covariance, self.evidence))

@@ -59,7 +59,7 @@ class Ratio:
     whole: float = 0.0
 
     def after(self, part: float, whole: float) -> Ratio:
-        """With one more reading."""
+        """Return the ratio with one more reading."""
         return Ratio(REMEMBERED * self.part + part, REMEMBERED * self.whole + whole)
 
     @property
