@@ -45,6 +45,8 @@ from qod_magics.spark.servers.task_manager import TaskManager
 REMOVAL_ROUNDS = 5
 #: Interval of sampling offsets and detecting failures, seconds.
 WATCH_S = 1.0
+#: The least change of a dial for which a query restarts that can't read it, a fraction of 1.
+LEAST_CHANGE = 0.02
 
 
 class SparkRuntime:
@@ -173,6 +175,9 @@ class SparkRuntime:
             manager.sample_cpu()
             self.cluster.join(manager)
             self.cluster.event("task-manager-up", task_manager=manager.id, cores=manager.cores, took_s=took_s, why=why)
+            if manager.reading is DialReading.RESTART:
+                told = f"batches can read no keep probability: a change above {LEAST_CHANGE:.0%} restarts its queries"
+                self.cluster.event("dial-fallback", task_manager=manager.id, why=told)
         # it is up whatever becomes of these: the watcher tries again each second
         self._attempt("starting what waits for a task manager", self.recovery.place_waiting)
 
@@ -385,7 +390,7 @@ class SparkRuntime:
             for i in self.cluster.all_instances
             if i.task_manager is manager
             and i.state is State.RUNNING
-            and any(abs(manager.dials.get(k, 1.0) - v) > 0.02 for k, v in self.cluster.dials_of(i).items())
+            and any(abs(manager.dials.get(k, 1.0) - v) > LEAST_CHANGE for k, v in self.cluster.dials_of(i).items())
         ]
 
     def _set_dials(self, by_manager: Mapping[TaskManager, Mapping[str, float]]) -> list[str]:

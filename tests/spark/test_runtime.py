@@ -23,6 +23,7 @@ from qod_magics.lifecycle.events import MoveAsked, State
 from qod_magics.lifecycle.query import QueryLife
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.observation import InstanceView
+from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.pipeline import Feed, Job
 from qod_magics.spark.queries.instance import Instance
@@ -261,6 +262,17 @@ def test_what_a_deployment_starts_is_started_once(runtime: SparkRuntime) -> None
     runtime.add_task_manager(FakeTaskManager())  # type: ignore[arg-type]
     runtime.deployer.deploy(specs)
     assert started == [("ticks.1", "tm1")]
+
+
+@pytest.mark.parametrize(("reading", "told"), [(each, each is DialReading.RESTART) for each in DialReading])
+def test_that_queries_restart_for_new_dials_is_told_once(
+    runtime: SparkRuntime, reading: DialReading, told: bool
+) -> None:
+    home: Any = FakeTaskManager()
+    home.reading = reading
+    runtime.add_task_manager(home)
+    events = [each for each in runtime.cluster.take_events() if each.kind == "dial-fallback"]
+    assert [each.detail["task_manager"] for each in events] == ["tm1"] * told
 
 
 def instance_on(runtime: SparkRuntime, id: str, manager: Any, make: Callable[..., Instance] = Instance) -> Instance:
