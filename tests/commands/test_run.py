@@ -23,11 +23,13 @@ import pytest
 
 from qod_magics.__main__ import COMMANDS
 from qod_magics.__main__ import main as command
+from qod_magics.application.streams.options import parse_stream_line
 from qod_magics.commands.headless import CatchUp
 from qod_magics.commands.run import CODES, FINISH_S, _parser, main, seconds_of
 from qod_magics.core.runtime import Count, FeedRows
 from qod_magics.errors import UsageProblem
 from qod_magics.monitoring.alarms import GIVEN_UP, SILENT, STARVED
+from qod_magics.notebook.options import COMMANDS as QOD
 from tests.monitoring.sessions import Session
 from tests.raising import breaks
 
@@ -401,10 +403,7 @@ def options_of(words: Sequence[str]) -> argparse.Namespace:
 
 
 def test_the_unit_file_runs_an_application_that_there_is() -> None:
-    parser = configparser.ConfigParser(interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment, method-assign]
-    parser.read_string((EXAMPLES / "qod-trips.service").read_text("utf-8"))
-    service = parser["Service"]
+    service = unit("qod-trips.service")["Service"]
     given = options_of(shlex.split(service["ExecStart"]))
     assert (EXAMPLES / given.application).is_file()
     assert float(service["TimeoutStopSec"]) > 2 * FINISH_S
@@ -412,6 +411,28 @@ def test_the_unit_file_runs_an_application_that_there_is() -> None:
     never = {int(code) for code in service["RestartPreventExitStatus"].split()}
     assert never == {2, 3}
     assert never.isdisjoint(CODES.values())
+
+
+def unit(name: str) -> configparser.ConfigParser:
+    """A unit of systemd among the examples."""
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read_string((EXAMPLES / name).read_text("utf-8"))
+    return parser
+
+
+def test_the_task_of_a_scheduler_ends_and_its_session_goes_on_next_time() -> None:
+    service, timer = unit("qod-hourly.service")["Service"], unit("qod-hourly.timer")["Timer"]
+    assert (service["Type"], timer["OnCalendar"]) == ("oneshot", "hourly")
+    given = options_of(shlex.split(service["ExecStart"]))
+    assert given.until == "now"
+    text = (EXAMPLES / given.application).read_text("utf-8")
+    (up,) = re.findall(r"^%qod up (.*)$", text, re.MULTILINE)
+    options = QOD["up"].read(shlex.split(up), {})
+    assert options.name
+    assert options.checkpoints
+    streams = [parse_stream_line(line) for line in re.findall(r"^%%qod_stream (.*)$", text, re.MULTILINE)]
+    assert [stream.name for stream in streams] == ["trips", "per_zone"]
 
 
 def test_the_container_file_runs_an_application_that_there_is() -> None:
