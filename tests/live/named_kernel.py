@@ -1,6 +1,7 @@
 """A kernel with a named session, as a process of its own: it runs the cells and prints a line of JSON a second.
 
-Run as `python -m tests.live.named_kernel OPTIONS`, where OPTIONS is JSON: kafka, kafka_options, checkpoints, topic.
+Run as `python -m tests.live.named_kernel OPTIONS`, where OPTIONS is JSON: kafka, kafka_options, checkpoints, topic; and
+take_over, costly, or chain: two tasks with a topic between them, the first of them scaled.
 """
 
 from __future__ import annotations
@@ -29,12 +30,22 @@ def costly(src: DataFrame) -> DataFrame:
     return hashed.groupBy(F.window("at", "10 seconds")).agg(F.sum("_weight").alias("rows"))
 
 
+def by_window_and_number(src: DataFrame) -> DataFrame:
+    """The same with how many different rows there are."""
+    windows = src.withWatermark("at", "1 hour").groupBy(F.window("at", "10 seconds"))
+    return windows.agg(F.count("*").alias("rows"), F.size(F.collect_set("n")).alias("different"))
+
+
 def facts(session: Session) -> dict[str, Any]:
     """What the test looks at, of the query `counts`."""
     account = session.runtime.deployment.accounts.get("counts")
     cycle = session.last
     plan = cycle.plan if cycle is not None else None
     return {
+        "instances": {id: each.state.value for id, each in session.runtime.instances.items()},
+        "waiting": {each.feed: sum(each.waiting.values()) for each in session.runtime.rows()},
+        "reading": {feed: account.position for feed, account in session.runtime.deployment.accounts.items()},
+        "read_again": {feed: account.again for feed, account in session.runtime.deployment.accounts.items()},
         "epoch": session.keeper.lease.epoch if session.keeper is not None else 0,
         "processed": account.processed if account is not None else 0,
         "dropped": account.dropped if account is not None else 0,
@@ -67,8 +78,12 @@ def main(options: dict[str, Any]) -> None:
     )
     session.stream("src", topic=options["topic"], schema=SCHEMA, starting="earliest")
     recipe, least = (costly, 0.1) if options.get("costly") else (by_window, 1.0)
-    handle = session.stream("counts", recipe, from_="src", min_accuracy=least)
+    if options.get("chain"):
+        recipe = by_window_and_number
+    handle = session.stream("counts", recipe, from_="src", min_accuracy=least, fuse=not options.get("chain"))
     say(handle.said)
+    if options.get("chain") and len(session.runtime.instances) < 3:
+        session.scale("src", 2)
     while session.alive:
         print(json.dumps(facts(session)), flush=True)
         time.sleep(0.5)

@@ -28,13 +28,15 @@ from tests.live.kernel import surroundings
 
 RATE = 1500  #: rows/s
 TOPIC = "killed"
+LIGHT = 300  #: the same for what keeps each row in its state
 FORM = "%Y-%m-%dT%H:%M:%S"
 
 
 class Log:
     """Rows at a steady rate, and how many of each window of ten seconds the broker has taken."""
 
-    def __init__(self, broker: EmbeddedBroker) -> None:
+    def __init__(self, broker: EmbeddedBroker, topic: str = TOPIC, rate: int = RATE) -> None:
+        self._topic, self._rate = topic, rate
         self._producer = Producer({**broker.client_config(), "linger.ms": 20, "enable.idempotence": True})
         self.sent: Counter[str] = Counter()
         self._ended = threading.Event()
@@ -44,11 +46,11 @@ class Log:
     def _run(self) -> None:
         n = 0
         while not self._ended.wait(0.1):
-            for _ in range(RATE // 10):
+            for _ in range(self._rate // 10):
                 at = datetime.now(UTC)
                 window = at.replace(second=at.second // 10 * 10).strftime(FORM)
                 row = json.dumps({"n": n, "at": at.isoformat().replace("+00:00", "Z")})
-                self._producer.produce(TOPIC, row.encode(), partition=n % 2, on_delivery=self._counts(window))
+                self._producer.produce(self._topic, row.encode(), partition=n % 2, on_delivery=self._counts(window))
                 n += 1
             self._producer.poll(0)
         assert self._producer.flush(PATIENCE_S) == 0
@@ -120,16 +122,21 @@ def kernels() -> Iterator[list[Kernel]]:
         kernel.kill()
 
 
-def results(broker: EmbeddedBroker, topic: str) -> dict[str, int]:
-    """The last count of each window in the topic of a memory sink."""
+def last_rows(broker: EmbeddedBroker, topic: str) -> dict[str, dict[str, Any]]:
+    """The last row of each window in the topic of a memory sink."""
     consumer = broker.consumer({**broker.client_config(), "group.id": "results", "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found: dict[str, int] = {}
+    found: dict[str, dict[str, Any]] = {}
     while (message := consumer.poll(PATIENCE_S)) is not None and message.error() is None:
         row = json.loads(message.value())
-        found[row["window"]["start"].partition(".")[0]] = row["rows"]
+        found[row["window"]["start"].partition(".")[0]] = row
     consumer.close()
     return found
+
+
+def results(broker: EmbeddedBroker, topic: str) -> dict[str, int]:
+    """The last count of each window in the topic of a memory sink."""
+    return {window: row["rows"] for window, row in last_rows(broker, topic).items()}
 
 
 def further_than(position: int) -> Callable[[dict[str, Any]], bool]:
@@ -170,3 +177,44 @@ def test_windows_are_whole_after_kills_and_a_take_over(
     topic = manifest.tasks["counts"].results
     assert topic is not None
     assert results(broker, topic) == dict(log.sent)
+
+
+@pytest.mark.slow
+def test_a_chain_with_a_scaled_task_loses_no_row_in_three_kills(
+    broker: EmbeddedBroker, tmp_path: Path, kernels: list[Kernel]
+) -> None:
+    """Two instances of a task without state write to a topic of the session, from which another task counts by window.
+    Each row is in its window; what is there twice was read again, at most a batch of each instance, and is told."""
+    topic = "killed-chain"
+    create_topics(broker, {topic: 2})
+    log, reached = Log(broker, topic, LIGHT), 0
+
+    def further(facts: dict[str, Any]) -> bool:
+        scaled = facts["instances"].keys() == {"src.1", "src.2", "counts.1"}
+        position = sum(facts["reading"].get("src>counts", {}).values())
+        return bool(scaled and position > reached + 3 * LIGHT and facts["cycle"] > 0)
+
+    for _ in range(3):
+        kernels.append(Kernel(broker, tmp_path, chain=True, topic=topic))
+        kernels[-1].until(further)
+        time.sleep(random.uniform(0.0, 6.0))
+        kernels[-1].kill()
+        reached = sum(kernels[-1].last["reading"]["src>counts"].values())
+    kernels.append(Kernel(broker, tmp_path, chain=True, topic=topic))
+    kernels[-1].until(further)
+    sent = log.end()
+
+    def over(facts: dict[str, Any]) -> bool:
+        whole = sum(facts["reading"]["src"].values()) == sent
+        return whole and set(facts["waiting"].values()) == {0} and set(facts["instances"].values()) == {"running"}
+
+    kernels[-1].until(over)
+    facts = kernels[-1].until(over)  # a report later
+    manifest = read(tmp_path / "kills")
+    assert manifest is not None
+    topic = manifest.tasks["counts"].results or ""
+    rows = last_rows(broker, topic)
+    assert {window: row["different"] for window, row in rows.items()} == dict(log.sent)
+    twice = sum(row["rows"] for row in rows.values()) - sent
+    assert 0 <= twice <= facts["read_again"]["src"]
+    assert twice <= 3 * 2 * 10 * LIGHT
