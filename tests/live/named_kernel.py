@@ -45,7 +45,6 @@ def facts(session: Session) -> dict[str, Any]:
         "instances": {id: each.state.value for id, each in session.runtime.instances.items()},
         "waiting": {each.feed: sum(each.waiting.values()) for each in session.runtime.rows()},
         "reading": {feed: account.position for feed, account in session.runtime.deployment.accounts.items()},
-        "read_again": {feed: account.again for feed, account in session.runtime.deployment.accounts.items()},
         "epoch": session.keeper.lease.epoch if session.keeper is not None else 0,
         "processed": account.processed if account is not None else 0,
         "dropped": account.dropped if account is not None else 0,
