@@ -315,6 +315,7 @@ class Seen:
     start: int
     values: Mapping[int, bytes | None]  #: by offset
     reached: int  #: the range was read up to this offset, exclusively
+    first_ms: int | None = None  #: timestamp of the first record, milliseconds since 1970; None: there is none
 
     @property
     def has_gaps(self) -> bool:
@@ -334,7 +335,7 @@ def peek(
     deadline = time.monotonic() + timeout_s
     consumer = kafka.consumer({**_PEEK_GROUP, **kafka.client_config(), **_PEEK_OPTIONS})
     values: dict[int, bytes | None] = {}
-    reached = start
+    reached, first_ms = start, None
     try:
         consumer.assign([TopicPartition(topic, partition, start)])
         while reached < end and len(values) < most:
@@ -350,6 +351,7 @@ def peek(
                     continue
                 if error is None and offset < end and len(values) < most:
                     values[offset] = message.value()
+                    first_ms = message.timestamp()[1] if first_ms is None else first_ms
                     reached = offset + 1
                 elif error is not None or offset >= end:
                     reached = max(reached, min(offset, end))
@@ -358,4 +360,4 @@ def peek(
         raise KafkaError(f"Kafka returned no records of {topic!r}: {said(error)}.") from error
     finally:
         consumer.close()
-    return Seen(start, values, reached)
+    return Seen(start, values, reached, first_ms)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from IPython.core.completer import CompletionContext
     from IPython.core.interactiveshell import InteractiveShell
 
+    from qod_magics.results.exact import Exact
     from qod_magics.session.session import Session
 
 
@@ -193,27 +194,28 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
         self._say(handle.said)
 
     @line_magic
-    def qod(self, line: str) -> None:
-        """Run a command: `%qod` alone lists all; each has -h."""
+    def qod(self, line: str) -> Exact | None:
+        """Run a command: `%qod` alone lists all; each has -h. Returns what has values of its own: those of `exact`."""
         try:
             words = words_of(line)
         except UsageProblem as error:
             raise UsageProblem(f"%qod: {error}") from None
         if not words or words[0] in ("-h", "--help", "help"):
             print("%qod " + " | ".join(COMMANDS) + "\nEach explains itself: %qod up -h")
-            return
+            return None
         name = words[0]
         if name not in COMMANDS:
             raise UsageProblem(f"there is no %qod {name!r}.{nearest(name, COMMANDS)} %qod alone lists them all.")
         defaults = self._defaults if name in CONFIGURABLE else {}
         if wants_help(line):
             print(COMMANDS[name].help(defaults, words[1:]))
-            return
+            return None
         command = COMMANDS[name]
         file = command.given(words[1:])[0].get("config")
-        found = {} if file is None else options_of(file, command)
-        given = with_file(command.read(words[1:], defaults | found), found, command)
-        getattr(self, f"_{name.replace('-', '_')}")(given)
+        held = {} if file is None else options_of(file, command)
+        given = with_file(command.read(words[1:], defaults | held), held, command)
+        found: Exact | None = getattr(self, f"_{name.replace('-', '_')}")(given)
+        return found
 
     # -- %qod ... --------------------------------------------------------------------------------------------------
 
@@ -248,6 +250,11 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
             shown.display()
         else:
             print(shown)
+
+    def _exact(self, given: Namespace) -> Exact:
+        if given.from_ is None or given.to is None:
+            raise UsageProblem("%qod exact QUERY --from TIME --to TIME, of windows of the past", option="--from")
+        return self._session().exact(**vars(given), say=self._say)
 
     def _stop(self, given: Namespace) -> None:
         if given.all == (given.name is not None):

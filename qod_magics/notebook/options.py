@@ -18,6 +18,7 @@ from qod_magics.arguments.parser import Command, wrapped
 from qod_magics.machine.java import JIT_OPTIONS
 from qod_magics.policies import is_policy, parameters_of, policy_names
 from qod_magics.results.drawing import FORMS
+from qod_magics.results.exact import CPU
 from qod_magics.session.settings import Settings
 
 _SETTINGS: Mapping[str, Any] = {each.name: each.default for each in fields(Settings)}
@@ -252,6 +253,22 @@ _COMMANDS = (
         Option("--y COLUMN", "what is drawn", unless="the first estimate, or else the first number"),
         Option("--save FILE", "keep there, as JSON lines, what is on show, and the accuracy"),
         Option("--from FILE", "show what was saved; needs no session", name="sample"),
+    ),
+    _command(
+        "exact",
+        "Compute a span of a query's windows again without shedding: exact figures beside the estimates.",
+        Option("name QUERY", "", names=("streams",)),
+        Option("--from TIME", "begin of the span (UTC): 10:00, 2026-01-31T10:00 or -15m", name="from_"),
+        Option("--to TIME", "its end: windows count that lie in it as a whole"),
+        Option(
+            "--margin S",
+            "how much earlier and later than the span its rows may have been sent",
+            float,
+            name="margin_s",
+            unless="60, or what its watermark waits",
+        ),
+        Option("--cpu F", "share of a core that it takes, 0..1", float, default=CPU),
+        Option("--merge", "write the exact figures to its memory sink, in the place of the estimates", default=False),
     ),
     _command(
         "stop",

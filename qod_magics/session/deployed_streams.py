@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -61,6 +62,9 @@ class Streams:
         self._keys: Keys = {}  # of streams whose key is to be chosen
         self._checked = Checked()  # facts about the tasks that were checked last
         self._labels: Mapping[str, Labels] = {}  # what shedding does to columns, by task
+        #: when streams were declared last whose inputs ran already, seconds since the epoch: the first windows of these
+        #: lack rows
+        self.began: dict[str, float] = {}
 
     def __repr__(self) -> str:
         return f"streams of a session: {', '.join(self.application.names) or 'none'}"
@@ -98,8 +102,18 @@ class Streams:
                 self._records_note(application, name),
             )
             unchanged = name in before and before[name] == declaration
+            if not (dry_run or unchanged):
+                self._note_begin(name, before)
             restarted = () if dry_run else self._restart_given_up(name)
             return Declared(name in before, unchanged, restarted, tuple(note for note in notes if note is not None))
+
+    def _note_begin(self, name: str, before: Application) -> None:
+        """Note that a stream has begun, where its inputs had before and it does not go on with its state."""
+        goes_on = name in self._runtime.deployer.resumed or name in self._runtime.deployer.returned
+        if not goes_on and any(each in before.live for each in self.application.upstreams[name]):
+            self.began[name] = time.time()
+        elif not goes_on:
+            self.began.pop(name, None)
 
     def remove(self, name: str) -> None:
         """Stop and remove a stream. Raises ApplicationError: there is no such stream, or others read it."""

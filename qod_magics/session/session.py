@@ -38,9 +38,11 @@ from qod_magics.machine.cores import can_pin, check_cores, is_limited
 from qod_magics.monitoring.monitor import Monitor
 from qod_magics.policies import latency_note, policy
 from qod_magics.results.drawing import Wish
+from qod_magics.results.exact import CPU, Exact
 from qod_magics.session import decisions, nodes
 from qod_magics.session.decisions import Decisions
 from qod_magics.session.deployed_streams import Streams
+from qod_magics.session.exact import exact
 from qod_magics.session.handle import StreamHandle
 from qod_magics.session.injectors import Injectors, ScenarioRunner, Start
 from qod_magics.session.keeping import Keeper
@@ -437,6 +439,51 @@ class Session(Decisions, Outside, OwnData):
         """Return a memory sink's rows so far, a batch DataFrame of `spark`. Raises ApplicationError: no such query, or
         another sink."""
         return self._streams.results(name, self.spark)
+
+    def exact(
+        self,
+        name: str,
+        from_: str | datetime,
+        to: str | datetime,
+        *,
+        margin_s: float | None = None,
+        cpu: float = CPU,
+        merge: bool = False,
+        say: Say = lambda _: None,
+    ) -> Exact:
+        """Read the offsets behind a span of a query's windows from Kafka once more, without shedding, and compare: a
+        slow batch beside the running queries, with the same recipes. Blocks until it ends.
+
+        Args:
+            name: a query with windows among its columns.
+            from_: begin of the span: "10:00", "2026-01-31T10:00", "-15m" or a datetime; UTC without a zone. A time of
+                day is the last one that has passed.
+            to: its end; windows count that lie in [from_, to).
+            margin_s: how much earlier and later than the span its rows may have been sent, seconds; by default 60, or
+                for what its watermark waits if that is more.
+            cpu: share of a core that the batch takes, above 0 and at most 1.
+            merge: whether the exact figures are written to the sink, in the place of the estimates.
+            say: receives a line before the batch begins.
+
+        Raises:
+            ApplicationError: there is no such query, or none whose windows can be computed again.
+            UsageProblem: the span, the share or the sink is wrong.
+            KafkaError, TaskManagerError: the broker or a task manager does not answer.
+
+        """
+        began = self._streams.began.get(name)
+        return exact(
+            self,
+            name,
+            from_,
+            to,
+            margin_s=margin_s,
+            cpu=cpu,
+            merge=merge,
+            began=began,
+            send=self._rows.send,
+            say=say,
+        )
 
     def show(self, name: str, *, save: str | os.PathLike[str] | None = None, **wish: Any) -> ShownResults:
         """A query's newest results, to be displayed: live in a notebook, as a table elsewhere. `kind`, `rows`, `x`, `y`

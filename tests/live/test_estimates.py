@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -13,11 +15,13 @@ from pyspark.sql import functions as F
 
 from qod_magics import estimate as est
 from qod_magics.application.sql.estimates import estimated
-from qod_magics.errors import ApplicationError
+from qod_magics.errors import ApplicationError, UsageProblem
 from qod_magics.estimate.formulas import recipe_over
+from qod_magics.session.exact import watermark
 from qod_magics.session.session import Session
 from tests.live.applications import all_read, cell, count, rows, turn
 from tests.live.conftest import eventually, new_topic, produce
+from tests.raising import breaks
 
 GROUPS, ROWS = 1000, 100
 
@@ -412,3 +416,41 @@ def test_the_interval_of_an_estimate_travels_through_a_further_aggregation(brief
             assert 0.02 * true < half < (0.08 + 2 * edge) * true
     for name in names if fuse else ():  # the rows below are sampled already: their groups are not dropped for it again
         assert count(brief, f"per_zone>{name}").dropped == 0
+
+
+def test_exact_figures_stand_beside_estimates_and_take_their_place(recommending: Session, topic: str) -> None:
+    """Four windows of five zones with 200 rows each, of which 0.3 are kept."""
+    begin = int(time.time()) // 10 * 10 - 50
+
+    def by_zone(rides: DataFrame) -> DataFrame:
+        groups = rides.withWatermark("at", "1 second").groupBy(F.window("at", "10 seconds"), "zone")
+        return groups.agg(est.count().alias("rides"))
+
+    def ride(zone: int, second: float) -> dict[str, Any]:
+        return {"zone": zone, "at": datetime.fromtimestamp(begin + second, UTC).isoformat()}
+
+    recommending.stream("rides", topic=topic, schema="zone LONG, at TIMESTAMP", starting="earliest")
+    recommending.stream("zones", by_zone, from_="rides", min_accuracy=0.1)
+    turn(recommending, {(None, "zones"): 0.3}, {"zones": 0.3})
+    sent = produce(recommending, topic, (ride(i % 5, i // 100) for i in range(4000)))
+    eventually(lambda: all_read(recommending, "zones", sent))
+    span = [datetime.fromtimestamp(begin + second, UTC) for second in (0, 40)]
+    with pytest.raises(UsageProblem, check=breaks("closed", option="--merge")):
+        recommending.exact("zones", *span, merge=True)
+    found = recommending.exact("zones", *span, cpu=0.5)
+    assert (len(found.groups), found.intervals, found.missing, found.rows_read) == (20, 20, 0, sent)
+    assert set(found.frame.rides) == {200.0}
+    assert (found.frame.rides_estimate != 200).any()
+    assert found.share is not None
+    assert found.share >= 0.7
+    assert found.cpu_s is not None
+    assert found.cpu_s > 0.0
+    turn(recommending, {(None, "zones"): 1.0}, {"zones": 1.0})
+    produce(recommending, topic, [ride(0, 60)])
+    eventually(lambda: all_read(recommending, "zones", sent + 1))
+    produce(recommending, topic, [ride(0, 61)])  # the watermark of a batch follows from the rows before it
+    eventually(lambda: (watermark(recommending, "zones") or span[0]) >= span[1])
+    assert recommending.exact("zones", *span, merge=True).merged == 20
+    again = recommending.exact("zones", *span)
+    assert set(again.frame.rides_low) == set(again.frame.rides_high) == {200.0}
+    assert again.share == 1.0

@@ -39,6 +39,7 @@ COMMANDS = (
         "status",
         "watch",
         "show",
+        "exact",
         "stop",
         "set",
         "why",
@@ -195,7 +196,7 @@ def asked(bare: Notebook, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 BAD_LINES = {
     "%qod stat": "there is no %qod 'stat'. Did you mean 'status'? %qod alone lists them all.",
-    "%qod frobnicate": "There are: add-tm, attach, cpu, down, fuse, metrics, move, override ... (25 in all).",
+    "%qod frobnicate": "There are: add-tm, attach, cpu, down, exact, fuse, metrics, move ... (26 in all).",
     "%qod 'up": "a closing ' is missing",
     "%qod up --cores two": "--cores: invalid int value: 'two'",
     "%qod up --cores 0": "a task manager needs 1 core or more, not 0",
@@ -238,6 +239,10 @@ BAD_LINES = {
     "%qod show Snk --kind pie": "invalid choice: 'pie'",
     "%qod show Snk --row 3": "Did you mean '--rows'?",
     "%qod show Snk": "nothing is up",
+    "%qod exact": "required: QUERY",
+    "%qod exact Snk --from 10:00": "%qod exact QUERY --from TIME --to TIME",
+    "%qod exact Snk --from 10:00 --to 10:10 --cpu most": "--cpu: invalid float value: 'most'",
+    "%qod exact Snk --from 10:00 --to 10:10": "nothing is up",
     "%qod stop": "%qod stop NAME, or %qod stop --all",
     "%qod stop Snk --all": "%qod stop NAME, or %qod stop --all",
     "%qod stop Snk": "nothing is up",

@@ -228,7 +228,7 @@ class SqlRecipe:
         with temporary_views(inputs):
             try:
                 with analysis_errors_unprinted():
-                    built = streaming(self._asked(spark, text), "the SQL")
+                    built = streaming(self._asked(spark, text), "the SQL", inputs.values())
                     if self.turned and self.turned.unnamed:
                         built = built.toDF(*self._asked(spark, estimated(self.sql)).columns)
             except QodError:
@@ -309,7 +309,7 @@ class FunctionRecipe:
         Modules((function,)).send(spark)
         try:
             with analysis_errors_unprinted():
-                return streaming(function(*positional, **named), f"the function {self._name!r}")
+                return streaming(function(*positional, **named), f"the function {self._name!r}", inputs.values())
         except QodError:
             raise
         except Exception as error:
@@ -367,12 +367,14 @@ def _passed_through(rows: DataFrame) -> DataFrame:
     return rows
 
 
-def streaming(result: object, whose: str) -> DataFrame:
-    """The result itself, if it is a streaming DataFrame; ApplicationError otherwise. `whose` begins the message."""
+def streaming(result: object, whose: str, inputs: Iterable[DataFrame] = ()) -> DataFrame:
+    """The result itself, if it is a streaming DataFrame, or one of a batch over inputs that all are: ApplicationError
+    otherwise. `whose` begins the message."""
     is_streaming = getattr(result, "isStreaming", None)
     if not isinstance(is_streaming, bool):  # a Column answers any attribute with another Column
         raise ApplicationError(f"{whose} gives {_a(type(result).__name__)}, not a DataFrame: end with a DataFrame")
-    if not is_streaming:
+    given = list(inputs)
+    if not is_streaming and (not given or any(each.isStreaming for each in given)):
         raise ApplicationError(f"{whose} gives a DataFrame that does not stream: build it on the inputs or readStream")
     return cast("DataFrame", result)
 

@@ -11,7 +11,7 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.application.weights import Origins, origins, weighed_since
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.plans.inspection import built
-from qod_magics.spark.plans.pipeline import Feed, Job, feed_of, schema_of_stream
+from qod_magics.spark.plans.pipeline import Feed, Job, feed_of, schema_of_stream, source_feed
 from qod_magics.spark.plans.records import record_form
 
 
@@ -29,21 +29,7 @@ def _job(deployment: Deployment, spec: TaskSpec, index: int, found: Origins, sin
     for head, source in spec.topics.items():
         name = feed_of(spec, head)
         own = deployment.assignment(name, spec)[index]
-        feeds.append(
-            Feed(
-                name,
-                (head,),
-                source.topic,
-                own,
-                deployment.accounts[name].position,
-                source.columns,
-                stream=False,
-                form=source.form,
-                malformed=source.effective_malformed,
-                time_unit=source.time_unit,
-                shed_by=source.shed_by,
-            )
-        )
+        feeds.append(source_feed(name, head, source, own, deployment.accounts[name].position))
     schemas, keys = deployment.checked.schemas, deployment.checked.weights.keys
     for upstream in spec.upstream:
         name = f"{upstream}>{spec.id}"

@@ -40,6 +40,7 @@ from qod_magics.spark.plans.pipeline import (
     Workshop,
     feed_of,
     schema_of_stream,
+    source_feed,
     watermarks_of,
 )
 from qod_magics.spark.plans.plan_text import kept_columns, positions
@@ -95,22 +96,7 @@ def probe(
     watermarks: Mapping[str, Watermarks] = MappingProxyType({}),
 ) -> Job:
     """A job that is only built: of its first instance, as if each topic had one partition, without output."""
-    feeds = [
-        Feed(
-            feed_of(spec, head),
-            (head,),
-            source.topic,
-            (0,),
-            {},
-            source.columns,
-            stream=False,
-            form=source.form,
-            malformed=source.effective_malformed,
-            time_unit=source.time_unit,
-            shed_by=source.shed_by,
-        )
-        for head, source in spec.topics.items()
-    ]
+    feeds = [source_feed(feed_of(spec, head), head, source, (0,), {}) for head, source in spec.topics.items()]
     for upstream in spec.upstream:
         name, keyed = f"{upstream}>{spec.id}", weights.keys.get(upstream, ())
         schema = schema_of_stream(schemas[upstream])

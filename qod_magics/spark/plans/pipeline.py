@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter
     from pyspark.sql.types import StructType
 
-    from qod_magics.application.streams.stream import Malformed, TimeUnit
+    from qod_magics.application.streams.stream import Malformed, TimeUnit, TopicInput
     from qod_magics.application.tasks import TaskSpec
+    from qod_magics.sources.source import Position
 
 #: Why groups that an operator with state reads are aggregated in micro-batches.
 GROUPS_ONCE = "an operator with state reads its groups: each is emitted once, when the watermark has passed it"
@@ -83,6 +84,23 @@ class Feed:
     shed_by: tuple[str, ...] = ()
     weighed_since: str | None = None  #: the stream of groups from which on `_weight` counts; None: from the input on
     watermarks: Watermarks = ()  #: of a stream, declared upstream
+
+
+def source_feed(name: str, head: str, source: TopicInput, partitions: tuple[int, ...], starting: Position) -> Feed:
+    """Return what an instance reads of a source, for the stream `head`."""
+    return Feed(
+        name,
+        (head,),
+        source.topic,
+        partitions,
+        starting,
+        source.columns,
+        stream=False,
+        form=source.form,
+        malformed=source.effective_malformed,
+        time_unit=source.time_unit,
+        shed_by=source.shed_by,
+    )
 
 
 def feed_of(spec: TaskSpec, head: str) -> str:
@@ -382,7 +400,9 @@ class Workshop:
             records = records.where(waiting_sql(self.board.pace(job.instance), MOST_S))
         kept = self._shed(records, job, feed, timing, on_read)
         return (
-            kept if feed.schema is None or source.payload == "columns" else self._parsed(kept, job, feed, read, checks)
+            kept
+            if feed.schema is None or source.payload == "columns"
+            else self.parsed(kept, feed, job.feeds.index(feed), read, checks)
         )
 
     def _shed(self, records: DataFrame, job: Job, feed: Feed, timing: Timing | None, on_read: bool) -> DataFrame:
@@ -401,8 +421,8 @@ class Workshop:
         )
         return kept.drop(*(name for name in records.columns if taken_name([name])))
 
-    def _parsed(self, kept: DataFrame, job: Job, feed: Feed, read: Read | None, checks: bool) -> DataFrame:
-        """Return the rows of these records, whose values are JSON or CSV, with `_weight`."""
+    def parsed(self, kept: DataFrame, feed: Feed, number: int, read: Read | None, checks: bool) -> DataFrame:
+        """Return the rows of these records, whose values are JSON or CSV, with `_weight`; `number` is the feed's."""
         assert self.sources is not None
         assert feed.schema is not None
         source = self.sources.of(feed.topic)
@@ -412,7 +432,7 @@ class Workshop:
             for name, delay_ms in feed.watermarks:
                 rows = rows.withWatermark(name, f"{delay_ms} milliseconds")
             return rows
-        counted_as = f"malformed.{job.feeds.index(feed)}.{feed.topic}"  # a topic may have several schemas
+        counted_as = f"malformed.{number}.{feed.topic}"  # a topic may have several schemas
         kept = kept if feed.form is Form.ROW else kept.withColumn("value", _text(feed.form))
         checked, csv = self._struct(schema) if checks else None, source.payload == "csv"
         if csv:

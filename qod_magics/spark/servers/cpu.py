@@ -269,6 +269,19 @@ def completed_stages(
     return stages
 
 
+def tagged_seconds(
+    api: str, application: str, tag: str, timeout_s: float = 5.0, headers: Mapping[str, str] = NO_HEADERS
+) -> float | None:
+    """CPU time, seconds, of the completed stages of all jobs with a tag; None: there is no such job. Raises OSError."""
+    jobs = answer(f"{api.rstrip('/')}/api/v1/applications/{application}/jobs", timeout_s, headers)
+    tagged = [job for job in jobs if any(each.endswith(tag) for each in job.get("jobTags") or ())]
+    stages = {id for job in tagged for id in job["stageIds"]}
+    if not tagged:
+        return None
+    done = completed_stages(api, application, timeout_s, headers)
+    return sum(float(stage["executorCpuTime"]) / 1e9 for stage in done if stage["stageId"] in stages)
+
+
 def active_runs(
     api: str, application: str, timeout_s: float = 5.0, headers: Mapping[str, str] = NO_HEADERS
 ) -> set[str]:

@@ -253,6 +253,26 @@ class TaskManager:
         """A session for the notebook's batch work: its own, or another one beside ours, which makes no call here."""
         return self.notebooks if self.notebooks is not None else beside(self.spark)
 
+    def for_batch(self) -> SparkSession:
+        """A session for a batch of ours beside the queries, with the settings and views of theirs: `release` it then.
+        Raises whatever Spark raises if it does not answer."""
+        if self.notebooks is None:
+            spark = beside(self.spark)
+            adopt(spark, OWN_SESSION_CONF)
+            return spark
+        spark = clone(self.workbench())
+        adopt(spark, SESSION_CONF)
+        return spark
+
+    def tagged_cpu(self, tag: str) -> float | None:
+        """Return the CPU time, seconds, of the tasks of all jobs with a tag that have ended; None where its REST API is
+        unknown or silent, or has no such job."""
+        if self.ui is None or self.application is None:
+            return None
+        with suppress(OSError, ValueError):
+            return cpu.tagged_seconds(self.ui, self.application, tag, headers=self.headers)
+        return None
+
     def active_runs(self) -> frozenset[str]:
         """Ids of the runs of this session's queries that are active on it, asked for in one call. Raises whatever
         Spark raises if it does not answer."""
@@ -521,7 +541,7 @@ def attach_session(
         try:
             adopt(own, SESSION_CONF)
         except BaseException:
-            _release(own)
+            release(own)
             raise
         return own
 
@@ -550,12 +570,12 @@ def attach_session(
     try:
         return call_within(attached, INQUIRY_S, "the attached session")
     except BaseException:
-        _release(own)
+        release(own)
         raise
 
 
-def _release(own: SparkSession) -> None:
-    """Release a clone of the notebook's session; a classic one holds nothing."""
+def release(own: SparkSession) -> None:
+    """Release a session of our own; a classic one holds nothing."""
     if is_connect(own):
         let_go(own, 2.0)
 

@@ -1,0 +1,169 @@
+"""Run the recipes of a query over given offsets of its topics, as a batch at a limited share of a core.
+
+Spark gives tasks no priority, so the reading gives way by itself: one task reads a topic, and after some hundred
+records it sleeps for as long as keeps its share. The time for which it waits for a core counts as its own: the busier
+the machine, the less of it the batch takes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from qod_magics.application.recipes.recipe import first_line, raise_unless_connection
+from qod_magics.application.tasks import TaskSpec
+from qod_magics.application.weights import WEIGHT, Weights, opened_chain, origins
+from qod_magics.errors import ApplicationError
+from qod_magics.sources.kafka import fetch_options
+from qod_magics.spark.plans.dial import DialReading
+from qod_magics.spark.plans.parsing import JSON_FORMAT
+from qod_magics.spark.plans.pipeline import Feed, Workshop
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Records between two looks at the clock: a millisecond or two of work at most recipes.
+EACH = 256
+#: The longest sleep, seconds: a stop or a new share takes effect within it.
+LONGEST_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is read of one topic."""
+
+    feed: Feed
+    ending: Mapping[int, int]  #: by partition, the first offset that is not read
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The rows of the result, and what was read for them."""
+
+    texts: Sequence[str] = ()  #: the rows as JSON, as sinks have them
+    read: int = 0  #: records
+    too_many: bool = False  #: whether rows were left out, as there are more than asked for
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counts of the records read, by feed, once the batch has run."""
+
+    observations: list[Any] = field(default_factory=list)
+
+    def read(self) -> int:
+        """Return how many were read."""
+        return sum(int(each.get["rows"]) for each in self.observations)
+
+
+def pace_sql(key: str, share: float) -> str:
+    """Return SQL of a condition that is always true, and for which every `EACH`th record sleeps long enough for its
+    task to run for at most this share of the time.
+
+    Args:
+        key: a system property that holds when the task last looked at the clock, ms.
+        share: of a core, above 0; from 1 on nothing sleeps.
+
+    """
+    now = "CAST(reflect('java.lang.System', 'currentTimeMillis') AS BIGINT)"
+    last = f"TRY_CAST(reflect('java.lang.System', 'getProperty', '{key}') AS BIGINT)"
+    owed = f"coalesce(({now} - {last}) * {max(1.0 / share - 1.0, 0.0)!r}D, 0.0D)"
+    ms = f"CAST(least(greatest({owed}, 0.0D), {1000 * LONGEST_S!r}D) AS BIGINT)"
+    slept = f"coalesce(reflect('java.lang.Thread', 'sleep', {ms}), '')"
+    noted = f"coalesce(reflect('java.lang.System', 'setProperty', '{key}', CAST({now} AS STRING)), '')"
+    return f"CASE WHEN offset % {EACH} = 0 THEN concat({slept}, {noted}) <> '-' ELSE true END"
+
+
+def records_of(workshop: Workshop, reading: Reading, number: int, share: float, key: str, counts: Counts) -> DataFrame:
+    """Return the rows between these offsets, each of which weighs 1, parsed as the running query does."""
+    from pyspark.sql import Observation
+
+    feed = reading.feed
+    starting, ending = (
+        json.dumps({feed.topic: {str(p): at for p, at in offsets.items()}})
+        for offsets in ({p: feed.starting[p] for p in feed.partitions}, reading.ending)
+    )
+    records = (
+        workshop.spark.read.format("kafka")
+        .options(**{**fetch_options(len(feed.partitions)), **workshop.kafka})
+        .option("assign", json.dumps({feed.topic: list(feed.partitions)}))
+        .option("startingOffsets", starting)
+        .option("endingOffsets", ending)
+        .option("failOnDataLoss", "false")  # what retention deletes meanwhile is missing from the count
+        .option("includeHeaders", str(feed.schema is None).lower())
+        .load()
+        .coalesce(1)
+    )
+    if workshop.reading is not DialReading.RESTART and share < 1.0:
+        records = records.where(pace_sql(f"{key}.{number}", share))
+    counted = Observation(f"exact{number}")
+    counts.observations.append(counted)
+    rows = records.observe(counted, F.count(F.lit(1)).alias("rows")).withColumn(WEIGHT, F.lit(1.0))
+    return rows if feed.schema is None else workshop.parsed(rows, feed, number, None, checks=True)
+
+
+@contextmanager
+def opened(
+    workshop: Workshop, spec: TaskSpec, inputs: Mapping[str, DataFrame], weights: Weights
+) -> Iterator[DataFrame]:
+    """The result of the recipes, while the context is open; collect it inside. Raises ApplicationError, one line.
+
+    Args:
+        workshop: on a session of the batch's own, as views exist until the context closes.
+        spec: the query with all streams that lead to it, as one task.
+        inputs: the topics, by the names of the streams that read them.
+        weights: what is known of the weights of these streams; it stays as it is.
+
+    """
+    own = replace(weights, **{each.name: getattr(weights, each.name).copy() for each in fields(weights)})
+    with opened_chain(spec, workshop.spark, inputs, origins([spec]), own) as rows:
+        yield rows
+
+
+def run(
+    workshop: Workshop,
+    spec: TaskSpec,
+    readings: Mapping[str, Reading],
+    weights: Weights,
+    where: str,
+    *,
+    share: float,
+    key: str,
+    most: int,
+) -> Found:
+    """Run the recipes over these offsets, and return the rows for which a condition holds.
+
+    Args:
+        workshop: on a session of the batch's own.
+        spec: the query with all streams that lead to it, as one task.
+        readings: what is read, by the streams that read it.
+        weights: what is known of the weights of these streams.
+        where: SQL of the condition.
+        share: of a core, for all topics together.
+        key: names the system properties in which the tasks note the time.
+        most: rows, at most.
+
+    Raises:
+        ApplicationError: a recipe fails on rows that are no stream, one line.
+
+    """
+    counts, each = Counts(), share / max(len(readings), 1)
+    inputs = {
+        head: records_of(workshop, reading, number, each, key, counts)
+        for number, (head, reading) in enumerate(readings.items())
+    }
+    try:
+        with opened(workshop, spec, inputs, weights) as rows:
+            value = F.to_json(F.struct("*"), JSON_FORMAT).alias("value")
+            found = [row["value"] for row in rows.where(where).select(value).limit(most + 1).collect()]
+    except ApplicationError:
+        raise
+    except Exception as error:
+        raise_unless_connection(error)
+        raise ApplicationError(f"the batch over {spec.id!r} fails: {first_line(error)}", name=spec.id) from error
+    return Found(found[:most], counts.read(), len(found) > most)
