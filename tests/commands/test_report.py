@@ -97,16 +97,16 @@ def other_zone(line: Line) -> None:
 @pytest.mark.parametrize(
     ("spoil", "named"),
     [
-        (drop_at, "at: "),
+        (drop_at, "'at'"),
         (before_the_line_above, "before the line above it"),
         (other_zone, "either all times name their zone, or none"),
         (negative_cpu, r"instances\[0\].cpu"),
-        (no_snapshot, "snapshot: "),
-        (lag_in_words, r"measured\.lag\.TDSrc1: "),
-        (lag_as_list, r"measured\.lag: "),
-        (half_a_count, r"measured\.counts\.TDSrc1\.waiting: "),
-        (event_without_kind, r"events\[0\]\.kind: "),
-        (dial_without_value, r"plan\.non_drop\[0\]\.d: "),
+        (no_snapshot, "snapshot"),
+        (lag_in_words, r"measured\.lag\.TDSrc1 "),
+        (lag_as_list, r"measured\.lag "),
+        (half_a_count, r"measured\.counts\.TDSrc1 .*'waiting'"),
+        (event_without_kind, r"events\[0\] .*'kind'"),
+        (dial_without_value, r"plan\.non_drop\[0\] .*'d'"),
     ],
 )
 def test_what_breaks_the_format_is_told_in_one_line(

@@ -34,7 +34,12 @@ def manager(
     child = SimpleNamespace(pid=os.getpid(), pinned=pinned, alive=lambda: True)
     claim = SimpleNamespace(shared=shared)
     server: Any = SimpleNamespace(
-        child=child, options=ServerOptions(cpus, asked), claim=claim, no_realtime="", no_shedding_source=""
+        child=child,
+        options=ServerOptions(cpus, asked),
+        claim=claim,
+        no_realtime="",
+        no_shedding_source="",
+        no_state_jar="",
     )
     return TaskManager("tm1", Spark(), kind="local", cores=0.9, board=BOARD, server=server)  # type: ignore[arg-type]
 
