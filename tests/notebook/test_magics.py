@@ -149,6 +149,11 @@ class Declaring:
         self.exported = options
         return "metrics are there"
 
+    def exact(self, **options: Any) -> str:
+        options.pop("say")("reading")
+        self.again = options
+        return "exact figures"
+
     def override(self, name: str, d: float | None) -> str:
         return self.later
 
@@ -449,6 +454,13 @@ def test_a_second_load_keeps_what_is_up(notebook: Notebook, declaring: Declaring
     notebook.shown("%load_ext qod_magics")
     assert notebook.magics.session is declaring
     assert declaring.alive
+
+
+def test_exact_figures_are_the_value_of_the_line(notebook: Notebook, declaring: Declaring) -> None:
+    result, printed = notebook.run("%qod exact Snk --from 10:00 --to 10:10 --cpu 0.5 --merge")
+    assert (result.result, printed.splitlines()[0]) == ("exact figures", "reading")
+    span = {"name": "Snk", "from_": "10:00", "to": "10:10"}
+    assert declaring.again == {**span, "margin_s": None, "cpu": 0.5, "merge": True}
 
 
 @pytest.mark.parametrize("line", ["%unload_ext qod_magics", "%reload_ext qod_magics"])

@@ -144,7 +144,7 @@ def run(
         readings: what is read, by the streams that read it.
         weights: what is known of the weights of these streams.
         where: SQL of the condition.
-        share: of a core, for all topics together.
+        share: of a core, for all topics together; 1: nothing sleeps.
         key: names the system properties in which the tasks note the time.
         most: rows, at most.
 
@@ -152,7 +152,7 @@ def run(
         ApplicationError: a recipe fails on rows that are no stream, one line.
 
     """
-    counts, each = Counts(), share / max(len(readings), 1)
+    counts, each = Counts(), share / max(len(readings), 1) if share < 1.0 else 1.0
     inputs = {
         head: records_of(workshop, reading, number, each, key, counts)
         for number, (head, reading) in enumerate(readings.items())
