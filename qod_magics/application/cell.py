@@ -16,8 +16,9 @@ from qod_magics.application.recipes.views import View, global_views_read
 from qod_magics.application.sql.parameters import parameters_of
 from qod_magics.application.streams.options import StreamOptions, check_together
 from qod_magics.application.streams.sink import Named
-from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
+from qod_magics.application.streams.stream import StreamDeclaration, TopicInput, subject_of
 from qod_magics.errors import ApplicationError, nearest
+from qod_magics.formats.schema_registry import SchemaRegistry
 
 _COMMENTS = re.compile(r"(?:\s|\(|--[^\n]*(?:\n|$)|/\*.*?\*/|#[^\n]*(?:\n|$))*", re.DOTALL)
 #: How an SQL text begins; of statements that are no queries, too: the error is then one about SQL.
@@ -81,11 +82,19 @@ def declared(
             )
         recipe = replace(recipe, estimates=True)
     source = options.topic or options.source
-    topic = None if source is None else TopicInput(**{**options.shared(TopicInput), "topic": source})
+    topic = None if source is None else _topic_input(options, source)
     inputs = find_inputs(options.name, recipe, application, topic=topic, stated=options.upstream)
     if isinstance(recipe, SqlRecipe):
         recipe = replace(recipe, views=views(_others_read(recipe, inputs)))
     return StreamDeclaration(recipe=recipe, inputs=inputs, **options.shared(StreamDeclaration))
+
+
+def _topic_input(options: StreamOptions, source: str) -> TopicInput:
+    """Return the topic or other source of a stream. Asks the schema registry where a schema is not stated."""
+    given = {**options.shared(TopicInput), "topic": source}
+    if options.registry is not None and options.schema is None and options.format == "avro":
+        given["schema"] = SchemaRegistry(options.registry).latest(subject_of(source))
+    return TopicInput(**given)
 
 
 def find_inputs(

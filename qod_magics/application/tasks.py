@@ -298,8 +298,16 @@ def work_of(spec: TaskSpec) -> object:
 
 def settings_of(spec: TaskSpec) -> object:
     """Return what a checkpoint depends on beside the recipes."""
-    topics = [(head, topic.topic, topic.schema, topic.shed_by, topic.time_unit) for head, topic in spec.topics.items()]
+    topics = [
+        (head, topic.topic, topic.schema, topic.shed_by, topic.time_unit, *_stated(topic))
+        for head, topic in spec.topics.items()
+    ]
     return topics, spec.upstream, spec.sink, spec.key, spec.mode, spec.is_hurried
+
+
+def _stated(topic: TopicInput) -> tuple[object, ...]:
+    """Return what changes the columns, where it is stated: other checkpoints stay what they were."""
+    return tuple(each for each in (topic.format, topic.record_columns) if each)
 
 
 def _unrestricted(stream: StreamDeclaration) -> StreamDeclaration:

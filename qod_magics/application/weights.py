@@ -10,7 +10,13 @@ from itertools import permutations
 from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
 
-from qod_magics.application.recipes.recipe import active, analysis_errors_unprinted
+from qod_magics.application.recipes.recipe import (
+    active,
+    analysis_errors_unprinted,
+    first_line,
+    raise_unless_connection,
+)
+from qod_magics.application.streams.rules import kept
 from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import ApplicationError, UsageProblem
@@ -304,7 +310,7 @@ class _Chain:
         if stream.topic is not None:
             sampled = [stream.topic.shed_by or None]
         opened = self._open(stream, sampled)
-        frame, usage = opened.frame, opened.usage
+        frame, usage = self._ruled(stream, opened.frame), opened.usage
         if usage is not None and joins_by_key(sampled, usage.joined):
             self.weights.by_key.add(stream.name)
         problem = self._problem(stream, opened, sampled)
@@ -322,6 +328,22 @@ class _Chain:
         self.made[stream.name] = frame if stream is self.spec.tail else weighed(frame)
         self.known[stream.name] = origins_of(stream, self.known)
         return frame
+
+    def _ruled(self, stream: StreamDeclaration, frame: DataFrame) -> DataFrame:
+        """Return the rows that the stream's rules keep. Raises ApplicationError: Spark can't read one over them."""
+        if not stream.expect:
+            return frame
+        try:
+            ruled = kept(frame, stream.name, stream.expect)
+            _ = ruled.columns
+            return ruled
+        except Exception as error:
+            raise_unless_connection(error)
+            raise ApplicationError(
+                f"--expect of {stream.name!r} must be conditions over its columns, got "
+                f"{'; '.join(map(str, stream.expect))}: {first_line(error)}",
+                option="--expect",
+            ) from error
 
     def _open(self, stream: StreamDeclaration, sampled: Sequence[Key]) -> _Opened:
         """Run the recipe; again without the weights that it compares, or with the groups that it repeats."""

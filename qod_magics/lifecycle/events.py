@@ -28,6 +28,8 @@ class Cause(Enum):
     ROWS = "rows"  #: the same rows fail again unless what they depend on is fixed
     CERTAIN = "certain"  #: the same rows fail in any case
     MODE = "mode"  #: Spark refuses real-time mode, and micro-batches work: this is no failure
+    PLAN = "plan"  #: it met a value that its plan does not know, and the next one does: this is no failure
+    SERVICE = "service"  #: a service beside the cluster does not answer: it is tried again without an end
 
 
 # -- events ------------------------------------------------------------------------------------------------------------

@@ -109,6 +109,7 @@ class QueryLife:
     failures: int = 0  #: one after the other, without a long run in between
     failure: str = ""  #: the last one
     retry_at: float = 0.0
+    service_wait_s: float = 0.0  #: the last back-off for a service; 0 once a batch has ended since
     row_limit: int | None = None  #: the next run looks for rows of more bytes, as Kafka refused one; None: it does not
     move: OngoingMove | None = None
     #: by pattern of a failure that no run has passed since: how many tries it had, and from when the next one counts
@@ -171,6 +172,7 @@ class QueryLife:
 
     def _batch_ended(self, event: BatchEnded, now: float) -> Instructions:
         self.batches += self.begun and not self.over
+        self.service_wait_s = 0.0
         return ()
 
     def _run_ended(self, event: RunEnded, now: float) -> Instructions:
@@ -214,8 +216,10 @@ class QueryLife:
         if event.row_limit is not None and checks:
             self.row_limit = event.row_limit  # tried once more, with a plan that says which column is too large
             return self._try_again(event, "query-failed", now)
-        if event.cause is Cause.MODE:
+        if event.cause in (Cause.MODE, Cause.PLAN):
             return self._refused(event, now)
+        if event.cause is Cause.SERVICE:
+            return self._await_service(event, now)
         if event.cause is Cause.CERTAIN:
             return self._give_up(event, "query-failed", certain=True, now=now)
         if event.cause is Cause.ROWS:
@@ -238,6 +242,13 @@ class QueryLife:
     def _refused(self, event: Failed, now: float) -> Instructions:
         self.failure, self.writing = event.why, event.writes_on
         return (DropRun(), *self._back_off_until(now), Tell("query-failed", {"why": event.why, "retry_in_s": 0.0}))
+
+    def _await_service(self, event: Failed, now: float) -> Instructions:
+        """Back off without counting the failure: the service may be away for long."""
+        wait_s = min(max(2 * self.service_wait_s, BACK_OFF_S[0]), BACK_OFF_S[-1])
+        self.failure, self.writing, self.service_wait_s = event.why, event.writes_on, wait_s
+        told = Tell("query-failed", {"why": event.why, "retry_in_s": wait_s})
+        return (DropRun(), *self._back_off_until(now + wait_s), told)
 
     def _stalled(self, event: Stalled, now: float) -> Instructions:
         self.state = State.STALLED

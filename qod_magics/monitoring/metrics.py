@@ -50,6 +50,7 @@ class Told:
     version: str
     policy: str
     rows: Sequence[FeedRows]
+    broken: Sequence[tuple[str, str, str, int]] = ()  #: stream, rule, what is done, and rows that break it
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +196,12 @@ METRICS: tuple[Metric, ...] = (
         ("task",),
         "Rows that came behind a watermark and are in no result, at least.",
         _by_task(lambda d: {**{t.id: 0 for t in d.snapshot.tasks}, **d.measured.late}),
+    ),
+    Metric(
+        "qod_rows_breaking_rules_total",
+        ("stream", "rule", "action"),
+        "Rows of a stream that break a rule of --expect.",
+        lambda s: (((stream, rule, action), rows) for stream, rule, action, rows in s.told.broken),
     ),
     Metric("qod_consumer_lag_rows", (*_FEED, "partition"), "Rows of a partition not yet read.", _lag),
     Metric(

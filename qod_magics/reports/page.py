@@ -238,7 +238,7 @@ def _books(run: Records) -> str:
     text = (
         "Row counts since the start, by source and stream: arrived = processed + dropped + waiting + unreported. "
         "Unreported are rows whose counts were lost with a killed task manager, and rows deleted before they were "
-        "read. Among those processed are values that are not JSON of their schema (malformed), records without a value "
+        "read. Among those processed are values that are not of their schema (malformed), records without a value "
         "(tombstones), and rows with a time outside of the years 1 to 9999 (implausible)."
     )
     late = next((record.measured.late for record in reversed(run) if record.measured.late), {})

@@ -220,7 +220,8 @@ class Outside:
     def _told(self) -> Told:
         from qod_magics import __version__
 
-        return Told(self.id, __version__, self.controller.policy.name, self.rows())
+        broken = [(each.stream, each.rule.condition, each.rule.action, each.rows) for each in self.runtime.rule_counts]
+        return Told(self.id, __version__, self.controller.policy.name, self.rows(), broken)
 
 
 def _path(path: str | os.PathLike[str]) -> Path:

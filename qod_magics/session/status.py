@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from qod_magics.application.streams.rules import broken_text
 from qod_magics.controller.status import TaskStatus, busy, duration, share, table, task_status
 from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.core.plan import edge_name
@@ -142,6 +143,8 @@ def status_text(session: SessionInterface) -> str:
         lines.append(f"{described(name)}: {why}{'; its readers wait' if is_topic(name) else ''}")
     lines += _malformed(session)
     lines += _incomplete(session)
+    counts = session.runtime.rule_counts
+    lines += [f"{each.stream}: {broken_text(each.rule, each.rows)}" for each in counts if each.rows]
     lines += _inexact(session, cycle)
     lines += _of_earlier_kernel(session)
     waiting = session.application.waiting
@@ -199,7 +202,7 @@ def _malformed(session: SessionInterface) -> list[str]:
         for head, source in spec.topics.items():
             account = deployment.accounts.get(feed_of(spec, head))
             if account is not None:
-                told = misfits(account, source.effective_malformed)
+                told = misfits(account, source.effective_malformed, source.values.label)
                 lines += [f"{described(source.topic)}: {each} ({spec.id})" for each in told]
     return lines
 

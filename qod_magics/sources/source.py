@@ -56,7 +56,7 @@ Position = Mapping[int, int]
 #: What a row is when the shedder sees it: a column `value` that is parsed behind the shedder, or columns already.
 Payload = Literal["json", "csv", "columns"]
 #: Options of a stream that are about its source, beside the source itself: the fields of `TopicInput`.
-OPTIONS = frozenset({"schema", "starting", "malformed", "time_unit", "shed_by"})
+OPTIONS = frozenset({"schema", "starting", "malformed", "time_unit", "shed_by", "format", "registry", "with_record"})
 
 
 @dataclass(frozen=True, slots=True)

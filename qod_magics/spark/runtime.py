@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from functools import partial
 
+from qod_magics.application.streams.rules import RuleCount
 from qod_magics.core.plan import Action, AddNode, Fuse, Move, Plan, Refusal, ReleaseNode, Scale, SetBatch, Unfuse
 from qod_magics.core.runtime import Dials, FeedRows, Observation, Placer, fewest_first, refused
 from qod_magics.errors import KafkaError, TaskManagerError, nearest
@@ -132,6 +133,11 @@ class SparkRuntime:
     def incomplete(self) -> Incomplete:
         """What the results of tasks lack though no shedder dropped it."""
         return self.cluster.incomplete
+
+    @property
+    def rule_counts(self) -> Sequence[RuleCount]:
+        """How many rows have broken each rule of the deployed streams."""
+        return self.cluster.rule_counts
 
     @property
     def deployment(self) -> Deployment:

@@ -720,3 +720,18 @@ TestAnyLife.settings = settings(
 
 def test_the_patterns_of_two_tries_are_equal() -> None:
     assert pattern_of(CAST.format(3)) == pattern_of(CAST.format(12))
+
+
+def test_a_value_that_the_plan_does_not_know_is_no_failure() -> None:
+    driven = Driven()
+    assert [driven.fail(Cause.PLAN) for _ in range(9)] == [0.0] * 9
+    assert driven.life.failures == 0
+
+
+def test_a_service_that_does_not_answer_is_waited_for_without_an_end() -> None:
+    driven = Driven()
+    waits = [driven.fail(Cause.SERVICE) for _ in range(8)]
+    assert waits[: len(BACK_OFF_S)] == list(BACK_OFF_S)
+    assert waits[len(BACK_OFF_S) :] == [BACK_OFF_S[-1]] * 3
+    assert driven.life.failures == 0
+    assert driven.fail(Cause.SERVICE, batches=1) == BACK_OFF_S[0]

@@ -24,7 +24,7 @@ SOURCE = Path(__file__).with_name("forbidding.scala")
 def forbidding(recommending: Session, tmp_path: Path) -> Iterator[TaskManager]:
     """Such a server, as somebody else would run it, in the shared session."""
     jar = tmp_path / "forbidding.jar"
-    jar.write_bytes(compiled(find_java(), SOURCE, [spark_home() / "jars" / "*"]))
+    jar.write_bytes(compiled(find_java(), [SOURCE], [spark_home() / "jars" / "*"]))
     conf = {"spark.sql.extensions": "qod.forbidding.Forbidding"}
     server = LocalServer("forbidding", ServerOptions(slots=8, jit="c1", conf=conf, jars=(jar,)))
     try:

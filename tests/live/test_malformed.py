@@ -87,7 +87,7 @@ def test_a_query_may_end_with_the_first_malformed_value_and_is_not_tried_again(b
         send(brief, topic, [*GOOD, '{"a": 5.0, "b": "x"}'])
         failed = events.first("query-failed", instance="q.1")
     assert failed["gave_up"]
-    assert "malformed JSON: " in failed["why"]
+    assert "malformed value: " in failed["why"]
     assert "column a is INT, and 5.0 is not" in failed["why"]
     assert "not tried again" in brief.status()
     assert written(brief, "q") <= 2 * len(GOOD)  # each row at most once

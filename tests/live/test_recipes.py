@@ -22,7 +22,7 @@ from qod_magics.application.weights import build_chain, opened_chain
 from qod_magics.errors import ApplicationError
 from qod_magics.session.session import Session
 from qod_magics.spark.plans.inlining import analyzed_plan_of
-from qod_magics.spark.plans.parsing import parsed
+from qod_magics.spark.plans.parsing import JSON, parsed
 from qod_magics.spark.plans.plan_text import positions
 from qod_magics.spark.servers.connection import connect, let_go
 from tests.application.frames import application
@@ -314,7 +314,7 @@ def test_each_record_becomes_one_row_as_spark_parses_it(spark: SparkSession, sch
         [(None, 0), *((value, i) for i, value in enumerate(VALUES, 1))], "value STRING, n INT"
     )
     plain = records.select(F.from_json("value", schema).alias("row"), "n").select("row.*", "n")
-    ours = parsed(records, schema, None, "n")
+    ours = parsed(records, schema, JSON, "n")
     assert ours.schema == plain.schema
     for wanted in ("true", "a IS NULL", "a > 5", "n > 2 AND a IS NOT NULL"):
         assert sorted(map(str, ours.where(wanted).collect())) == sorted(map(str, plain.where(wanted).collect()))
@@ -323,5 +323,5 @@ def test_each_record_becomes_one_row_as_spark_parses_it(spark: SparkSession, sch
 
 def test_a_filter_does_not_parse_again(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     records = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS value")
-    parsed(records, "a INT, b STRING, c STRING").where("a > 1 AND b <> c").explain()
+    parsed(records, "a INT, b STRING, c STRING", JSON).where("a > 1 AND b <> c").explain()
     assert capsys.readouterr().out.count("from_json") == 1

@@ -32,6 +32,7 @@ from qod_magics.spark.servers import server as server_module
 from qod_magics.spark.servers.server import LocalServer, ServerOptions
 from qod_magics.spark.servers.task_manager import start_local
 from tests.live.conftest import eventually, kafka_of, new_topic, produce, server_of
+from tests.live.framed_avro import check_framed_avro
 from tests.live.watching import Events
 from tests.policies.installed import install
 from tests.raising import breaks
@@ -106,6 +107,7 @@ def test_where_slots_are_too_few_a_query_runs_in_micro_batches(cluster: Session)
         assert "-XX:TrimNativeHeapInterval=60000" in line
         assert "local[4]" in line
         check_avro(session)
+        check_framed_avro(session)
         assert session.spark.conf.get("spark.sql.ansi.enabled") == "false"
 
 

@@ -55,6 +55,12 @@ def test_rows_are_told_by_stream() -> None:
     assert_balanced(found)
 
 
+def test_rows_that_break_rules_are_told_by_rule() -> None:
+    told = Told("abc", "0.1", "fixed", (), (("trips", "fare > 0", "drop", 3),))
+    found = scrape(SessionCollector(Monitor(), lambda: told))
+    assert one(found, "qod_rows_breaking_rules_total", stream="trips", rule="fare > 0", action="drop") == 3
+
+
 @st.composite
 def accounts(draw: st.DrawFn) -> tuple[Account, dict[int, int]]:
     """An account after some batches: read again, with lost reports, of recreated topics, with unknown counts."""

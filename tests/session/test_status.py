@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from qod_magics.application.application import Application
+from qod_magics.application.streams.rules import Rule, RuleCount
 from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.controller import Controller, ManualClock, Recording
 from qod_magics.controller.log import Cycle
@@ -60,6 +61,7 @@ class Cluster:
     missing_topics: Mapping[str, str] = field(default_factory=dict)
     labels: dict[str, Labels] = field(default_factory=dict)
     incomplete: Incomplete = field(default_factory=Incomplete)
+    rule_counts: list[RuleCount] = field(default_factory=list)
     nodes: Any = None
     resuming: Resuming = field(default_factory=lambda: Resuming(cluster()))
     latencies: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -205,6 +207,13 @@ def test_rows_behind_a_watermark_and_lost_state_are_told(made: Made) -> None:
     assert "Snk: its state began empty" in text
     assert "behind the watermark" in why_text(made, "Snk")
     assert "behind the watermark" not in why_text(made, "Src")
+
+
+def test_rules_that_rows_break_are_told(made: Made) -> None:
+    made.runtime.rule_counts += [RuleCount("Src", Rule("a > 0", "drop"), 3), RuleCount("Src", Rule("a < 9"), 0)]
+    text = status_text(made)
+    assert "Src: 3 rows break the rule a > 0 and were dropped" in text
+    assert "a < 9" not in text
 
 
 def test_the_columns_stand_under_their_names(made: Made) -> None:

@@ -12,21 +12,28 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from qod_magics.application.graph import check_stream_name
+from qod_magics.application.streams.rules import Rule, as_rules, rule
 from qod_magics.application.streams.sink import SINK_FORMS, Sink, as_sink, parse_sink, with_options
 from qod_magics.application.streams.stream import (
     DEFAULT_MAX_PARALLELISM,
     DEFAULT_MIN_ACCURACY,
     DEFAULT_PRIORITY,
+    FORMATS,
     MALFORMED,
     MODES,
+    REJECTS,
     TIME_UNITS,
+    WITH,
+    FormatName,
     Malformed,
     Mode,
     TimeUnit,
     as_schema,
+    check_malformed,
     check_min_accuracy,
     check_min_juice,
     check_utility,
+    schema_text,
 )
 from qod_magics.arguments.option import Option, duration, number, seconds, whole, words
 from qod_magics.arguments.parser import Command, words_of, wrapped
@@ -80,10 +87,10 @@ def juice(text: str) -> float:
 
 
 def ddl(text: str) -> str:
-    """Read a schema. Raises UsageProblem: it is empty."""
+    """Read a schema, from a file if it names one. Raises UsageProblem: it is empty, or the file can't be read."""
     if not text.strip():
         raise UsageProblem('DDL is needed, such as "id INT, fare DOUBLE"')
-    return text
+    return schema_text(text)
 
 
 #: What rows have in common: all options of a topic, those that a schema parses, and the restrictions of a query.
@@ -119,13 +126,36 @@ class StreamOptions:
     )
     schema: str | None = _row(
         "--schema DDL",
-        'columns of the topic\'s JSON rows, as DDL in quotes: "id INT, fare DOUBLE"; "array<struct<id INT>>" where '
-        "each value is an array of rows; of another type: the column `value`",
+        'columns of the topic\'s rows, as DDL in quotes: "id INT, fare DOUBLE"; "array<struct<id INT>>" where each '
+        "JSON value is an array of rows; of another type: the column `value`; of Avro: a file .avsc, or its JSON",
         convert=ddl,
-        unless="raw records; the columns of Parquet files",
+        unless="raw records; the columns of Parquet files; with --registry, the newest of the subject TOPIC-value",
         **_OF_TOPIC,
         accepts=as_schema,
         in_python="or a type of Spark",
+    )
+    format: FormatName | None = _row(
+        "--format",
+        "what the topic's values are; avro needs Spark's Avro package on the task managers",
+        choices=FORMATS,
+        unless="json with --schema, else raw",
+        **_OF_TOPIC,
+    )
+    registry: str | None = _row(
+        "--registry URL",
+        "the schema registry in whose frames Avro values are; ${NAME} in the URL is a variable of the environment",
+        unless="Avro values have no frame",
+        needs=("topic", "format"),
+    )
+    with_record: tuple[str, ...] = _row(
+        f"--with {'|'.join(WITH)}",
+        "columns _key, _timestamp, _headers, _partition, _offset of the record beside those of its value; several with "
+        "commas between",
+        (),
+        convert=words,
+        several=True,
+        offers=WITH,
+        **_OF_SCHEMA,
     )
     starting: str = _row(
         "--starting WHERE",
@@ -136,10 +166,12 @@ class StreamOptions:
         **_OF_TOPIC,
     )
     malformed: Malformed | None = _row(
-        "--malformed",
-        "what happens to values that are not JSON of the schema, besides being counted: drop; keep: null where a value "
-        "does not fit; fail: the query ends",
-        choices=MALFORMED,
+        f"--malformed {'|'.join(MALFORMED)}|{REJECTS}NAME",
+        "what happens to values that are not of the schema, besides being counted: drop; keep: null where a value "
+        "does not fit; fail: the query ends; topic:NAME: the records go there at least once, with reason, topic, "
+        "partition and offset in headers",
+        convert=check_malformed,
+        offers=(*MALFORMED, REJECTS),
         unless="drop; keep if the schema has a column _corrupt_record",
         **_OF_SCHEMA,
     )
@@ -242,6 +274,15 @@ class StreamOptions:
         resumes=True,
         in_python="False for that; True: it may share one, and is recomputed by each reader where that is cheaper",
     )
+    expect: tuple[Rule, ...] = _row(
+        "--expect RULE",
+        'what is true of each row of the stream, in SQL: "fare > 0". Rows that break it, or for which it is null, are '
+        'counted, and kept; "fare > 0:drop" drops them, "fare > 0:fail" ends the query',
+        (),
+        convert=rule,
+        several=True,
+        accepts=as_rules,
+    )
     sink: Sink | None = _row(
         f"--sink {'|'.join(SINK_FORMS)}",
         "where the rows go. A relative PATH is one of the notebook's directory; a function of the "
@@ -332,6 +373,7 @@ COMMAND = Command(
 _NEEDED = {
     "topic": "{0} describes a topic: name it with --topic, or leave {0} out",
     "schema": "{0} is about values that a schema parses: give it with --schema, or leave it out",
+    "format": "{0} is about values in Avro: add --format avro, or leave it out",
 }
 
 
@@ -413,9 +455,10 @@ def check_together(stated: Collection[str]) -> None:
             "a stream reads a topic (--topic) or other streams (--from), not both: give the topic a stream",
             option="--from",
         )
+    given = {*stated, "schema"} if "registry" in stated else stated  # which has one
     for needed, message in _NEEDED.items():
         for row in OPTIONS:
-            if needed in row.needs and row.name in stated and needed not in stated:
+            if needed in row.needs and row.name in stated and needed not in given:
                 raise ApplicationError(message.format(row.flag), option=row.flag)
 
 
@@ -441,6 +484,9 @@ class StreamKeywords(RestrictionKeywords, total=False):
     topic: str | None
     source: str | None
     schema: str | DataType | None
+    format: FormatName | None
+    registry: str | None
+    with_: str | Sequence[str]
     starting: str
     malformed: Malformed | None
     time_unit: TimeUnit
@@ -451,6 +497,7 @@ class StreamKeywords(RestrictionKeywords, total=False):
     near: str | None
     key: str | None
     fuse: bool
+    expect: str | Sequence[str]
     sink: Sink | str | Callable[[DataFrame, int], Any] | None
     mode: Mode
     trigger_s: float | None

@@ -6,13 +6,21 @@ import math
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Literal, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from qod_magics.application.graph import SOURCE, check_stream_name, topic_alias
+from qod_magics.application.streams.rules import Rule
 from qod_magics.application.streams.sink import Memory, Sink
 from qod_magics.errors import ApplicationError, nearest
+from qod_magics.formats import avro_schema
+from qod_magics.formats.avro import Avro
+from qod_magics.formats.csv_lines import Csv
+from qod_magics.formats.format import Format
+from qod_magics.formats.json_values import Json
+from qod_magics.formats.schema_registry import SchemaRegistry
 from qod_magics.sources.registry import checked_name, kind_of
-from qod_magics.sources.source import is_topic
+from qod_magics.sources.source import check_topic, is_topic
 from qod_magics.sources.starting import ENDS, LATEST, check_start
 
 if TYPE_CHECKING:
@@ -49,10 +57,43 @@ def columns_of(schema: str) -> str:
     return schema if form_of(schema) is Form.ROW else f"`{VALUE}` {schema.strip()}"
 
 
+def schema_text(text: str) -> str:
+    """Return a schema as it is, or the Avro schema in a file that the text names. Raises ApplicationError: the file
+    can't be read."""
+    if not text.strip().endswith(avro_schema.SUFFIXES):
+        return text
+    try:
+        return Path(text.strip()).expanduser().read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise ApplicationError(
+            f"the file of a schema must be readable, got {text.strip()!r}: {why}", option="--schema", rule="readable"
+        ) from None
+
+
+def check_malformed(text: str) -> str:
+    """Return what is done with malformed values, if it is known. Raises ApplicationError."""
+    if text not in MALFORMED and not text.startswith(REJECTS):
+        raise ApplicationError(
+            f"malformed must be {', '.join(MALFORMED)} or {REJECTS}NAME, got {text!r}.{nearest(text, MALFORMED)}",
+            option="--malformed",
+        )
+    if (rejects := rejects_of(text)) is not None:
+        check_topic(rejects)
+    return text
+
+
+def rejects_of(malformed: Malformed) -> str | None:
+    """Return the topic to which malformed records go; None: to none."""
+    return malformed.removeprefix(REJECTS) if malformed.startswith(REJECTS) else None
+
+
 def as_schema(given: str | DataType | None) -> str | None:
     """Return a schema as DDL. Raises ApplicationError: it is neither DDL nor a type of Spark."""
-    if given is None or isinstance(given, str):
-        return given
+    if given is None:
+        return None
+    if isinstance(given, str):
+        return schema_text(given)
     from pyspark.sql.types import DataType, StructType
 
     if not isinstance(given, DataType):
@@ -60,6 +101,11 @@ def as_schema(given: str | DataType | None) -> str | None:
             f"a schema is DDL such as 'id INT', or a StructType, not {type(given).__name__}", rule="schema"
         )
     return ddl_of(given) if isinstance(given, StructType) else _type(given)
+
+
+def subject_of(topic: str) -> str:
+    """Return the subject of a topic's values in a schema registry, by the usual rule."""
+    return f"{topic}-value"
 
 
 def ddl_of(schema: str | StructType) -> str:
@@ -87,9 +133,15 @@ def _quoted(name: str) -> str:
 
 
 Mode = Literal["auto", "realtime", "microbatch"]
-Malformed = Literal["drop", "keep", "fail"]
+#: What is done with malformed values: a word of `MALFORMED`, or "topic:NAME"
+Malformed: TypeAlias = str
 MODES: tuple[str, ...] = get_args(Mode)
-MALFORMED: tuple[str, ...] = get_args(Malformed)
+MALFORMED: tuple[str, ...] = ("drop", "keep", "fail")
+#: How the name of a topic of rejects begins
+REJECTS = "topic:"
+#: What a topic's values are.
+FormatName = Literal["json", "avro", "csv", "raw"]
+FORMATS: tuple[str, ...] = get_args(FormatName)
 #: Of numbers in columns of times: Spark takes them for seconds
 TimeUnit = Literal["s", "ms", "us", "ns"]
 TIME_UNITS: tuple[str, ...] = get_args(TimeUnit)
@@ -97,6 +149,8 @@ TIME_UNITS: tuple[str, ...] = get_args(TimeUnit)
 CORRUPT = "_corrupt_record"
 #: the name of a record's key
 RECORD_KEY = "key"
+#: What `--with` takes of a record: a column of this name, behind an underscore.
+WITH = ("key", "timestamp", "headers", "partition", "offset")
 #: to shed by what the queries ask for, in the place of columns: one of this name can't be shed by alone
 AUTO = ("auto",)
 #: Spark's minimum duration of a real-time batch, in seconds
@@ -116,16 +170,20 @@ class TopicInput:
     """A source that feeds a stream: a Kafka topic, or what `--source` names."""
 
     topic: str  #: the name of the source: a topic, or kind and place, "json:/data/in"
-    #: DDL of the JSON rows, "id INT, fare DOUBLE", or a type of other values; None: the raw Kafka record
+    #: DDL of the rows, "id INT, fare DOUBLE", or a type of other JSON values; of Avro, its schema as JSON; None: the
+    #: raw Kafka record
     schema: str | None = None
     starting: str = LATEST  #: where a first run begins: see `sources.starting`
-    #: what is done with values that are not JSON of the schema, besides being counted; None: they are dropped, or kept
+    #: what is done with values that are not of the schema, besides being counted; None: they are dropped, or kept
     #: where the schema has a column for them
     malformed: Malformed | None = None
     #: the columns by whose values rows are shed, all rows of a value or none; `RECORD_KEY` alone, where the schema has
     #: no such column: the record's key; (): each row by itself; `AUTO`: as its queries ask for
     shed_by: tuple[str, ...] = ()
     time_unit: TimeUnit = "s"  #: of JSON numbers in the schema's columns of type TIMESTAMP
+    format: FormatName | None = None  #: of a topic's values; None: JSON with a schema, else raw
+    with_record: tuple[str, ...] = ()  #: what of the record is a column, too, of `WITH`
+    registry: str | None = None  #: URL of the schema registry with whose frames Avro values begin; None: they have none
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "topic", checked_name(self.topic))
@@ -134,11 +192,23 @@ class TopicInput:
         if self.schema is not None and not self.schema.strip():
             raise ApplicationError(f"the schema of the topic {self.topic!r} is empty: give DDL such as 'id INT'")
         check_start(self.starting)
-        if self.malformed is not None and self.malformed not in MALFORMED:
-            raise ApplicationError(f"malformed is 'drop', 'keep' or 'fail', not {self.malformed!r}")
+        if self.malformed is not None:
+            check_malformed(self.malformed)
+            if self.rejects is not None and not is_topic(self.topic):
+                raise ApplicationError(
+                    f"--malformed must be {', '.join(MALFORMED)} for {self.topic}, got {self.malformed}: its rows have "
+                    "no offsets",
+                    option="--malformed",
+                )
+            if self.rejects == self.topic:
+                raise ApplicationError(
+                    f"--malformed must name another topic than the one that is read, got {self.topic!r}",
+                    option="--malformed",
+                )
         if len({name.casefold() for name in self.shed_by}) < len(self.shed_by):
             raise ApplicationError(f"shed-by names a column twice: {', '.join(self.shed_by)}")
         self._check_kind()
+        self._check_format()
         if self.schema is None and self.shed_by == AUTO:
             raise ApplicationError(
                 f"--shed-by {AUTO[0]} chooses among columns, and raw records have none: give the topic a --schema, or "
@@ -174,10 +244,13 @@ class TopicInput:
             "malformed": self.malformed is not None,
             "time_unit": self.time_unit != "s",
             "shed_by": bool(self.shed_by),
+            "format": self.format is not None,
+            "registry": self.registry is not None,
+            "with_record": bool(self.with_record),
         }
         for option, is_stated in stated.items():
             if is_stated and option not in kind.options:
-                flag = f"--{option.replace('_', '-')}"
+                flag = f"--{option.removesuffix('_record').replace('_', '-')}"
                 raise ApplicationError(f"{flag} must be left out for a {kind.unit}, got {self.topic}", option=flag)
         if self.starting not in ENDS:
             raise ApplicationError(
@@ -192,25 +265,86 @@ class TopicInput:
                 f"--shed-by must name columns for {self.topic}, got {RECORD_KEY}: it has no keys", option="--shed-by"
             )
 
+    def _check_format(self) -> None:
+        """Raise ApplicationError for a schema and options that its format does not take."""
+        named = self.format
+        if named is not None and named not in FORMATS:
+            raise ApplicationError(f"format must be one of {', '.join(FORMATS)}, got {named!r}", option="--format")
+        if self.registry is not None:
+            if named != "avro":
+                raise ApplicationError("--registry must stand beside --format avro; add that", option="--registry")
+            SchemaRegistry(self.registry)
+        if named == "raw" and self.schema is not None:
+            raise ApplicationError("--schema must be left out for --format raw: a raw record is not parsed")
+        if named in ("json", "csv", "avro") and self.schema is None:
+            also = ", or --registry URL" if named == "avro" else ""
+            raise ApplicationError(
+                f"--format {named} must have a --schema, got none; give one{also}", option="--format"
+            )
+        for each in self.with_record:
+            if each not in WITH:
+                raise ApplicationError(
+                    f"--with must name {', '.join(WITH)}, got {each!r}.{nearest(each, WITH)}", option="--with"
+                )
+        if len(set(self.with_record)) < len(self.with_record):
+            raise ApplicationError(f"--with names a column twice: {', '.join(self.with_record)}", option="--with")
+        if self.schema is None and self.with_record:
+            raise ApplicationError(
+                "--with must stand beside --schema, got none: a raw record has these columns", option="--with"
+            )
+        if self.schema is None:
+            return
+        if named == "avro":
+            object.__setattr__(self, "schema", avro_schema.normal(self.schema))
+        elif avro_schema.is_avro(self.schema):
+            raise ApplicationError("an Avro schema must stand beside --format avro; add that", option="--format")
+        if named in ("avro", "csv") and self.time_unit != "s":
+            raise ApplicationError(f"--time-unit must be left out for --format {named}: it is about numbers in JSON")
+        if named == "csv" and form_of(self.schema) is not Form.ROW:
+            raise ApplicationError(f"the schema of --format csv must be one of columns, got {self.schema!r}")
+
+    @property
+    def values(self) -> Format:
+        """Return how values are parsed."""
+        if self.format == "avro":
+            assert self.schema is not None
+            return Avro(self.schema, self.registry or "", subject_of(self.topic) if self.registry else "")
+        return Csv() if self.format == "csv" or kind_of(self.topic).payload == "csv" else Json()
+
+    @property
+    def ddl(self) -> str | None:
+        """Return the schema as DDL; None: the raw record."""
+        return avro_schema.ddl(self.schema) if self.schema is not None and self.format == "avro" else self.schema
+
     @property
     def form(self) -> Form:
         """Return what a JSON value is: a row, an array of rows, or another value."""
-        return Form.ROW if self.schema is None else form_of(self.schema)
+        return Form.ROW if self.ddl is None else form_of(self.ddl)
 
     @property
     def columns(self) -> str | None:
         """Return the DDL of the columns that are parsed from a value; None: the raw record."""
-        return None if self.schema is None else columns_of(self.schema)
+        return None if self.ddl is None else columns_of(self.ddl)
 
     @property
     def has_corrupt(self) -> bool:
         """Return whether the schema has the column in which Spark puts malformed values."""
-        return self.schema is not None and re.search(rf"\b{CORRUPT}\b", self.schema) is not None
+        return self.ddl is not None and re.search(rf"\b{CORRUPT}\b", self.ddl) is not None
 
     @property
     def effective_malformed(self) -> Malformed:
         """Return what is done with malformed values."""
         return self.malformed or ("keep" if self.has_corrupt else "drop")
+
+    @property
+    def rejects(self) -> str | None:
+        """Return the topic to which malformed records go; None: to none."""
+        return rejects_of(self.effective_malformed)
+
+    @property
+    def record_columns(self) -> tuple[str, ...]:
+        """Return the names of the columns that are taken of the record."""
+        return tuple(f"_{each}" for each in self.with_record)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -247,10 +381,13 @@ class StreamDeclaration:
     utility: float | None = None  #: of meeting the target; None: the priority
     min_juice: float | None = None  #: share of the rows that arrive which must be processed; None: not stated
     fuse: bool = True  #: may share a Spark query with its neighbour
+    expect: tuple[Rule, ...] = ()  #: what is true of each of its rows
 
     def __post_init__(self) -> None:
         check_stream_name(self.name)
         self._check_numbers()
+        if len({each.condition for each in self.expect}) < len(self.expect):
+            raise ApplicationError("--expect names a rule twice: leave one of them out", option="--expect")
         self._check_inputs()
         self._check_mode()
 

@@ -6,7 +6,9 @@ import re
 import time
 from concurrent.futures import wait
 
+from qod_magics.application.streams.rules import BROKEN
 from qod_magics.errors import TaskManagerError
+from qod_magics.formats.schema_registry import SILENT
 from qod_magics.lifecycle.events import (
     Cause,
     Failed,
@@ -15,7 +17,7 @@ from qod_magics.lifecycle.events import (
     Tell,
 )
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.plans.parsing import FAILS, SHOWN, misfit
+from qod_magics.spark.plans.parsing import FAILS, JSON, SHOWN
 from qod_magics.spark.plans.pipeline import TOO_LARGE
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.modes import not_realtime, refuses_realtime
@@ -61,8 +63,10 @@ def limit_of(why: str) -> int | None:
 def cause_of(why: str) -> Cause:
     """Return what a failure says about the next try: the rows can't be parsed or sent in any case, or fail again unless
     what they depend on, such as a table that a function reads, is fixed; or the failure may pass."""
-    if FAILS in why or TOO_LARGE in why or _TOO_LARGE.search(why):
+    if FAILS in why or BROKEN in why or TOO_LARGE in why or _TOO_LARGE.search(why):
         return Cause.CERTAIN
+    if SILENT in why:
+        return Cause.SERVICE
     in_python = bool(_IN_PYTHON.search(why)) and not _MAY_PASS.search(why)
     return Cause.ROWS if in_python or _OF_VALUES.search(why) else Cause.MAY_PASS
 
@@ -72,9 +76,10 @@ def explained(why: str, instance: Instance) -> str:
     _, found, value = why.partition(FAILS)
     value = value.partition(" SQLSTATE: ")[0]
     schemas = list(instance.facts.schemas.values()) if instance.facts is not None else []
-    if not found or len(schemas) != 1:
+    if not found or len(schemas) != 1 or instance.facts is None:
         return why
-    because = misfit(value, schemas[0], cut=len(value) >= SHOWN)
+    forms = [feed.values for feed in instance.job.feeds if feed.topic in instance.facts.schemas] or [JSON]
+    because = forms[0].misfit(value, schemas[0], cut=len(value) >= SHOWN)
     return f"{why}: {because}" if because else why
 
 
@@ -209,6 +214,9 @@ class Lifecycle:
             instance.detach(why)
             return
         leaving, told = manager.id in self.cluster.leaving, explained(why, instance)
+        needs_plan = [feed.values.needs_plan(why) for feed in instance.job.feeds]  # each notes its own
+        if cause is None and True in needs_plan:
+            cause = Cause.PLAN
         event: Failed | StallEnded
         if stalled_s is not None:
             event = StallEnded(told, stalled_s, leaving=leaving)

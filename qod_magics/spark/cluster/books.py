@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from qod_magics.application.streams.stream import rejects_of
 from qod_magics.core.runtime import MISFITS, Count
-from qod_magics.sources.registry import kind_of
 from qod_magics.spark.plans.parsing import SAMPLE, SHOWN
 from qod_magics.spark.queries.progress import FeedCount
 
@@ -277,11 +277,17 @@ EVERY_S = 60.0
 #: Seconds of a year, and within how many years after 1970 a number of milliseconds is likely meant.
 YEAR_S, LIKELY_YEARS = 365.2425 * 86_400, 200
 #: What became of such values, as the end of a sentence.
-OUTCOME: Mapping[Malformed, str] = {
+_OUTCOME: Mapping[Malformed, str] = {
     "drop": "dropped",
     "keep": "kept, with null where a value does not fit",
     "fail": "the reason why the query failed",
 }
+
+
+def outcome(malformed: Malformed) -> str:
+    """Return what became of malformed values, as the end of a sentence."""
+    rejects = rejects_of(malformed)
+    return _OUTCOME[malformed] if rejects is None else f"sent to the topic {rejects}"
 
 
 @dataclass(slots=True)
@@ -329,7 +335,7 @@ def malformed_text(
     text = " ".join((sample or "").split())
     example = f", such as {text if len(text) <= SHOWN else f'{text[: SHOWN - 1]}…'!r}" if text else ""
     because = f": {misfit}" if misfit and text else ""
-    return f"{values} not {form} of its schema and {were} {OUTCOME[malformed]}{example}{because}"
+    return f"{values} not {form} of its schema and {were} {outcome(malformed)}{example}{because}"
 
 
 def tombstones_text(rows: int, malformed: Malformed) -> str:
@@ -342,7 +348,7 @@ def tombstones_text(rows: int, malformed: Malformed) -> str:
 def implausible_text(rows: int, late_time: str | None, malformed: Malformed) -> str:
     """Such as: 2 rows have a time outside of the years 1 to 9999 and were dropped, such as at = 1764201600000 ..."""
     values, were = ("1 row has", "was") if rows == 1 else (f"{rows:,} rows have", "were")
-    return f"{values} a time outside of the years 1 to 9999 and {were} {OUTCOME[malformed]}{_example(late_time)}"
+    return f"{values} a time outside of the years 1 to 9999 and {were} {outcome(malformed)}{_example(late_time)}"
 
 
 def _example(late_time: str | None) -> str:
@@ -368,9 +374,9 @@ def columnless_text(rows: int, columns: Sequence[str], found: Sequence[str]) -> 
     return f"{records} of {of}{there}{case}"
 
 
-def misfits(account: Account, malformed: Malformed) -> list[str]:
-    """A sentence for each kind of rows of a topic that are no rows of its schema."""
-    told, form = [], kind_of(account.topic).payload.upper()
+def misfits(account: Account, malformed: Malformed, form: str = "JSON") -> list[str]:
+    """A sentence for each kind of rows of a topic that are no rows of its schema; `form`: the format of its values."""
+    told = []
     if account.malformed:
         told.append(malformed_text(account.malformed, account.sample, malformed, account.misfit, form))
     if account.tombstones:

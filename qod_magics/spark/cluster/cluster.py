@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from qod_magics.application.streams.rules import Broken, Rule, RuleCount, broken_text
 from qod_magics.core import snapshot as core
 from qod_magics.core.runtime import Event, Placer, Unplaced
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.lifecycle.events import FirstReported, State, Tell
-from qod_magics.sources.registry import kind_of
 from qod_magics.spark.cluster.books import (
     Incomplete,
     MalformedReports,
@@ -27,7 +27,6 @@ from qod_magics.spark.cluster.books import (
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.observation import InstanceView
 from qod_magics.spark.plans.dial import MOST_S, DialBoard
-from qod_magics.spark.plans.parsing import misfit
 from qod_magics.spark.plans.pipeline import Workshop, reader
 from qod_magics.spark.queries import slots
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
@@ -93,6 +92,7 @@ class Cluster:
     own_source: dict[str, list[int]] = field(default_factory=dict)  #: rows kept and dropped, tasks with own sources
     missing_topics: Mapping[str, str] = field(default_factory=dict)  #: topics without offsets now, and why
     malformed: MalformedReports = field(default_factory=MalformedReports)
+    broken: dict[str, dict[Rule, int]] = field(default_factory=dict)  #: by stream, rows that break each of its rules
     events: list[Event] = field(default_factory=list)  #: since the last observation
     leftover_topics: set[str] = field(default_factory=set)  #: topics that could not be deleted when they were left
     lingering: list[Instance] = field(default_factory=list)  #: stopped by a deployment; their runs may not have ended
@@ -334,6 +334,7 @@ class Cluster:
                     if account is not None:
                         account.dropped_before += round((batch.out - batch.sent.get(str(position), 0)) / times)
                 self._note_misfits(instance, batch)
+                self._note_broken(instance.job.task, batch.broken)
             missed = instance.take_missed()
             if missed and not instance.job.feeds:  # with Kafka, the offsets give the number of rows
                 self.event(
@@ -360,11 +361,10 @@ class Cluster:
             if feed is None or account is None:
                 continue
             if found.sample is not None and feed.topic in schemas:
-                account.misfit = misfit(found.sample, schemas[feed.topic], is_cut(found.sample))
+                account.misfit = feed.values.misfit(found.sample, schemas[feed.topic], is_cut(found.sample))
             name = f"{feed.topic}>{feed.name}"
             if due := self.malformed.add(name, found.malformed, now):
-                form = kind_of(feed.topic).payload.upper()
-                told = malformed_text(due, found.sample, feed.malformed, account.misfit, form)
+                told = malformed_text(due, found.sample, feed.malformed, account.misfit, feed.values.label)
                 self.event("malformed-input", **malformed_event(feed.topic, task, due, told))
             if due := self.malformed.add(f"{name} times", found.implausible, now):
                 told = implausible_text(due, found.late_time, feed.malformed)
@@ -373,6 +373,27 @@ class Cluster:
         if due := self.malformed.add(f"{task} late", batch.late, now):
             why = late_text(due, task in self.incomplete.grouped, self.incomplete.watermarks.get(task))
             self.event("late-rows", task=task, rows=due, why=why)
+
+    def _note_broken(self, task: str, broken: Broken) -> None:
+        """Count rows that break rules, and report them from time to time."""
+        spec, now = self.deployment.specs.get(task), time.monotonic()
+        for stream in spec.streams if spec is not None else ():
+            counts = broken.get(stream.name, ())
+            for each, rows in zip(stream.expect, counts, strict=len(counts) == len(stream.expect)):
+                known = self.broken.setdefault(stream.name, {})
+                known[each] = known.get(each, 0) + rows
+                if due := self.malformed.add(f"{stream.name} breaks {each}", rows, now):
+                    self.event("rule-broken", task=task, rows=due, why=f"{stream.name}: {broken_text(each, due)}")
+
+    @property
+    def rule_counts(self) -> list[RuleCount]:
+        """Return how many rows have broken each rule of the streams that are deployed."""
+        return [
+            RuleCount(stream.name, each, self.broken.get(stream.name, {}).get(each, 0))
+            for spec in list(self.deployment.specs.values())
+            for stream in spec.streams
+            for each in stream.expect
+        ]
 
     def note_deleted(self, feed: str, topic: str, rows: int, now: float) -> None:
         """Report rows that a topic's retention deleted before they were read, from time to time."""

@@ -276,6 +276,8 @@ class Deployment:
         topics.update({topic: max(count, there.get(topic, 0)) for topic, count in topics.items()})
         grow_topics(self.kafka, {topic: n for topic, n in topics.items() if there.get(topic, n) < n})
         written = {spec.sink.topic: spec.sink.partitions for spec in specs if isinstance(spec.sink, KafkaTopic)}
+        rejects = (source.rejects for spec in specs for source in spec.topics.values())
+        written.update({topic: None for topic in rejects if topic is not None and topic not in written})
         create_topics(self.kafka, topics, retention=self.kafka.own_retention)
         create_topics(
             self.kafka, {topic: n or 1 for topic, n in written.items() if n is not None or topic not in there}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from qod_magics.application.recipes.recipe import first_line, raise_unless_connection
+from qod_magics.application.streams.stream import rejects_of
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.application.weights import WEIGHT, Weights, opened_chain, origins
 from qod_magics.errors import ApplicationError
@@ -84,6 +85,8 @@ def records_of(workshop: Workshop, reading: Reading, number: int, share: float, 
     from pyspark.sql import Observation
 
     feed = reading.feed
+    if rejects_of(feed.malformed) is not None:
+        feed = replace(feed, malformed="drop")  # the running query has sent them
     starting, ending = (
         json.dumps({feed.topic: {str(p): at for p, at in offsets.items()}})
         for offsets in ({p: feed.starting[p] for p in feed.partitions}, reading.ending)
@@ -95,7 +98,7 @@ def records_of(workshop: Workshop, reading: Reading, number: int, share: float, 
         .option("startingOffsets", starting)
         .option("endingOffsets", ending)
         .option("failOnDataLoss", "false")  # what retention deletes meanwhile is missing from the count
-        .option("includeHeaders", str(feed.schema is None).lower())
+        .option("includeHeaders", str(feed.schema is None or "_headers" in feed.record).lower())
         .load()
         .coalesce(1)
     )

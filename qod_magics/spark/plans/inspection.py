@@ -277,8 +277,11 @@ class Inspection:
                     f"{count} {kind.splits_unit}{'s' if count > 1 else ''}: take --parallelism {count} or less",
                     rule="partitions",
                 )
-            if topic.schema is not None:
-                workshop.check_schema(topic.schema, topic.shed_by)
+            if topic.ddl is not None:
+                workshop.check_schema(topic.ddl, topic.shed_by, topic.record_columns)
+                workshop.check_format(topic.values, topic.ddl)
+            if topic.rejects is not None:
+                workshop.check_rejects(topic.effective_malformed)
 
     def _check_columns(self, spec: TaskSpec, schemas: Mapping[str, StructType]) -> None:
         taken = taken_name(schemas[spec.id].names)
@@ -352,7 +355,7 @@ class Inspection:
         found: dict[str, int] = {}
         for name in {upstream for spec in tasks(application, edges) for upstream in spec.upstream}:
             streams = sources_of(application, name)
-            if not streams:
+            if not streams or any(stream.expect for stream in streams):  # each reader would count its rows again
                 continue
             found[name] = _cached(
                 self._inlinable, streams, partial(self._even_split, TaskSpec(streams, is_query=False), workshop)

@@ -1,7 +1,7 @@
-"""JSON values of Kafka records, and lines of JSON or CSV, as rows; what is done with values that can't be parsed.
+"""Values of records as rows, and what is done with those that can't be parsed.
 
-Spark's `from_json` turns such a value into a row of nulls, silently. On topics that others write, these are
-counted, with a sample, in an `observe` behind the parser; streams between our own tasks need none of this.
+Spark turns such a value into a row of nulls, silently. On topics that others write, these are counted, with a sample,
+in an `observe` behind the parser; streams between our own tasks need none of this. `formats` has the parsers.
 
 Three more kinds of records are counted there, each with one comparison per row:
  - those without a value, by which the owner of a compacted topic deletes a key (tombstones): never a failure,
@@ -13,153 +13,24 @@ Three more kinds of records are counted there, each with one comparison per row:
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 from pyspark.sql import functions as F
 
-from qod_magics.application.streams.stream import CORRUPT, ddl_of
+from qod_magics.application.streams.stream import CORRUPT, rejects_of
 from qod_magics.application.weights import WEIGHT
+from qod_magics.formats.format import NO_VALUE, Format
+from qod_magics.formats.json_values import Json
 from qod_magics.spark.plans.plan_text import Node, above, nodes_of
 from qod_magics.spark.plans.shedder import count_where
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
     from qod_magics.application.streams.stream import Malformed, TimeUnit
-
-
-# --- Values that do not fit a schema ----------------------------------------------------------------------------------
-# Spark reports only that a value does not fit. The sample in a batch's report is parsed once more here, in the kernel,
-# so that the query's plan needs nothing for it.
-
-_WHOLE = {"byte": 8, "short": 16, "integer": 32, "long": 64}
-_FLOATING = ("float", "double")
-#: Texts that Spark reads as numbers of a floating type.
-_NOT_NUMBERS = ("NaN", "Infinity", "+INF", "INF", "+Infinity", "-INF", "-Infinity")
-#: Characters of a value that are shown.
-SHOWN_VALUE = 60
-
-
-def misfit(text: str, schema: StructType, cut: bool = False) -> str | None:
-    """Return what does not fit, as a clause: "column a is INT, and 5.0 is not". None: nothing was found.
-
-    Args:
-        text: a value that Spark could not parse, or its beginning.
-        schema: the columns asked for.
-        cut: whether the text is only the beginning of the value.
-
-    """
-    text = text.strip()
-    if not text or text == "null":
-        return "it has no value"
-    try:
-        value = json.loads(text, parse_float=_Fraction)
-    except ValueError as error:
-        if cut:
-            return None
-        at = getattr(error, "pos", 0)
-        return f"it is no JSON from character {at + 1} on" if at else "it is no JSON"
-    if isinstance(value, list):  # Spark reads an array of objects as several rows
-        return "it is an array, not an object" if not all(isinstance(each, dict) for each in value) else None
-    if not isinstance(value, dict):
-        return f"it is {_shown(value)}, not an object"
-    for field in schema.fields:
-        if field.name in value and (found := _in(field.name, value[field.name], field.dataType)) is not None:
-            return found
-    return None
-
-
-class _Fraction(float):
-    """A number with a fraction or an exponent, as it was written."""
-
-    def __new__(cls, text: str) -> _Fraction:
-        made = super().__new__(cls, text)
-        made.text = text
-        return made
-
-    text: str
-
-
-def _in(path: str, value: Any, kind: DataType) -> str | None:
-    """Return what does not fit in a column, or in a part of it."""
-    name = kind.typeName()
-    if value is None:
-        return None
-    made: Any = kind
-    if name == "struct":
-        if isinstance(value, dict):
-            parts = ((f"{path}.{f.name}", value[f.name], f.dataType) for f in made.fields if f.name in value)
-            return next((found for part in parts if (found := _in(*part)) is not None), None)
-    elif name == "array":
-        if isinstance(value, list):
-            items = ((f"{path}[{i}]", item, made.elementType) for i, item in enumerate(value))
-            return next((found for item in items if (found := _in(*item)) is not None), None)
-    elif name == "map":
-        if isinstance(value, dict):
-            entries = ((f"{path}[{key!r}]", each, made.valueType) for key, each in value.items())
-            return next((found for entry in entries if (found := _in(*entry)) is not None), None)
-    elif _fits(value, name):
-        return None
-    return f"column {path} is {kind.simpleString().upper()}, and {_shown(value)} is not{_advice(value, name)}"
-
-
-def _fits(value: Any, name: str) -> bool:
-    """Return whether Spark reads a JSON value as this type; True for types that are not known here."""
-    if name in _WHOLE:
-        bits = _WHOLE[name]
-        return type(value) is int and -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)
-    if name in _FLOATING:
-        return type(value) in (int, _Fraction) or value in _NOT_NUMBERS
-    if name == "decimal":
-        return type(value) in (int, _Fraction) or (isinstance(value, str) and _is_number(value))
-    if name == "boolean":
-        return isinstance(value, bool)
-    if name in ("timestamp", "timestamp_ntz"):
-        return (type(value) is int and name == "timestamp") or (isinstance(value, str) and _is_time(value))
-    if name == "date":
-        return isinstance(value, str) and _is_time(value)
-    return True
-
-
-def _advice(value: Any, name: str) -> str:
-    """Return what reads such a value, as the end of a sentence."""
-    if name in _WHOLE:
-        if isinstance(value, _Fraction):
-            return " (DOUBLE reads it)"
-        if type(value) is int:
-            return " (BIGINT, DECIMAL or STRING reads it)"
-    if isinstance(value, str) and (name in _WHOLE or name in _FLOATING) and _is_number(value):
-        return " (STRING reads it, and CAST makes it a number)"
-    return ""
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_time(text: str) -> bool:
-    """Return whether it begins as a date or time does; Spark also reads years, months, and days without leading
-    zeros."""
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        head = text.partition("T")[0].partition(" ")[0].split("-")
-        return all(part.isdigit() for part in head) and 4 <= len(head[0]) <= 6
-    return True
-
-
-def _shown(value: Any) -> str:
-    text = value.text if isinstance(value, _Fraction) else json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= SHOWN_VALUE else f"{text[: SHOWN - 1]}…"
 
 
 # --- Columns that a plan reads ----------------------------------------------------------------------------------------
@@ -245,16 +116,14 @@ JSON_FORMAT = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     "columnNameOfCorruptRecord": "_no_column",
 }
+#: JSON of other people's topics, and of streams between our own tasks.
+JSON, STREAMED = Json(), Json(JSON_FORMAT)
 #: Internal column: the text of a malformed value; null elsewhere.
 MALFORMED = "_malformed"
-#: Stands there for a value that is empty, or JSON's `null`.
-EMPTY_VALUE = "(empty value)"
-#: Stands there for a value that is null.
-NO_VALUE = "(no value)"
 #: Characters of the sample in a report: enough to find the column that does not fit.
 SAMPLE = 1000
 #: How the message begins with which such a value ends a query.
-FAILS = "malformed JSON: "
+FAILS = "malformed value: "
 #: Characters of it in a message.
 SHOWN = 120
 #: The years 1 to 9999, which Python's times have, microseconds since 1970; from the first to before the second.
@@ -271,40 +140,31 @@ _FROM_NUMBER: Mapping[TimeUnit, str] = {
 def parsed(
     records: DataFrame,
     schema: str | StructType,
-    options: Mapping[str, str] | None = None,
+    form: Format,
     *also: str,
     read: Collection[str] | None = None,
-    csv: bool = False,
+    marker: str = "",
 ) -> DataFrame:
-    """Return the columns of the records' JSON values, and the columns `also`; values that can't be parsed are null.
-
-    A generator (`inline`) parses, since Spark pushes no filter below one: pushed below a projection that parses, a
-    filter would parse once more each column that it reads.
+    """Return the columns of the records' values, and the columns `also`; values that can't be parsed are null.
 
     Args:
         records: have a column `value`.
-        schema: of the JSON values; a StructType where `read` is given.
-        options: of `from_json`. With `columnNameOfCorruptRecord`, a column of the schema, values that are null have
-            `NO_VALUE` there, and empty ones `EMPTY_VALUE`.
+        schema: of the values; DDL only for JSON, and where `read` is not given.
+        form: how the values are parsed.
         also: columns of the records.
         read: the columns to parse; the others are null. None: all.
-        csv: whether the values are lines of CSV, whose columns are all parsed; `options` are of `from_csv` then.
+        marker: the column of the schema for the text of malformed values; "": there is none.
 
     """
-    if csv:
-        line = F.rtrim(F.col("value").cast("string"), F.lit("\r"))
-        return records.select(F.inline(F.array(F.from_csv(line, ddl_of(schema), dict(options or {})))), *also)
-    if read is None:
-        row = F.from_json(F.col("value").cast("string"), schema, options)
-        if options is not None and options.get("columnNameOfCorruptRecord") in (MALFORMED, CORRUPT):
-            none, empty = (F.from_json(F.lit(text), schema, options) for text in (NO_VALUE, EMPTY_VALUE))
-            row = F.coalesce(row, F.when(F.col("value").isNull(), none).otherwise(empty))
-        return records.select(F.inline(F.array(row)), *also)
-    assert not isinstance(schema, str)
+    if isinstance(schema, str):
+        assert isinstance(form, Json)
+        return form.rows(records, schema, also, marker)
+    if read is None or not form.prunes:
+        return form.rows(records, schema, also, marker)
     needed = [field for field in schema.fields if field.name in read]
     if all(field.name in (MALFORMED, CORRUPT) for field in needed):  # alone, it would tell nothing
         needed = [schema.fields[0], *needed]
-    rows = parsed(records, type(schema)(needed), options, *also)
+    rows = form.rows(records, type(schema)(needed), also, marker)
     names = {field.name for field in needed}
     columns = [
         F.col(_quoted(f.name)) if f.name in names else F.lit(None).cast(f.dataType).alias(f.name) for f in schema.fields
@@ -343,29 +203,35 @@ def parsed_input(
     schema: str | StructType,
     malformed: Malformed,
     counted_as: str,
-    *,
+    *also: str,
     read: Collection[str] | None = None,
     checked: StructType | None = None,
     unit: TimeUnit = "s",
-    csv: bool = False,
+    form: Format = JSON,
+    topic: str = "",
 ) -> DataFrame:
-    """Return the columns of the records' JSON values, and `_weight`; malformed values are counted, and dropped, kept as
-    rows of nulls, or end the query.
+    """Return the columns of the records' values, those `also`, and `_weight`; malformed ones are counted, and dropped,
+    kept as rows of nulls, or end the query.
 
     Args:
         records: have the columns `value` and `_weight`.
-        schema: of the JSON values; a StructType where `read` is given.
-        malformed: "drop", "keep" or "fail".
+        schema: of the values; DDL only for JSON, and where `read` is not given.
+        malformed: "drop", "keep", "fail", or "topic:NAME".
         counted_as: name of the metrics: `rows`, how many were malformed; `sample`, the beginning of one; `tombstones`,
             values that are null; with `checked`, `columnless` and `implausible`, and `late_time`, one of these times as
             "column=microseconds".
+        also: columns of the records.
         read: the columns to parse; the others are null. None: all.
         checked: the schema, where rows are to be searched for missing columns and implausible times, too. None: they
             are not, for plans that are only inspected.
-        unit: of numbers in columns of times, with `checked`.
-        csv: whether the values are lines of CSV; a line with the names of the columns is left out.
+        unit: of numbers in JSON for columns of times, with `checked`.
+        form: how the values are parsed.
+        topic: the one that is read, where malformed records go to another.
 
     """
+    if (rejects := rejects_of(malformed)) is not None:
+        records = records.withColumns(dict(zip(_REJECTED, map(F.col, _OF_RECORD), strict=True)))
+        also = (*also, *_REJECTED)
     whole = marked(schema)
     column = CORRUPT if whole == schema else MALFORMED
     needed = None if read is None else {*read, column}
@@ -374,13 +240,50 @@ def parsed_input(
     times = [f.name for f in fields if f.dataType.typeName() == "timestamp"]
     if checked is not None and times and unit != "s":
         whole = marked(_with_texts(checked, times))
-        rows = parsed(records, whole, {"columnNameOfCorruptRecord": column}, WEIGHT, read=needed)
+        rows = parsed(records, whole, form, *also, WEIGHT, read=needed, marker=column)
         rows = rows.select(*(_timed(name, times, unit, column) for name in rows.columns))
     else:
-        rows = parsed(records, whole, {"columnNameOfCorruptRecord": column}, WEIGHT, read=needed, csv=csv)
+        rows = parsed(records, whole, form, *also, WEIGHT, read=needed, marker=column)
     too_late = {name: f"unix_micros({_quoted(name)}) NOT BETWEEN {FIRST_TIME} AND {TOO_LATE - 1}" for name in times}
-    counts = [*_value_counts(column), *_column_counts(column, [field.name for field in fields], too_late)]
-    return _handled(rows.observe(counted_as, *counts), malformed, column, too_late).drop(MALFORMED)
+    names = [field.name for field in fields] if form.checks_names else []
+    counts = [*_value_counts(column), *_column_counts(column, names, too_late)]
+    counted = rows.observe(counted_as, *counts)
+    if rejects is not None:
+        return _rejected(counted, rejects, topic, form, column, too_late).drop(MALFORMED, *_REJECTED)
+    return _handled(counted, malformed, column, too_late).drop(MALFORMED)
+
+
+#: Columns of a record that a topic of rejects gets, and what they are called until then.
+_OF_RECORD, _REJECTED = ("key", "value", "partition", "offset"), ("_r0", "_r1", "_r2", "_r3")
+#: The setting with the options of the producer, by name without "kafka.", and what sends: `rejects.scala`.
+REJECTS_CONF, _SENDER = "spark.qod.secret.rejects", "org.apache.spark.sql.kafka010.Rejects"
+
+
+def _rejected(
+    rows: DataFrame, rejects: str, topic: str, form: Format, column: str, too_late: Mapping[str, str]
+) -> DataFrame:
+    """Send the records of malformed values, and those with a time out of range, to a topic, and drop their rows.
+
+    Args:
+        rows: with the text of a malformed value in `column`, else null there, and the columns of the record.
+        rejects: the topic that they go to.
+        topic: the one that they come from.
+        form: which says why a value is malformed.
+        column: see above.
+        too_late: by column of times, a condition that holds for times outside of the years 1 to 9999.
+
+    """
+
+    def sent(reason: str) -> str:
+        key, value, partition, offset = _REJECTED
+        words = [f"'{_SENDER}', 'send', '{rejects}'", reason, f"'{topic}'", partition, offset]
+        return f"reflect({', '.join([*words, f'base64({key})', f'base64({value})'])}) <> 'sent'"
+
+    cases = [f"WHEN {column} = '{NO_VALUE}' THEN false", f"WHEN {column} IS NOT NULL THEN {sent(form.reason(column))}"]
+    for name, late in too_late.items():
+        reason = f"'{_text(name)} is outside of the years 1 to 9999'"
+        cases.append(f"WHEN {late} THEN {sent(reason)}")
+    return rows.where(f"CASE {' '.join(cases)} ELSE true END")
 
 
 def _handled(rows: DataFrame, malformed: Malformed, column: str, too_late: Mapping[str, str]) -> DataFrame:

@@ -5,6 +5,7 @@ Kafka records -> observe(read, kept) -> shedder -> rows -> recipe -> observe(out
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,16 +17,27 @@ from pyspark.sql import functions as F
 
 from qod_magics.application.recipes.recipe import analysis_errors_unprinted, first_line, raise_unless_connection
 from qod_magics.application.streams.sink import Output, Sink
-from qod_magics.application.streams.stream import CORRUPT, RECORD_KEY, VALUE, Form, columns_of, ddl_of, form_of
+from qod_magics.application.streams.stream import CORRUPT, RECORD_KEY, VALUE, Form, columns_of, form_of, rejects_of
 from qod_magics.application.weights import WEIGHT, weighed
 from qod_magics.errors import ApplicationError, nearest
+from qod_magics.formats.format import Format
 from qod_magics.kafka.properties import LARGEST_RECORD
 from qod_magics.sources.registry import Sources, kind_of
 from qod_magics.sources.source import Part, kind_and_place
 from qod_magics.spark.plans import shedder
 from qod_magics.spark.plans.dial import MOST_S, DialBoard, DialReading, read_sql, waiting_sql
 from qod_magics.spark.plans.inlining import runs_python, streaming_plan_of
-from qod_magics.spark.plans.parsing import JSON_FORMAT, columns_read, marked, parsed, parsed_input, without_header
+from qod_magics.spark.plans.parsing import (
+    JSON,
+    JSON_FORMAT,
+    REJECTS_CONF,
+    STREAMED,
+    columns_read,
+    marked,
+    parsed,
+    parsed_input,
+    without_header,
+)
 from qod_magics.spark.plans.records import columns_of_record, headers
 from qod_magics.spark.plans.shedder import Outlet, SheddingSession, taken_name
 from qod_magics.spark.plans.state import keeps_state, state_columns
@@ -75,11 +87,13 @@ class Feed:
     topic: str
     partitions: tuple[int, ...]
     starting: Mapping[int, int]  #: first offset of a new checkpoint, by partition
-    schema: str | StructType | None  #: of the columns parsed from JSON values; None: raw records
+    schema: str | StructType | None  #: of the columns parsed from values; None: raw records
     stream: bool  #: whether another task of ours writes it
+    values: Format = JSON  #: how values are parsed; not of streams
     form: Form = Form.ROW  #: what a JSON value is; not of streams
-    malformed: Malformed = "drop"  #: values that are not JSON of the schema; not of streams
+    malformed: Malformed = "drop"  #: values that are not of the schema; not of streams
     time_unit: TimeUnit = "s"  #: of numbers in its columns of times; not of streams
+    record: tuple[str, ...] = ()  #: columns "_key" and so on, taken of the record; not of streams
     #: columns by whose values rows are shed together; those of a stream: by the record's key
     shed_by: tuple[str, ...] = ()
     weighed_since: str | None = None  #: the stream of groups from which on `_weight` counts; None: from the input on
@@ -96,9 +110,11 @@ def source_feed(name: str, head: str, source: TopicInput, partitions: tuple[int,
         starting,
         source.columns,
         stream=False,
+        values=source.values,
         form=source.form,
         malformed=source.effective_malformed,
         time_unit=source.time_unit,
+        record=source.record_columns,
         shed_by=source.shed_by,
     )
 
@@ -281,7 +297,7 @@ class Workshop:
         schemas = {
             feed.topic: self._struct(feed.schema)
             for feed in job.feeds
-            if feed.schema is not None and times[feed.topic] == 1 and kind_of(feed.topic).payload == "json"
+            if feed.schema is not None and times[feed.topic] == 1 and kind_of(feed.topic).payload != "columns"
         }
         with self.result(job) as rows:
             try:
@@ -316,9 +332,9 @@ class Workshop:
         parsed_schema: StructType = row
         return parsed_schema
 
-    def check_schema(self, ddl: str, shed_by: Sequence[str] = ()) -> None:
-        """Raise ApplicationError, one line, for DDL that Spark can't read, that has reserved column names, or that
-        lacks a column to shed by."""
+    def check_schema(self, ddl: str, shed_by: Sequence[str] = (), record: Sequence[str] = ()) -> None:
+        """Raise ApplicationError, one line, for DDL that Spark can't read, that has reserved column names or those
+        taken of the `record`, or that lacks a column to shed by."""
         try:
             with analysis_errors_unprinted():
                 row = F.from_json(F.lit("{}"), columns_of(ddl)).alias("row")
@@ -335,12 +351,42 @@ class Workshop:
                 name=taken,
                 rule="reserved column",
             )
+        twice = next((name for name in names if name.lower() in record), None)
+        if twice is not None:
+            raise ApplicationError(
+                f"--with {twice[1:]} must make a column that the schema does not have, got {twice!r}; leave one out",
+                name=twice,
+                option="--with",
+                rule="unique",
+            )
         for column in shed_by:
             if column not in names and tuple(shed_by) != (RECORD_KEY,):
                 raise ApplicationError(
                     f"--shed-by {column}: the schema has no such column.{nearest(column, names)} It has "
                     f"{', '.join(names)}"
                 )
+
+    def check_rejects(self, malformed: Malformed) -> None:
+        """Raise ApplicationError where this task manager can't send malformed records to a topic."""
+        if not self.sheds_on_read or self.reading is DialReading.RESTART:
+            raise ApplicationError(
+                f"--malformed must be drop, keep or fail where the session starts no servers, got {malformed}",
+                option="--malformed",
+                rule="local",
+            )
+
+    def check_format(self, values: Format, ddl: str) -> None:
+        """Raise ApplicationError, one line, where this task manager can't parse values of a format to these columns."""
+        with analysis_errors_unprinted():
+            try:
+                values.check(self.spark, ddl)
+            except ApplicationError:
+                raise
+            except Exception as error:
+                raise_unless_connection(error)
+                raise ApplicationError(
+                    f"the schema {ddl!r} can't be read from {values.label}: {first_line(error)}"
+                ) from error
 
     def writer(self, job: Job, rows: DataFrame, most: int | None = None) -> DataStreamWriter:
         """Return the writer of this job's output, to its streams or to its sink.
@@ -389,7 +435,7 @@ class Workshop:
             run=job.reads_as if checks else "",
             schema=feed.schema,
             most=max_offsets,
-            headers=feed.stream or feed.schema is None,
+            headers=feed.stream or feed.schema is None or "_headers" in feed.record,
             keep=self.board.source(job.task) if on_read else None,
             pace=self.board.pace(job.instance) if on_read and paces else None,
             due=self.board.due(job.instance) if on_read and paces and not job.batches_every_s else None,
@@ -422,25 +468,41 @@ class Workshop:
         return kept.drop(*(name for name in records.columns if taken_name([name])))
 
     def parsed(self, kept: DataFrame, feed: Feed, number: int, read: Read | None, checks: bool) -> DataFrame:
-        """Return the rows of these records, whose values are JSON or CSV, with `_weight`; `number` is the feed's."""
+        """Return the rows of these records, with `_weight`; `number` is the feed's. Plans that are only inspected parse
+        JSON."""
         assert self.sources is not None
         assert feed.schema is not None
         source = self.sources.of(feed.topic)
         schema, columns = (feed.schema, None) if read is None else (read.schema, read.columns)
         if feed.stream:
-            rows = parsed(kept, schema, JSON_FORMAT, WEIGHT, read=columns)
+            rows = parsed(kept, schema, STREAMED, WEIGHT, read=columns)
             for name, delay_ms in feed.watermarks:
                 rows = rows.withWatermark(name, f"{delay_ms} milliseconds")
             return rows
         counted_as = f"malformed.{number}.{feed.topic}"  # a topic may have several schemas
         kept = kept if feed.form is Form.ROW else kept.withColumn("value", _text(feed.form))
-        checked, csv = self._struct(schema) if checks else None, source.payload == "csv"
-        if csv:
-            kept = without_header(kept, self._struct(schema).names)
+        kept = kept.withColumns({name: F.col(name[1:]) for name in feed.record}) if feed.record else kept
+        checked, form = (self._struct(schema), feed.values) if checks else (None, JSON)
+        if checked is not None and source.payload == "csv":
+            kept = without_header(kept, checked.names)
+        schema = schema if checked is None else checked
+        if checks and rejects_of(feed.malformed) is not None:
+            self.check_rejects(feed.malformed)
+            options = {name.removeprefix("kafka."): value for name, value in self.kafka.items()}
+            self.spark.conf.set(REJECTS_CONF, json.dumps(options))
         rows = parsed_input(
-            kept, schema, feed.malformed, counted_as, read=columns, checked=checked, unit=feed.time_unit, csv=csv
+            kept,
+            schema,
+            feed.malformed if checks or rejects_of(feed.malformed) is None else "drop",
+            counted_as,
+            *feed.record,
+            read=columns,
+            checked=checked,
+            unit=feed.time_unit,
+            form=form,
+            topic=feed.topic,
         )
-        return rows.select(F.expr(_EACH), WEIGHT) if feed.form is Form.ROWS else rows
+        return rows.select(F.expr(_EACH), *feed.record, WEIGHT) if feed.form is Form.ROWS else rows
 
     def _sampled(self, weighed_since: str | None) -> str | None:
         """Reads the accuracy at which the groups were made from which on rows are weighed."""
@@ -458,11 +520,10 @@ class Workshop:
         schema = self._struct(feed.schema)
         if feed.shed_by == (RECORD_KEY,) and RECORD_KEY not in schema.names:
             return shedder.key_text(F.col(RECORD_KEY))
-        if payload == "csv":
-            row = F.from_csv(_text(feed.form), ddl_of(schema))
-            return shedder.key_text(*(row[name] for name in feed.shed_by))
-        fields = type(schema)([schema[name] for name in feed.shed_by])
-        row = F.from_json(_text(feed.form), fields)  # of all values, but only these columns
+        if feed.form is Form.ROW:
+            row = feed.values.fields(schema, feed.shed_by)  # of all values, but only these columns
+        else:
+            row = F.from_json(_text(feed.form), type(schema)([schema[name] for name in feed.shed_by]))
         return shedder.key_text(*(row[name] for name in feed.shed_by))
 
     def _value(self, names: Sequence[str], most: int | None) -> Column:

@@ -6,10 +6,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeAlias
 
+from qod_magics.application.streams.rules import COUNTED, Broken
 from qod_magics.core.runtime import MISFITS
 from qod_magics.sources.registry import span_of
 from qod_magics.sources.source import is_topic
@@ -74,6 +75,7 @@ class Batch:
     late_groups: bool = False  #: whether some of them were counted by an aggregation
     watermark: str | None = None  #: where it was in this batch, as Spark writes it
     state_bytes: int = 0  #: memory of its state stores at its end
+    broken: Broken = field(default_factory=dict)  #: rows that break the rules of streams
 
     @property
     def rows(self) -> int:
@@ -108,6 +110,11 @@ def batch_of(report: Mapping[str, Any]) -> Batch | None:
         late=int(sum(int(each["numRowsDroppedByWatermark"]) for each in late) / times),
         late_groups=any(_AGGREGATES.match(each.get("operatorName") or "") for each in late),
         watermark=(report.get("eventTime") or {}).get("watermark"),
+        broken={
+            name.removeprefix(COUNTED): [round(int(row[f"rule_{n}"] or 0) / times) for n in range(len(row))]
+            for name, row in observed.items()
+            if name.startswith(COUNTED)
+        },
         state_bytes=sum(int(each.get("memoryUsedBytes") or 0) for each in operators),
     )
 

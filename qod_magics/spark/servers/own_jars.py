@@ -124,6 +124,8 @@ def _write(file: Path, content: bytes) -> None:
 # come in bursts of 100, intervals of 95 % then cover the truth in 23 % of cases.
 
 SOURCE = Path(__file__).with_name("shedding_kafka.scala")
+#: What sends malformed records to a topic, in the same jar.
+REJECTS = Path(__file__).with_name("rejects.scala")
 _COMPILER = "scala.tools.nsc.Main"
 #: How long it may take to compile on a busy machine, seconds; some four on an idle one.
 COMPILING_S = 120.0
@@ -138,19 +140,20 @@ def shedding_jar(java: Java, home: Path, connector: Sequence[Path]) -> Path:
         SetupError: it can't be compiled, as of a Spark with other classes, or the cache can't be written.
 
     """
-    return _own_jar(SOURCE, "kafka-source/shedding-kafka", java, home, connector)
+    return _own_jar((SOURCE, REJECTS), "kafka-source/shedding-kafka", java, home, connector)
 
 
-def _own_jar(source: Path, name: str, java: Java, home: Path, connector: Sequence[Path] = ()) -> Path:
-    """The jar of a source of ours; its `name` below the cache, without its hash. Raises SetupError."""
-    used = [source.read_text("utf-8"), *sorted(jar.name for jar in [*connector, *home.glob("jars/spark-*.jar")])]
+def _own_jar(sources: Sequence[Path], name: str, java: Java, home: Path, connector: Sequence[Path] = ()) -> Path:
+    """The jar of sources of ours; its `name` below the cache, without its hash. Raises SetupError."""
+    names = sorted(jar.name for jar in [*connector, *home.glob("jars/spark-*.jar")])
+    used = [*(source.read_text("utf-8") for source in sources), *names]
     digest = hashlib.sha256("\n".join(used).encode()).hexdigest()[:12]
     file = cache_dir() / f"{name}-{digest}.jar"
     if file.exists():
         return file
     with locked(cache_dir() / f"{file.parent.name}.lock"):
         if not file.exists():
-            content = compiled(java, source, [home / "jars" / "*", *connector])
+            content = compiled(java, sources, [home / "jars" / "*", *connector])
             try:
                 _write(file, content)
             except OSError as error:
@@ -158,8 +161,9 @@ def _own_jar(source: Path, name: str, java: Java, home: Path, connector: Sequenc
     return file
 
 
-def compiled(java: Java, source: Path, class_path: Sequence[Path]) -> bytes:
-    """Return a jar of the classes of a file in Scala, for the Spark of the class path. Raises SetupError."""
+def compiled(java: Java, sources: Sequence[Path], class_path: Sequence[Path]) -> bytes:
+    """Return a jar of the classes of files in Scala, for the Spark of the class path. Raises SetupError."""
+    first = sources[0].name
     with tempfile.TemporaryDirectory(prefix="qod-source-") as directory:
         words = [
             str(java.path),
@@ -169,17 +173,17 @@ def compiled(java: Java, source: Path, class_path: Sequence[Path]) -> bytes:
             os.pathsep.join(map(str, class_path)),
             _COMPILER,
         ]
-        words += ["-usejavacp", "-nowarn", "-d", directory, str(source)]
+        words += ["-usejavacp", "-nowarn", "-d", directory, *map(str, sources)]
         try:
             done = subprocess.run(
                 words, capture_output=True, text=True, errors="replace", timeout=COMPILING_S, stdin=subprocess.DEVNULL
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise SetupError(f"{source.name} can't be compiled: {error}") from error
+            raise SetupError(f"{first} can't be compiled: {error}") from error
         if done.returncode:
             lines = (done.stdout + done.stderr).splitlines()
             said = next((line for line in lines if "error" in line.lower()), f"exit code {done.returncode}")
-            raise SetupError(f"{source.name} can't be compiled for this Spark: {said[:300]}")
+            raise SetupError(f"{first} can't be compiled for this Spark: {said[:300]}")
         content = io.BytesIO()
         with zipfile.ZipFile(content, "w") as jar:
             for path in sorted(Path(directory).rglob("*.class")):
@@ -200,4 +204,4 @@ STATE_CLASS = "org.apache.spark.sql.execution.streaming.state.StateAssignment"
 def state_jar(java: Java, home: Path) -> Path:
     """The jar that assigns state, for the Spark in `home`: in the cache, and made if it is not there. Raises
     SetupError: it can't be compiled, as of a Spark with other classes, or the cache can't be written."""
-    return _own_jar(STATE_SOURCE, "state/assigned-state", java, home)
+    return _own_jar((STATE_SOURCE,), "state/assigned-state", java, home)

@@ -151,3 +151,46 @@ def test_sources_of_files_have_one_name_however_they_are_written(
     assert TopicInput("json:in", "key INT", shed_by=("key",)).names == ("source",)
     assert TopicInput("kafka:trips").topic == TopicInput("trips").topic == "trips"
     assert TopicInput("parquet:in", shed_by=("zone",)).schema is None
+
+
+AVRO = '{"type": "record", "name": "T", "fields": [{"name": "a", "type": ["null", "int"]}]}'
+
+
+def test_the_columns_of_avro_are_those_of_its_schema() -> None:
+    topic = TopicInput("t", AVRO, format="avro")
+    assert (topic.columns, topic.values.label) == ("`a` INT", "Avro")
+    assert TopicInput("t", "a INT", format="csv").values.label == "CSV"
+    assert TopicInput("t", format="raw").columns is None
+    assert TopicInput("json:in", "a INT").values.label == "JSON"
+    assert TopicInput("csv:in", "a INT").values.label == "CSV"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"topic": "t", "schema": "a INT", "format": "avro"},
+        {"topic": "t", "schema": AVRO},
+        {"topic": "t", "schema": AVRO, "format": "json"},
+        {"topic": "t", "schema": "a INT", "format": "raw"},
+        {"topic": "t", "format": "csv"},
+        {"topic": "t", "format": "avro"},
+        {"topic": "t", "schema": "array<struct<a: int>>", "format": "csv"},
+        {"topic": "t", "schema": "a INT", "format": "xml"},
+        {"topic": "t", "schema": "a INT", "registry": "http://host"},
+        {"topic": "t", "schema": AVRO, "format": "avro", "registry": "host:8081"},
+        {"topic": "t", "schema": "a TIMESTAMP", "format": "csv", "time_unit": "ms"},
+        {"topic": "json:in", "schema": "a INT", "format": "csv"},
+    ],
+)
+def test_a_format_and_its_schema_fit(given: dict[str, Any]) -> None:
+    with pytest.raises(ApplicationError):
+        TopicInput(**given)
+
+
+def test_a_schema_may_be_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "t.avsc"
+    file.write_text(AVRO, encoding="utf-8")
+    assert as_schema(str(file)) == AVRO
+    with pytest.raises(ApplicationError) as caught:
+        as_schema(str(tmp_path / "other.avsc"))
+    assert caught.value.rule == "readable"

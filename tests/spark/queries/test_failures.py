@@ -32,7 +32,7 @@ def test_a_row_that_is_too_large_tells_how_large_it_may_be() -> None:
     assert limit_of(LOST) is None
 
 
-@pytest.mark.parametrize("why", [CLIENT, BROKER, "[USER_RAISED_EXCEPTION] malformed JSON: x SQLSTATE: P0001"])
+@pytest.mark.parametrize("why", [CLIENT, BROKER, "[USER_RAISED_EXCEPTION] malformed value: x SQLSTATE: P0001"])
 def test_rows_that_cannot_be_sent_or_that_end_the_query_fail_again(why: str) -> None:
     assert cause_of(why) is Cause.CERTAIN
 
@@ -92,7 +92,7 @@ def of_schema() -> Instance:
     ],
 )
 def test_a_value_that_ends_a_query_is_explained(value: str, because: str | None) -> None:
-    why = f"(STREAM_FAILED) [USER_RAISED_EXCEPTION] malformed JSON: {value} SQLSTATE: P0001"
+    why = f"(STREAM_FAILED) [USER_RAISED_EXCEPTION] malformed value: {value} SQLSTATE: P0001"
     assert explained(why, of_schema()) == (why if because is None else f"{why}: {because}")
 
 

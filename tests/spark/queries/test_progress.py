@@ -329,3 +329,18 @@ def test_files_may_be_read_beside_a_topic() -> None:
     batch = batch_of(report(sources=[files, topic], observedMetrics=observed))
     assert batch is not None
     assert {(feed.topic, feed.read, feed.kept) for feed in batch.feeds} == {("csv:/data", 5, 5), ("trips", 3, 1)}
+
+
+def test_rows_that_break_rules_are_counted_by_stream() -> None:
+    metrics = {**report()["observedMetrics"], "expect.a": {"rule_0": 3, "rule_1": 0}, "expect.b": connect_row(rule_0=4)}
+    batch = batch_of(report(observedMetrics=metrics))
+    assert batch is not None
+    assert batch.broken == {"a": [3, 0], "b": [4]}
+    assert len(batch.feeds) == 1
+
+
+def test_a_batch_that_counts_rows_twice_counts_those_that_break_rules_once() -> None:
+    metrics = {"shed.trips": {"rows": 24, "kept": 24}, "out": {"rows": 24}, "expect.a": {"rule_0": 6}}
+    batch = batch_of(report(observedMetrics=metrics))
+    assert batch is not None
+    assert batch.broken == {"a": [3]}

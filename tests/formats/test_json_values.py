@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from qod_magics.spark.plans.parsing import misfit
+from qod_magics.formats.json_values import misfit
 
 INNER = StructType([StructField("x", IntegerType()), StructField("tags", ArrayType(LongType()))])
 SCHEMA = StructType(

@@ -1,0 +1,178 @@
+"""Avro values: Spark's `from_avro`, by one schema, or by those that a schema registry has for the records' frames.
+
+The stream's schema is that of the reader: Avro itself skips what a query does not read, and takes defaults for what a
+writer did not have. `from_avro` makes a row of nulls of what it can't decode. The reader's schema has one more field,
+with a default, which is null only there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from qod_magics.errors import ApplicationError
+from qod_magics.formats.avro_schema import BYTES, READ, pruned
+from qod_magics.formats.format import EMPTY_VALUE, NO_VALUE
+from qod_magics.formats.schema_registry import FRAME, Written, written
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+#: What a local task manager loads for it.
+PACKAGE = "org.apache.spark:spark-avro_2.13:4.2.0"
+#: Bytes of a malformed value that its sample has, as hexadecimal digits.
+SAMPLED = 400
+_NOT_PLANNED = "no plan for the Avro schema "
+_PLANNED_NOT = re.compile(re.escape(_NOT_PLANNED) + r"(\d+) of (\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Avro:
+    """Values in Avro, behind the frame of a registry if there is one."""
+
+    name: ClassVar[str] = "avro"
+    label: ClassVar[str] = "Avro"
+    prunes: ClassVar[bool] = True
+    checks_names: ClassVar[bool] = False
+
+    schema: str  #: the reader's, as JSON
+    registry: str = ""  #: its URL; "": values have no frame, and were written with the schema
+    subject: str = ""
+
+    def rows(self, records: DataFrame, schema: StructType, also: Sequence[str], marker: str = "") -> DataFrame:
+        """See `Format.rows`. Asks the registry for new schemas. Raises RegistryError: it does not answer."""
+        from pyspark.sql import functions as F
+
+        names = [each.name for each in schema.fields if each.name != marker]
+        if self.registry:
+            self._written.look()
+        decoded = F.expr(self._decoded(BYTES, names, strict=True))
+        rows = records.select(F.col("value").alias(BYTES), *also).select(F.inline(F.array(decoded)), BYTES, *also)
+        columns = [F.col("`{}`".format(name.replace("`", "``"))) for name in names]
+        text = [F.expr(_malformed_sql()).alias(marker)] if marker else []
+        return rows.select(*columns, *text, *also)
+
+    def fields(self, schema: StructType, names: Sequence[str]) -> Column:
+        """See `Format.fields`."""
+        from pyspark.sql import functions as F
+
+        return F.expr(self._decoded("value", names, strict=False))
+
+    def misfit(self, sample: str, schema: StructType, cut: bool = False) -> str | None:
+        """See `Format.misfit`; the sample is hexadecimal."""
+        if sample in (NO_VALUE, EMPTY_VALUE):
+            return "it has no value"
+        if not self.registry:
+            return "it is no Avro of the schema"
+        head = bytes.fromhex(sample[: 2 * FRAME])
+        if len(head) < FRAME or head[0] != 0:
+            return "it does not begin with a byte 0 and the id of a schema, as a registry's serializers write it"
+        return self._written.why(int.from_bytes(head[1:], "big"))
+
+    def needs_plan(self, why: str) -> bool:
+        """Tell whether a record has a schema that the plan does not know, and note it."""
+        found = _PLANNED_NOT.search(why)
+        if found is None or not self.registry or found[2].rstrip(".,;:'\"") != self.subject:
+            return False
+        self._written.want(int(found[1]))
+        return True
+
+    def reason(self, marker: str) -> str:
+        """Return SQL of why a value is malformed: by its frame, if it should have one."""
+        if not self.registry:
+            return "'not Avro of its schema'"
+        frames, digits = ", ".join(f"'00{id:08x}'" for id in self._written.known) or "''", 2 * FRAME
+        id = f"conv(substring({marker}, 3, 8), 16, 10)"
+        return (
+            f"CASE WHEN length({marker}) < {digits} OR left({marker}, 2) <> '00' THEN 'no frame of a schema registry' "
+            f"WHEN left({marker}, {digits}) IN ({frames}) THEN concat('not Avro of schema ', {id}) "
+            f"ELSE concat('unknown schema ', {id}) END"
+        )
+
+    def check(self, spark: SparkSession, ddl: str) -> None:
+        """Raise ApplicationError where a task manager can't read Avro, or reads other columns by this schema."""
+        from pyspark.sql import functions as F
+
+        sql = _from_avro_sql("CAST(NULL AS BINARY)", self.schema, self.schema)
+        try:
+            rows = spark.range(0).select(F.expr(sql).alias("row")).select("row.*")
+            found = [(each.name, each.dataType.simpleString()) for each in rows.schema.fields]
+        except Exception as error:
+            if "AVRO_NOT_LOADED" not in str(error):
+                raise
+            raise ApplicationError(
+                "--format avro must have Spark's Avro functions on the task managers, got none; start them by "
+                f"%qod up --packages {PACKAGE}",
+                option="--format",
+                rule="loaded",
+            ) from None
+        wanted = spark.range(0).select(F.from_json(F.lit("{}"), ddl).alias("row")).select("row.*").schema.fields
+        for (name, kind), field in zip(found, wanted, strict=True):
+            if (name, kind) != (field.name, field.dataType.simpleString()):
+                raise ApplicationError(
+                    f"field {field.name} of the Avro schema must be read as {field.dataType.simpleString()}, got "
+                    f"{kind} on this task manager; leave the field out",
+                    option="--schema",
+                    rule="type",
+                )
+
+    @property
+    def _written(self) -> Written:
+        return written(self.registry, self.subject)
+
+    def _decoded(self, value: str, names: Sequence[str], *, strict: bool) -> str:
+        """Return SQL of the decoded row; `strict`: a schema that is not known ends the query."""
+        reader = pruned(self.schema, names)
+        if not self.registry:
+            return _from_avro_sql(value, self.schema, reader)
+        return framed_sql(value, self._written, reader, strict=strict)
+
+
+def framed_sql(value: str, schemas: Written, reader: str, *, strict: bool) -> str:
+    """Return SQL that decodes a value by the schema that its frame names; null where that can't be.
+
+    Args:
+        value: the column.
+        schemas: those that are known.
+        reader: the schema of the row.
+        strict: whether another one ends the query, so that the next plan knows it.
+
+    """
+    known, body = schemas.known, f"substring({value}, {FRAME + 1})"
+    cases = [f"WHEN {_frame(id)} THEN {_from_avro_sql(body, schema, reader)}" for id, schema in reversed(known.items())]
+    if strict and not schemas.closed:
+        passed = ", ".join(map(_frame, schemas.absent)) or "X''"
+        id = f"conv(hex(substring({value}, 2, 4)), 16, 10)"
+        told = f"concat({literal(_NOT_PLANNED)}, {id}, {literal(f' of {schemas.subject}')})"
+        framed = f"length({value}) >= {FRAME} AND substring({value}, 1, 1) = X'00'"
+        wanted = f"{framed} AND substring({value}, 1, {FRAME}) NOT IN ({passed})"
+        cases.append(f"ELSE CASE WHEN {wanted} THEN raise_error({told}) END")
+    if not known:  # of a type, as the other cases are
+        cases.insert(0, f"WHEN X'' THEN {_from_avro_sql(body, reader, reader)}")
+    return f"CASE substring({value}, 1, {FRAME}) {' '.join(cases)} END"
+
+
+def _frame(id: int) -> str:
+    return f"X'00{id:08x}'"
+
+
+def _malformed_sql() -> str:
+    """Return SQL of the column of malformed values: the beginning of one, as hexadecimal digits."""
+    return (
+        f"CASE WHEN {READ} IS NULL THEN CASE WHEN {BYTES} IS NULL THEN '{NO_VALUE}' "
+        f"WHEN length({BYTES}) = 0 THEN '{EMPTY_VALUE}' ELSE lower(hex(substring({BYTES}, 1, {SAMPLED}))) END END"
+    )
+
+
+def _from_avro_sql(value: str, writer: str, reader: str) -> str:
+    options: Mapping[str, str] = {"mode": "PERMISSIVE", "avroSchema": reader}
+    words = ", ".join(literal(word) for pair in options.items() for word in pair)
+    return f"from_avro({value}, {literal(writer)}, map({words}))"
+
+
+def literal(text: str) -> str:
+    """Return a text as a literal of SQL."""
+    return "'{}'".format(text.replace("\\", "\\\\").replace("'", "\\'"))

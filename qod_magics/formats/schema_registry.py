@@ -1,0 +1,232 @@
+"""The schemas with which records were written, from a schema registry by the API that Confluent's has, and Apicurio's.
+
+Each value begins with a byte 0 and four bytes that name its schema. A plan knows the schemas of the topic's subject,
+"TOPIC-value", when it is made. A record with another one ends the query, and the plan that follows has its schema: no
+record is passed over for a schema that came later. What the registry does not have, or what Spark can't read, is noted,
+and its records are malformed. Where the registry does not answer, the query waits.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import re
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from functools import cache
+from http.client import HTTPException
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from qod_magics.errors import ApplicationError
+
+#: Seconds for an answer.
+ANSWER_S = 5.0
+#: The newest versions of a subject that a plan knows from the start; older ones are asked for when records have them.
+VERSIONS = 20
+#: After so many schemas that the registry does not have, a query no longer ends for another: values that are no Avro
+#: would end it again and again. Such records are malformed.
+MOST_ABSENT = 16
+#: How the message begins with which a query waits for a registry.
+SILENT = "the schema registry must answer"
+#: Bytes in front of a value: 0, and the id of its schema.
+FRAME = 5
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
+
+_log = logging.getLogger(__name__)
+
+Fetch = Callable[[str], Any]
+
+
+class RegistryError(ApplicationError):
+    """A registry that does not answer, or not as it should."""
+
+
+class SchemaRegistry:
+    """A registry behind a URL, `http://host:8081`; `${NAME}` in it is a variable of the environment.
+
+    Raises ApplicationError: the URL is none of http or https.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise ApplicationError(
+                f"a schema registry must be an http or https URL, got {url!r}; such as http://localhost:8081",
+                option="--registry",
+                rule="http",
+            )
+        self._url = url
+
+    def __repr__(self) -> str:
+        return f"schema registry at {self.host}"
+
+    @property
+    def host(self) -> str:
+        """Return where it is, without a login."""
+        return urlsplit(self._url).netloc.rpartition("@")[2]
+
+    def latest(self, subject: str) -> str:
+        """Return the newest Avro schema of a subject. Raises RegistryError."""
+        found = self.get(f"subjects/{quote(subject, safe='')}/versions/latest")
+        if found is None:
+            raise RegistryError(
+                f"{self.host} must have the subject {subject!r}, got none; register its schema, or give --schema FILE",
+                name=subject,
+                rule="subject",
+            )
+        if why := unreadable(found):
+            raise RegistryError(f"{subject!r} of {self.host} must be Avro by itself, but {why}; give --schema FILE")
+        return str(found["schema"])
+
+    def get(self, path: str) -> Any:
+        """Return an answer; None: there is no such thing. Raises RegistryError."""
+        url, login = self._address(path)
+        headers = {"Accept": _ACCEPT, **({"Authorization": f"Basic {login}"} if login else {})}
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=ANSWER_S) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code == 404:
+                return None
+            raise self._silent(f"HTTP {error.code}") from None
+        except urllib.error.URLError as error:
+            raise self._silent(str(error.reason)) from None
+        except (OSError, HTTPException, ValueError) as error:
+            raise self._silent(f"{type(error).__name__}: {error}") from None
+
+    def _silent(self, why: str) -> RegistryError:
+        first = " ".join(why.split())[:120]
+        return RegistryError(f"{SILENT} at {self.host}, got {first}; start it, or correct --registry", rule="answers")
+
+    def _address(self, path: str) -> tuple[str, str]:
+        """Return URL and login of a path."""
+
+        def value(found: re.Match[str]) -> str:
+            known = os.environ.get(found[1])
+            if known is None:
+                raise ApplicationError(
+                    f"--registry must name variables of the environment that are set, got {found[0]}",
+                    option="--registry",
+                    rule="set",
+                )
+            return quote(known, safe="") if "@" in self._url else known
+
+        parts = urlsplit(_VARIABLE.sub(value, self._url))
+        login, _, host = parts.netloc.rpartition("@")
+        url = urlunsplit((parts.scheme, host, f"{parts.path.rstrip('/')}/{path}", parts.query, ""))
+        return url, base64.b64encode(unquote(login).encode()).decode() if login else ""
+
+
+def unreadable(found: Mapping[str, Any]) -> str:
+    """Return why a registered schema can't be read, as a clause about it; "": it can."""
+    kind = str(found.get("schemaType") or "AVRO").upper()
+    if kind != "AVRO":
+        return f"it is {kind}"
+    if found.get("references"):
+        return "it refers to other schemas"
+    try:
+        json.loads(str(found["schema"]))
+    except (KeyError, ValueError):
+        return "it is no JSON"
+    return ""
+
+
+class Written:
+    """The schemas with which the records of a topic were written, as far as they are known. Thread-safe; only `look`
+    waits for the registry.
+
+    Args:
+        get: asks the registry, as `SchemaRegistry.get`.
+        subject: of the topic's values.
+
+    """
+
+    def __init__(self, get: Fetch, subject: str) -> None:
+        self._get, self.subject = get, subject
+        self._looking = threading.Lock()
+        self._changing = threading.Lock()
+        self._known: dict[int, str] = {}
+        self._absent: dict[int, str] = {}  #: by id, why its records can't be read
+        self._wanted: set[int] = set()
+        self._versions: set[int] = set()
+
+    def __repr__(self) -> str:
+        return f"{len(self._known)} schemas of {self.subject}"
+
+    @property
+    def known(self) -> dict[int, str]:
+        """Return the writers' schemas by id."""
+        with self._changing:
+            return dict(self._known)
+
+    @property
+    def absent(self) -> dict[int, str]:
+        """Return by id why its records can't be read: "it is PROTOBUF"."""
+        with self._changing:
+            return dict(self._absent)
+
+    @property
+    def closed(self) -> bool:
+        """Tell whether records with an id that is not known are malformed without asking for each."""
+        return len(self.absent) >= MOST_ABSENT
+
+    def want(self, id: int) -> None:
+        """Note the id of a schema that a record has: the next look asks for it."""
+        with self._changing:
+            if id not in self._known:
+                self._wanted.add(id)
+
+    def look(self) -> None:
+        """Ask the registry for new versions of the subject, and for the ids that are wanted. Raises RegistryError:
+        it does not answer, and the plan needs what it has."""
+        with self._looking:
+            with self._changing:
+                wanted, any_known = sorted(self._wanted), bool(self._known)
+            try:
+                self._look_for_versions()
+            except RegistryError:
+                if not any_known or wanted:
+                    raise
+                _log.warning("%s: the schema registry does not answer; the schemas known are used", self.subject)
+            for id in wanted:
+                self._take(id, self._get(f"schemas/ids/{id}"))
+
+    def why(self, id: int) -> str:
+        """Return why records with this id can't be read, as a clause. One that was not asked for is wanted."""
+        if id in self.known:
+            return f"it is no Avro of schema {id}, or the stream's schema does not fit that one"
+        if (why := self.absent.get(id)) is None:
+            self.want(id)
+            why = "it came after too many unknown ones, and is looked up when the query starts next"
+        return f"its schema {id} can't be used: {why}"
+
+    def _look_for_versions(self) -> None:
+        path = f"subjects/{quote(self.subject, safe='')}/versions"
+        for version in sorted(self._get(path) or ())[-VERSIONS:]:
+            if version not in self._versions and (found := self._get(f"{path}/{version}")) is not None:
+                self._take(int(found["id"]), found)
+                self._versions.add(version)
+
+    def _take(self, id: int, found: Mapping[str, Any] | None) -> None:
+        why = "the registry does not have it" if found is None else unreadable(found)
+        with self._changing:
+            self._wanted.discard(id)
+            if why:
+                self._absent[id] = why
+            else:
+                assert found is not None
+                self._absent.pop(id, None)
+                self._known[id] = str(found["schema"])
+
+
+@cache
+def written(url: str, subject: str) -> Written:
+    """Return the schemas of a subject, which all queries share that read it."""
+    return Written(SchemaRegistry(url).get, subject)
