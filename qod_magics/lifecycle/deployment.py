@@ -150,6 +150,8 @@ class Decision:
     fates: Mapping[str, Fate]  #: by task: the declared ones in their order, then those that end
     at_once: frozenset[str]  #: of the tasks that stop, those whose inputs no declared task goes on reading
     losing_state: Mapping[str, str]  #: tasks whose queries begin again without the state that they had, and why
+    #: tasks whose rows have other columns than before: those on the way to a reader are no rows of its new input
+    other_columns: frozenset[str] = frozenset()
 
     @property
     def ending(self) -> tuple[str, ...]:
@@ -171,9 +173,11 @@ class Decision:
         """The tasks that did not run before."""
         return tuple(id for id, fate in self.fates.items() if fate is Fate.STARTS)
 
-    def returning(self, tasks: frozenset[str]) -> Decision:
-        """Return the decision in which these new tasks go on from the checkpoints of an earlier kernel."""
-        return replace(self, fates={**self.fates, **dict.fromkeys(tasks, Fate.RETURNS)})
+    def returning(self, tasks: frozenset[str], other_columns: frozenset[str] = frozenset()) -> Decision:
+        """Return the decision in which these new tasks go on from the checkpoints of an earlier kernel. The rows of
+        `other_columns` differ from those that it left."""
+        fates = {**self.fates, **dict.fromkeys(tasks, Fate.RETURNS)}
+        return replace(self, fates=fates, other_columns=self.other_columns | other_columns)
 
     @property
     def resuming(self) -> frozenset[str]:
@@ -204,18 +208,25 @@ def decide(
     for id in difference.rebuild:
         same = all(_same_columns(name, running, wanted) for name in after[id].upstream)
         fates[id] = Fate.RESTARTS if same else Fate.REBUILT
+    other = frozenset(id for id in after if _other_columns(id, running, wanted))
     for id in difference.replace:
-        fates[id] = Fate.RESUMES if _resumes(running[id], wanted[id]) else Fate.REPLACED
+        resumes = other.isdisjoint(after[id].upstream) and _resumes(running[id], wanted[id])
+        fates[id] = Fate.RESUMES if resumes else Fate.REPLACED
     fates |= dict.fromkeys(difference.stop, Fate.ENDS)
     read_on = frozenset(name for task in after.values() for name in task.inputs)
     at_once = frozenset(id for id, task in before.items() if fates[id].stops and read_on.isdisjoint(task.inputs))
     losing = {id: WHY_LOST[fate] for id, fate in fates.items() if fate in WHY_LOST and running[id].keeps_state}
-    return Decision(fates, at_once, losing)
+    return Decision(fates, at_once, losing, other)
 
 
 def _same_columns(task: str, running: Mapping[str, Queries], wanted: Mapping[str, Queries]) -> bool:
     before, after = running.get(task, Queries()).columns, wanted.get(task, Queries()).columns
     return before is not None and before == after
+
+
+def _other_columns(task: str, running: Mapping[str, Queries], wanted: Mapping[str, Queries]) -> bool:
+    before, after = running.get(task, Queries()).columns, wanted.get(task, Queries()).columns
+    return before is not None and after is not None and before != after
 
 
 def _resumes(before: Queries, after: Queries) -> bool:

@@ -94,6 +94,14 @@ def test_a_reader_with_other_input_columns_loses_its_state_and_says_so() -> None
     assert set(found.losing_state) == {"b"}
 
 
+def test_a_reader_with_another_recipe_and_other_input_columns_keeps_no_state() -> None:
+    """Its checkpoint has positions in a topic of rows with the old columns."""
+    running, wanted = {"a": Queries(columns="c"), "b": KEPT}, {"a": Queries(columns="others"), "b": KEPT}
+    found = decide([A, B], [task("a", work="another"), replace(B, work="another")], running, wanted)
+    assert found.fates["b"] is Fate.REPLACED
+    assert found.other_columns == {"a"}
+
+
 def test_queries_stop_at_once_where_nobody_reads_on() -> None:
     known = {each: Queries() for each in "ab"}
     found = decide([A, B], [replace(task("c"), inputs=frozenset({"a"}))], known, {"c": Queries()})
@@ -227,6 +235,9 @@ class AnyDeployments(RuleBasedStateMachine):
             valid[id] = wanted[id] if reads in valid else replace(wanted[id], reads=None)
         before, ran = dict(self.recipes), dict(self.queries)
         decision = decide(self.declared(before), self.declared(valid), self.known(before), self.known(valid))
+        for id in decision.starting:
+            if valid[id].reads in decision.other_columns:
+                assert decision.fates[id].new_checkpoints, "a task reads rows with other columns at its old positions"
         running = {id: query.life.run for id, query in ran.items()}
         life = Deploying(decision)
         steps, done, seen = life.handle(ChangeBegins()), 0, list[ChangeEvent]()

@@ -15,6 +15,7 @@ from qod_magics.session.results import QueryResults
 from qod_magics.session.session import Session
 from tests.live.applications import all_read, cell, rows, rows_in, written
 from tests.live.conftest import eventually, produce
+from tests.live.watching import Events, books
 
 LINE = "--topic {} --schema 'zone INT, fare DOUBLE, at TIMESTAMP' --starting earliest -p 1"
 TOP = "SELECT zone, count(*) AS n FROM source GROUP BY zone ORDER BY n DESC, zone LIMIT 2"
@@ -123,3 +124,24 @@ def test_what_does_not_fit_complete_mode_is_refused(brief: Session, topic: str, 
         cell(brief, f"top {LINE.format(topic)} {line}", body)
     assert "\n" not in str(caught.value)
     assert not brief.application.names
+
+
+def test_rows_on_the_way_are_told_where_their_columns_change(brief: Session, topic: str) -> None:
+    """They are not read with the new columns, where what they lack would be null."""
+    session, line = brief, LINE.format(topic).replace("-p 1", "--no-fuse")
+    with Events(session) as events:
+        cell(session, f"src {line}", "source.select('zone')")
+        cell(session, "copy --from src -p 1 --no-fuse --mode microbatch --trigger 600", "src")
+        copy = session.runtime.instances["copy.1"]
+        eventually(lambda: copy.query is not None and copy.query.lastProgress is not None, what=session.status)
+        produce(session, topic, fares([1, 2]))  # it looks again in ten minutes
+        eventually(lambda: books(session)["src>copy"].waiting == 2, what=session.status)
+        cell(session, f"src {line}", "source.select('zone', 'fare')")
+        assert events.first("rows-left", task="copy")["rows"] == 2
+        produce(session, topic, fares([4]))
+        cell(session, "copy --from src -p 1 --no-fuse --mode microbatch --trigger 1", "src")
+        eventually(lambda: written(session, "copy") == 1, what=session.status)
+        assert rows(session, "copy") == [{"zone": 4, "fare": 40.0}]
+        eventually(lambda: books(session)["src>copy"].processed == 1, what=session.status)
+        found = books(session)["src>copy"]
+        assert (found.arrived, found.unreported, found.waiting) == (3, 2, 0)

@@ -34,6 +34,7 @@ from qod_magics.lifecycle.query import QueryLife
 from qod_magics.named.manifest import KeptTask
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.changes.resuming import Resuming, Returning
+from qod_magics.spark.cluster.books import left_text
 from qod_magics.spark.cluster.cluster import Before, Cluster
 from qod_magics.spark.cluster.deployment import Deployment, Prepared
 from qod_magics.spark.cluster.jobs import instance_jobs
@@ -154,7 +155,7 @@ class Deployer:
                 map(declared, deployment.specs.values()), map(declared, specs), self._running(), _wanted(specs, checked)
             )
             returning = self.resuming.returning(decision.new, specs, checked)
-            decision = decision.returning(returning.going_on)
+            decision = decision.returning(returning.going_on, returning.other_columns)
             checked = replace(checked, resumed=decision.resuming, kept=returning.going_on)
             self._deploy(decision, specs, checked, returning)
             self.resumed, self.lost_state = decision.resuming, frozenset(decision.losing_state)
@@ -186,10 +187,11 @@ class Deployer:
                     self._stop(_of(before, tasks), batch_s)
                 case CreateTopics():
                     self.resuming.seed(returning, self.cluster.deployment)
-                    prepared = self.cluster.deployment.prepare(specs, checked)
+                    prepared = self.cluster.deployment.prepare(specs, checked, decision.other_columns)
                 case SwitchOver():
                     assert prepared is not None
                     gone, new = self._adopt(prepared, decision)
+                    self._tell_left(prepared.left)
                 case StartTasks():
                     self._start(new)
                     gone |= self.resuming.done(returning)
@@ -213,6 +215,11 @@ class Deployer:
                     do(step)
             if not (life.runs and isinstance(error, KeyboardInterrupt)):  # else it is too late: the declared tasks run
                 raise
+
+    def _tell_left(self, left: Mapping[str, int]) -> None:
+        for stream, rows in left.items():
+            sender, _, task = stream.rpartition(">")
+            self.cluster.event("rows-left", task=task, stream=stream, rows=rows, why=left_text(rows, sender))
 
     def _tell_state_lost(self, task: str, why: str) -> None:
         with self.cluster.lock:

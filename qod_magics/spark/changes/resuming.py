@@ -54,6 +54,7 @@ class Returning:
     edited: frozenset[str] = frozenset()  #: of these, those with another recipe, whose state means the same
     lost: frozenset[str] = frozenset()  #: those that kept state, and start with new state
     begins: frozenset[str] = frozenset()  #: those whose sources have no positions that outlive a kernel
+    other_columns: frozenset[str] = frozenset()  #: those whose rows had other columns
 
 
 def matched(
@@ -83,7 +84,15 @@ def matched(
             going_on.add(spec.id)
             edited.add(spec.id)
     lost = {name for name, task in known.items() if name not in going_on and task.keeps_state and task.has_begun}
-    return Returning(known, frozenset(going_on), frozenset(edited), frozenset(lost), frozenset(begins))
+    other = {name for name, task in known.items() if _differ(task.columns, columns_of(checked, name))}
+    return Returning(
+        known, frozenset(going_on), frozenset(edited), frozenset(lost), frozenset(begins), frozenset(other)
+    )
+
+
+def _differ(before: str, after: str) -> bool:
+    """Return whether two hashes of columns are known to differ."""
+    return bool(before and after) and before != after
 
 
 def parts(kept: Mapping[str, KeptTask]) -> list[frozenset[str]]:

@@ -108,6 +108,12 @@ def deleted_text(rows: int) -> str:
     return f"{rows:,} {were} deleted by the topic's retention before {them} read, and {are} in no result"
 
 
+def left_text(rows: int, sender: str) -> str:
+    """Such as: 3 rows that Trips had sent with other columns are in no result, as they were not read yet."""
+    noun, are, they = ("row", "is", "it was") if rows == 1 else ("rows", "are", "they were")
+    return f"{rows:,} {noun} that {sender} had sent with other columns {are} in no result, as {they} not read yet"
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Offsets within batches for which no row was counted."""

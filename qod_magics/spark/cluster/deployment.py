@@ -100,6 +100,7 @@ class Prepared:
     results: dict[str, str]  #: topics of memory sinks, by task
     sinks: dict[str, dict[int, int]]  #: first offsets in the topics of Kafka sinks, by task
     opened: dict[str, Account]  #: new accounts of sources, by feed
+    left: dict[str, int]  #: rows that no task will read, by stream whose rows had other columns
 
 
 @dataclass(slots=True)
@@ -253,21 +254,41 @@ class Deployment:
         """Return the topics of its streams and memory sinks."""
         return {pipe.topic for pipe in self.pipes.values()} | set(self.results.values())
 
-    def prepare(self, specs: Sequence[TaskSpec], checked: Checked) -> Prepared:
-        """Create the topics that these tasks need, and fetch the first offsets of new accounts. All calls to the broker
-        are here, so that `adopt` can be called under a lock. Raises KafkaError."""
-        wanted = {f"{upstream}>{spec.id}": self._pipe(upstream, spec) for spec in specs for upstream in spec.upstream}
+    def prepare(
+        self, specs: Sequence[TaskSpec], checked: Checked, other_columns: Collection[str] = frozenset()
+    ) -> Prepared:
+        """Create the topics that these tasks need, and fetch the first offsets of new accounts. Streams of the tasks
+        in `other_columns` get new topics, as rows with their columns can't be read by those of others. All calls to
+        the broker are here, so that `adopt` can be called under a lock. Raises KafkaError."""
+        wanted = {
+            f"{upstream}>{spec.id}": self._pipe(upstream, spec, new=upstream in other_columns)
+            for spec in specs
+            for upstream in spec.upstream
+        }
+        left = self._left(wanted)
         results = {spec.id: self._results_topic(spec, checked) for spec in specs if isinstance(spec.sink, Memory)}
         topics = {pipe.topic: pipe.partitions for pipe in wanted.values()}
         topics.update({results[spec.id]: spec.parallelism for spec in specs if spec.id in results})
         self._make_topics(specs, topics)
-        return Prepared(tuple(specs), checked, wanted, results, self._sinks(specs, checked), self._opened(specs))
+        return Prepared(tuple(specs), checked, wanted, results, self._sinks(specs, checked), self._opened(specs), left)
 
-    def _pipe(self, upstream: str, spec: TaskSpec) -> Pipe:
-        """Return the stream between two tasks, on the topic that it has, or else on a new one."""
+    def _left(self, wanted: Mapping[str, Pipe]) -> dict[str, int]:
+        """Return how many rows wait in the topics that these streams had, where they get others. Their senders have
+        stopped."""
+        old = {name: self.accounts[name] for name, pipe in wanted.items() if self._had_another(pipe)}
+        ends = end_offsets(self.kafka, {account.topic for account in old.values()}) if old else {}
+        found = {name: sum(account.waiting(ends[account.topic]).values()) for name, account in old.items()}
+        return {name: rows for name, rows in found.items() if rows}
+
+    def _had_another(self, pipe: Pipe) -> bool:
+        """Return whether the stream had another topic."""
+        return pipe.name in self.pipes and self.pipes[pipe.name].topic != pipe.topic
+
+    def _pipe(self, upstream: str, spec: TaskSpec, *, new: bool) -> Pipe:
+        """Return the stream between two tasks, on the topic that it has unless a `new` one is asked for."""
         name = f"{upstream}>{spec.id}"
         known = self.pipes.get(name)
-        topic = known.topic if known else self._new_topic(f"{upstream}.{spec.id}")
+        topic = known.topic if known and not new else self._new_topic(f"{upstream}.{spec.id}")
         return Pipe(name, upstream, spec.id, topic, max(spec.partitions, known.partitions if known else 1), spec.key)
 
     def _make_topics(self, specs: Sequence[TaskSpec], topics: dict[str, int]) -> None:
@@ -305,6 +326,9 @@ class Deployment:
         accounts: dict[str, Account] = {}
         for name, pipe in wanted.items():
             known_account = self.accounts.get(name)
+            if known_account is not None and self._had_another(pipe):
+                unread = known_account.unreported + prepared.left.get(name, 0)
+                known_account = replace(known_account, unreported=unread).reopened(pipe.topic, pipe.partitions)
             if known_account is None or known_account.topic != pipe.topic:
                 known_account = Account(pipe.topic, dict.fromkeys(range(pipe.partitions), 0))
             accounts[name] = known_account

@@ -19,7 +19,7 @@ from qod_magics.spark.servers.cpu import TaskTime
 
 Key = tuple[str, int]  #: run id and batch id
 
-#: Batches that ended longer ago than this have been shared out for good, seconds.
+#: Batches that ended longer ago than this and the longest batch have been shared out for good, seconds.
 RECENT_S = 90.0
 #: A batch under way counts for at most this multiple of the longest one before it: its query may have become idle.
 LONGEST = 2.0
@@ -88,7 +88,7 @@ class Run:
 
 
 def shared_out(runs: Sequence[Run], slots: float, known: Mapping[Key, TaskTime]) -> dict[Key, TaskTime]:
-    """Return what the batches of a task manager took of its slots, seconds; their run time is as Spark tells, or that.
+    """Find what the batches of a task manager took of its slots, seconds; their run time is as Spark tells, or that.
 
     A batch that has not been reported yet counts as one that began after the last one at the usual interval.
 
@@ -97,14 +97,20 @@ def shared_out(runs: Sequence[Run], slots: float, known: Mapping[Key, TaskTime])
         slots: tasks that it can run at the same time.
         known: by batch, the time of its tasks, where the Spark UI tells it: slots that are shared are divided by it.
 
+    Returns:
+        The times by batch, without batches beside which others may have run that are too old: they had theirs before.
+
     """
-    newest = max((each.end for run in runs for each in run.batches), default=0.0)
+    everything = [each for run in runs for each in run.batches]
+    newest = max((each.end for each in everything), default=0.0)
+    recent_since = newest - RECENT_S - max((each.end - each.start for each in everything), default=0.0)
     keys: list[Key | None] = []
     works: list[Work] = []
     for run in runs:
-        recent = [each for each in run.batches if each.end > newest - RECENT_S]
+        recent = [each for each in run.batches if each.end > recent_since]
         for each in recent:
-            keys.append((each.run_id, each.batch_id))
+            known_others = each.start >= recent_since  # all that ran beside it
+            keys.append((each.run_id, each.batch_id) if known_others else None)
             works.append(_work(each, run.width, known.get((each.run_id, each.batch_id))))
         if (ongoing := _ongoing(recent, run.width, newest)) is not None:
             keys.append(None)

@@ -247,11 +247,11 @@ def test_a_new_topic_never_has_the_name_of_an_earlier_one(first: Kernel) -> None
 # -- tasks that exchange rows ------------------------------------------------------------------------------------------
 
 
-def chain() -> tuple[TaskSpec, ...]:
-    """A source and two queries, three tasks."""
+def chain(recipe: str = "source.select('n')") -> tuple[TaskSpec, ...]:
+    """A source with this recipe and two queries, three tasks."""
     return tasks(
         application(
-            stream("src", topic="rows", fuse=False),
+            replace(stream("src", topic="rows", fuse=False), recipe=PythonRecipe(recipe)),
             stream("a", "src", priority=1, fuse=False),
             stream("b", "src", priority=1, fuse=False),
         )
@@ -285,6 +285,33 @@ def test_a_reader_whose_input_has_other_columns_begins_with_a_new_checkpoint(kaf
     second.deploy(*chain())
     assert second.checkpoint("src.1") == before.checkpoint("src.1")
     assert second.checkpoint("a.1") != before.checkpoint("a.1")
+
+
+def test_rows_on_the_way_to_a_reader_are_counted_where_their_columns_change(kafka: FakeKafka, tmp_path: Path) -> None:
+    """In the same kernel and in a later one: the rows that wait can't be read with the new columns."""
+    before = Kernel(kafka, tmp_path)
+    before.deploy(*chain())
+    first = before.cluster.deployment.pipes["src>a"].topic
+    kafka.set_ends(first, {0: 18})
+    before.cluster.deployment.accounts["src>a"].take(FeedCount(first, None, {0: 12}, 12, 12))
+    after = then(before, None)
+    after.columns["src"] = ["n", "more"]
+    after.deploy(*chain())
+    account = after.cluster.deployment.accounts["src>a"]
+    assert account.topic != first
+    assert account.count({0: 0}).arrived == 18
+    assert (account.processed, account.unreported, account.count({0: 0}).waiting) == (12, 6, 0)
+    kafka.set_ends(account.topic, {0: 5})
+    after.columns["src"] = ["n"]
+    after.deploy(*chain(recipe="source"))
+    again = after.cluster.deployment.accounts["src>a"]
+    assert again.topic not in (first, account.topic)
+    assert (again.processed, again.unreported, again.count({0: 0}).arrived) == (12, 11, 23)
+    told = [event for event in after.cluster.events if event.kind == "rows-left"]
+    assert [(event.detail["task"], event.detail["stream"], event.detail["rows"]) for event in told] == [
+        ("a", "src>a", 6),
+        ("a", "src>a", 5),
+    ]
 
 
 def kept(*streams: str, upstream: Sequence[str] = ()) -> KeptTask:

@@ -102,6 +102,24 @@ def test_a_batch_under_way_takes_its_part_before_it_is_reported() -> None:
     assert cpu(shared_out([short, idle], 1.0, {}))["a", 11] == 1.0, "one without rows for a minute runs nothing"
 
 
+@pytest.mark.parametrize("long_s", [10.0, 120.0])
+def test_a_batch_is_charged_the_same_as_long_as_it_counts(long_s: float) -> None:
+    """Also once what ran beside it is too old: it would be charged again, as if alone."""
+    slow = [(long_s * i, long_s * (i + 1)) for i in range(round(600 / long_s))]
+    quick = [(6.0 * i, 6.0 * (i + 1)) for i in range(100)]
+    charged: dict[tuple[str, int], set[float]] = {}
+    for now in range(0, 600, 5):
+        runs = [
+            run_of(name, *(each for each in spans if each[1] <= now)) for name, spans in (("a", slow), ("b", quick))
+        ]
+        settled = {(run.batches[0].run_id, b.batch_id) for run in runs for b in run.batches if b.end <= now - long_s}
+        for key, seconds in cpu(shared_out(runs, 1.0, {})).items():
+            if key in settled:
+                charged.setdefault(key, set()).add(round(seconds, 3))
+    assert len(charged) > 50
+    assert {key: seconds for key, seconds in charged.items() if len(seconds) > 1} == {}
+
+
 def report(**given: Any) -> str:
     """The bottleneck of the last batches of a query."""
     batches = [batch("a", i, 10.0 * i, 10.0 * i + given.get("whole_s", 10.0), given["planning_s"]) for i in range(3)]
