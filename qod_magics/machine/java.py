@@ -26,19 +26,23 @@ _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _TRIES = 200
 
 
-def free_ports(count: int) -> list[int]:
+def free_ports(count: int, told: Path = _RANGE) -> list[int]:
     """Distinct ports of the loopback interface that nobody listens on now, in no order.
 
     A JVM binds its port seconds after learning it, and meanwhile the system must not assign the port to anybody else:
     so these lie below the ephemeral range, which serves outgoing connections and listeners on port 0. Where that range
     begins too low, they come from it.
 
+    Args:
+        count: how many.
+        told: the file in which the system tells its ephemeral range.
+
     Raises:
         OSError: none is left.
 
     """
     drawn = random.SystemRandom()  # equally seeded experiments must not draw the same ports
-    beyond = _ephemeral()
+    beyond = _ephemeral(told)
     with contextlib.ExitStack() as stack:
         found: list[int] = []
         for attempt in range(count + _TRIES):
@@ -52,10 +56,10 @@ def free_ports(count: int) -> list[int]:
         raise OSError(f"No {count} free ports on {HOST}.")
 
 
-def _ephemeral() -> int:
+def _ephemeral(told: Path) -> int:
     """The first port of the system's ephemeral range."""
     try:
-        return int(_RANGE.read_text().split()[0])
+        return int(told.read_text().split()[0])
     except (OSError, ValueError, IndexError):
         return _EPHEMERAL
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -289,8 +289,14 @@ _ARGUMENTS = {"format": ("source",), "option": ("key", "value"), "options": (), 
 class SheddingSession:
     """A session that adds counts and a shedder to each streaming read, and delegates all else."""
 
-    def __init__(self, spark: SparkSession, keep_sql: str, reflects: bool = True) -> None:
-        self._spark = spark
+    def __init__(
+        self,
+        spark: SparkSession,
+        keep_sql: str,
+        reflects: bool = True,
+        shed: Callable[..., DataFrame] = shed_source,
+    ) -> None:
+        self._spark, self._shed = spark, shed
         self._keep_sql, self._reflects = keep_sql, reflects
         self._reads = 0
         self._topics: set[str] = set()  # that have been read
@@ -314,7 +320,7 @@ class SheddingSession:
             self._topics.add(topic)
         else:  # Spark refuses two counts of one name
             counted_as = f"again.{position}.{topic}"
-        return shed_source(rows, self._keep_sql, counted_as, replayable, reflects=self._reflects)
+        return self._shed(rows, self._keep_sql, counted_as, replayable, reflects=self._reflects)
 
 
 class _SheddingReader:

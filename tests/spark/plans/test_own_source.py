@@ -5,9 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from qod_magics.spark.plans import shedder
 from qod_magics.spark.plans.shedder import SheddingSession
 
 
@@ -39,21 +36,23 @@ class Session:
         return Reader()
 
 
-@pytest.fixture
-def counts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the counts, in the order in which a recipe reads its sources."""
-    found: list[str] = []
-    monkeypatch.setattr(
-        shedder, "shed_source", lambda rows, keep, counted_as, replayable, reflects: found.append(counted_as)
-    )
-    return found
+class Made(SheddingSession):
+    """Keeps the names of the counts, in the order in which a recipe reads its sources."""
+
+    def __init__(self) -> None:
+        self.counts: list[str] = []
+        super().__init__(Session(), "1.0", shed=self._counting)  # type: ignore[arg-type]
+
+    def _counting(self, rows: Any, keep_sql: str, counted_as: str, replayable: bool, reflects: bool) -> Any:
+        self.counts.append(counted_as)
+        return rows
 
 
 def spark() -> Any:
-    return SheddingSession(Session(), "1.0")  # type: ignore[arg-type]
+    return Made()
 
 
-def test_a_topic_gives_its_counts_their_name(counts: list[str]) -> None:
+def test_a_topic_gives_its_counts_their_name() -> None:
     session = spark()
     kafka = session.readStream.format("kafka").option("kafka.bootstrap.servers", "here:9092")
     kafka.option("subscribe", "zones").load()
@@ -63,10 +62,10 @@ def test_a_topic_gives_its_counts_their_name(counts: list[str]) -> None:
     reader = session.readStream.format("kafka")
     reader.options(subscribe="rides")
     reader.load()
-    assert counts == ["shed.zones", "shed.trips", "shed.fares", "shed.tips", "shed.rides"]
+    assert session.counts == ["shed.zones", "shed.trips", "shed.fares", "shed.tips", "shed.rides"]
 
 
-def test_other_sources_have_numbers(counts: list[str]) -> None:
+def test_other_sources_have_numbers() -> None:
     session = spark()
     session.readStream.format("rate").option("subscribe", "zones").load()
     session.readStream.schema("id BIGINT").json("/there")
@@ -76,13 +75,15 @@ def test_other_sources_have_numbers(counts: list[str]) -> None:
     session.readStream.format("kafka").option("assign", "trips").load()
     session.readStream.format("kafka").option("assign", "7").load()
     session.readStream.format("kafka").option("subscribe", "7").load()
-    assert counts == [f"shed.{number}" for number in range(7)]
+    assert session.counts == [f"shed.{number}" for number in range(7)]
 
 
-def test_a_topic_that_is_read_again_has_counts_of_another_name(counts: list[str]) -> None:
+def test_a_topic_that_is_read_again_has_counts_of_another_name() -> None:
     """Spark refuses two of one name that are not the same."""
     session = spark()
     for _ in range(3):
         session.readStream.format("kafka").option("subscribe", "trips").load()
-    spark().readStream.format("kafka").option("subscribe", "trips").load()
-    assert counts == ["shed.trips", "again.1.trips", "again.2.trips", "shed.trips"]
+    other = spark()
+    other.readStream.format("kafka").option("subscribe", "trips").load()
+    assert session.counts == ["shed.trips", "again.1.trips", "again.2.trips"]
+    assert other.counts == ["shed.trips"]

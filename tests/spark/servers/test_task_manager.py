@@ -239,10 +239,15 @@ def test_a_server_that_falls_silent_after_its_first_answer_is_given_up() -> None
     spark.gate.set()
 
 
+class Older(Spark):
+    """A server of an earlier release."""
+
+    version = "4.2.9"
+
+
 def test_a_server_that_is_older_than_pyspark_is_let_go_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Spark, "version", "4.2.9")
     monkeypatch.setattr("qod_magics.machine.releases.installed_spark", lambda: "4.3.0")
-    spark: Any = Spark()
+    spark: Any = Older()
     released: list[Any] = []
     spark.stop = lambda: released.append(spark)
     url = "sc://there:1/;token=secret"
