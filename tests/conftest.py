@@ -33,7 +33,7 @@ FIRST = (
 )
 
 #: Modules whose smoke tests start servers of their own, and need none of the shared cluster's.
-BESIDE = frozenset({"test_headless.py", "test_magics.py", "test_strangers.py"})
+BESIDE = frozenset({"test_headless.py", "test_magics.py"})
 
 settings.register_profile(
     "default",

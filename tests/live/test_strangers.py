@@ -17,9 +17,7 @@ import pytest
 
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.session.session import Session
-from qod_magics.spark.plans.dial import DialBoard
-from qod_magics.spark.servers.server import LocalServer, ServerOptions
-from qod_magics.spark.servers.task_manager import start_local
+from qod_magics.spark.servers.server import LocalServer
 from tests.live.applications import cell, rows
 from tests.live.conftest import eventually, new_topic, produce
 
@@ -42,17 +40,18 @@ def driver_ports(server: LocalServer) -> list[int]:
 
 
 @pytest.mark.smoke
-def test_the_driver_and_its_blocks_ask_for_a_login() -> None:
+def test_the_driver_and_its_blocks_ask_for_a_login(cluster: Session) -> None:
     # of its own: where a foreachBatch query ran, Spark leaves the port open that its Python worker had called
-    manager = start_local("alone", ServerOptions(), DialBoard("strangers"), 0.0)
+    name = cluster.add_task_manager(cores=1)
     try:
-        assert manager.server is not None
-        ports = driver_ports(manager.server)
+        server = cluster.runtime.task_managers[name].server
+        assert server is not None
+        ports = driver_ports(server)
         assert len(ports) == 2
         for port in ports:
             assert "Expected SaslMessage" in answer(port, b"anything")
     finally:
-        manager.close()
+        cluster.remove_task_manager(name)
 
 
 def test_a_shuffle_in_real_time_mode_listens_on_loopback_only(brief: Session) -> None:
