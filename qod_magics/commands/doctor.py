@@ -57,7 +57,7 @@ class Finding:
         return f"  {mark}  {self.what:<18}{self.found}{advice}"
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, patience_s: float = PATIENCE_S) -> int:
     """Print the report. Returns 0 if every requirement is met, else 1."""
     parser = argparse.ArgumentParser(
         prog="python -m qod_magics doctor", description="Look for all that qod_magics needs and say what is missing."
@@ -77,7 +77,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.fetch:
         fetch()
     healthy = True
-    for finding in findings(options.connect):
+    for finding in findings(options.connect, patience_s):
         print(finding, flush=True)
         healthy = healthy and finding.ok is not False
     print("Everything needed is here." if healthy else "Something needed is missing: see the lines with NO.")
@@ -102,14 +102,14 @@ def fetch() -> None:
         print(error, file=sys.stderr)
 
 
-def findings(server: str | None = None) -> Iterator[Finding]:
+def findings(server: str | None = None, patience_s: float = PATIENCE_S) -> Iterator[Finding]:
     """All findings, each checked lazily; also about the Connect server at this URL."""
     checks: tuple[Callable[[], Finding], ...] = (
         _python,
         _java,
         _pyspark,
         _spark_home,
-        *([] if server is None else [lambda: _connect_server(server)]),
+        *([] if server is None else [lambda: _connect_server(server, patience_s)]),
         lambda: _jars("Spark's connector", _connector),
         lambda: _jars("Kafka broker", broker_set),
         _archives,
@@ -171,11 +171,11 @@ def _spark_home() -> Finding:
     return _server_of(release, "Spark", f"{release or 'unknown release'}, {home} (SPARK_HOME)", str(home))
 
 
-def _connect_server(url: str) -> Finding:
+def _connect_server(url: str, patience_s: float) -> Finding:
     try:
-        spark = connect(url, patience_s=PATIENCE_S)
+        spark = connect(url, patience_s=patience_s)
         try:
-            release = str(call_within(lambda: spark.version, PATIENCE_S, "its version"))
+            release = str(call_within(lambda: spark.version, patience_s, "its version"))
         finally:
             let_go(spark, 2.0)
     except (QodError, ImportError) as error:

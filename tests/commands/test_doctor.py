@@ -14,7 +14,7 @@ from qod_magics.machine import class_data
 from qod_magics.machine.cores import MemoryLimit
 from qod_magics.machine.jars import JarSet, broker_set, connector_set
 from qod_magics.machine.java import answer, free_ports
-from tests.machine.fakes import FakeMachine, on, retry_at_once
+from tests.machine.fakes import FakeMachine, on, retry_at_once, with_client
 
 
 def fill(jars: JarSet) -> None:
@@ -153,7 +153,7 @@ def test_a_spark_home_that_is_older_than_pyspark_is_refused_with_both_versions(
         (home / "jars" / jar).touch()
     fill(connector_set("4.1.0"))
     monkeypatch.setenv("SPARK_HOME", str(home))
-    monkeypatch.setattr("qod_magics.machine.releases.installed_spark", lambda: "4.2.0")
+    with_client("4.2.0", monkeypatch)
     assert doctor.main([]) == 1
     found = line(capsys.readouterr().out, "Spark ")
     assert found.startswith("  NO")
@@ -161,12 +161,9 @@ def test_a_spark_home_that_is_older_than_pyspark_is_refused_with_both_versions(
     assert "4.2.0" in found
 
 
-def test_a_connect_server_that_does_not_answer_is_a_line(
-    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(doctor, "PATIENCE_S", 0.1)
+def test_a_connect_server_that_does_not_answer_is_a_line(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sc://localhost:{free_ports(1)[0]}/;token=secret"
-    assert doctor.main(["--connect", url]) == 1
+    assert doctor.main(["--connect", url], patience_s=0.1) == 1
     report = capsys.readouterr().out
     assert line(report, "Connect server").startswith("  NO")
     assert "secret" not in report

@@ -47,6 +47,11 @@ def retry_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)
 
 
+def with_client(release: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the test as if this release of pyspark were installed."""
+    monkeypatch.setattr("qod_magics.machine.releases.installed_spark", lambda: release)
+
+
 def unclaimed(monkeypatch: pytest.MonkeyPatch) -> str:
     """Run the test as if no session of this machine had claimed a core; return the name of the sockets of claims."""
     own = f"qod-test-{uuid.uuid4().hex}-"

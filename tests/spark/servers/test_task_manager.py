@@ -20,7 +20,7 @@ from qod_magics.spark.servers.cpu import executor_cores, refuses
 from qod_magics.spark.servers.remote import Remote
 from qod_magics.spark.servers.server import LocalServer, _quoted
 from qod_magics.spark.servers.task_manager import TaskManager
-from tests.machine.fakes import FakeMachine, on
+from tests.machine.fakes import FakeMachine, on, with_client
 from tests.raising import breaks
 from tests.spark.fakes import BOARD, Spark, manager
 
@@ -246,7 +246,7 @@ class Older(Spark):
 
 
 def test_a_server_that_is_older_than_pyspark_is_let_go_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qod_magics.machine.releases.installed_spark", lambda: "4.3.0")
+    with_client("4.3.0", monkeypatch)
     spark: Any = Older()
     released: list[Any] = []
     spark.stop = lambda: released.append(spark)
