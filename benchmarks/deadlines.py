@@ -47,7 +47,7 @@ FIELDS = (
 )
 POLICIES = ("orleans", "fifo", "cameo")
 #: Rows of the backlog by which the capacity is measured, rows/s of the light queries, seconds at most until it is read.
-BACKLOG, URGENT_RATE, DRAIN_S = 250_000, 100.0, 60.0
+BACKLOG, URGENT_RATE, DRAIN_S = 150_000, 100.0, 60.0
 
 
 def send(bootstrap: str, topic: str, rate: float, rows: float) -> None:
@@ -171,9 +171,9 @@ def main() -> None:
     )
     parser.add_argument("--policies", nargs="+", default=POLICIES)
     parser.add_argument("--rounds", type=int, default=2, help="turns of all policies")
-    parser.add_argument("--seconds", type=float, default=18.0)
+    parser.add_argument("--seconds", type=float, default=16.0)
     parser.add_argument("--warm", type=float, default=30.0)
-    parser.add_argument("--settle", type=float, default=8.0)
+    parser.add_argument("--settle", type=float, default=6.0)
     given = parser.parse_args()
     if given.send:
         send(given.send[0], given.send[1], float(given.send[2]), float(given.send[3]))
@@ -188,7 +188,6 @@ def main() -> None:
             run.start()
             with run.sending(BULK, 500.0):
                 time.sleep(given.warm)
-            run.capacity()  # the first one is cold
             rate = given.load * run.capacity()
             print(f"{rate:.0f} rows/s for each heavy query", file=sys.stderr, flush=True)
             with run.sending(BULK, rate):
@@ -204,7 +203,12 @@ def main() -> None:
                     row = {**of, "rate": rate, **found}
                     row = {name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()}
                     rows.append(row)
+                    keep(rows)
                     print(*(f"{name} {value}" for name, value in row.items()), sep=", ", flush=True)
+
+
+def keep(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write the rows to the results."""
     with RESULTS.open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS)
         writer.writeheader()
