@@ -12,8 +12,8 @@ What differs from the source, and why:
 - There is always a next batch, and each has a fixed cost: back to back, urgent ones would leave no time to the others.
   Where a task yields to them, there is a gap between them: half of that part of their target, for all tasks of a path.
 - A task that leads to no query with a target has no deadline. Its batches yield for `patience_s`, and start then.
-- While a query beside it is late all the same, there is a gap between its batches (`yield_s`): longer batches have less
-  fixed cost. The gap shrinks again while all are well within their targets.
+- With `yield_s`, there is a gap between its batches while a query beside it is late all the same. That may leave a core
+  idle while rows wait, so there is none by default. It shrinks again while all are well within their targets.
 - Deadlines of windows are not extended to their ends: a snapshot says nothing of windows (equation 2, not 3).
 - Without a target on a task manager nothing is asked for there. Tokens, quanta of a millisecond, the order of single
   messages and real-time mode have no counterpart.
@@ -58,7 +58,7 @@ class Parameters:
         Parameter(
             "gap between batches without a target while a query beside them is late, seconds", least=0, most=MOST_GAP_S
         ),
-    ] = 4.0
+    ] = 0.0
     relax_below: Annotated[
         float, Parameter("that gap shrinks while latencies are below this share of their targets", least=0, most=1)
     ] = 0.6
