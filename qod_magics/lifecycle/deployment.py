@@ -141,6 +141,7 @@ class Queries:
     meaning: object = None  #: of the state, with all that a checkpoint depends on; None: unknown, or there is no state
     plan: object = None  #: what of the plan does not follow from the declaration: where it differs, they restart
     keeps_state: bool = False  #: whether a run has begun that keeps state
+    running: int = 0  #: instances as scaled; 0: none runs, or not all of them are there
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +233,7 @@ def _other_columns(task: str, running: Mapping[str, Queries], wanted: Mapping[st
 def _resumes(before: Queries, after: Queries) -> bool:
     """Return whether a task with another recipe goes on with its state: only filters and projections have changed."""
     same = before.meaning is not None and before.meaning == after.meaning and before.plan == after.plan
-    return same and before.instances == after.instances
+    return same and after.instances in (before.instances, before.running)
 
 
 # --- Step by step -----------------------------------------------------------------------------------------------------

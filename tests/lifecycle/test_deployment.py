@@ -87,6 +87,16 @@ def test_another_recipe_resumes_state_that_means_the_same(wanted: Queries, fate:
     assert set(found.losing_state) == ({"a"} if fate is Fate.REPLACED else set())
 
 
+@pytest.mark.parametrize(
+    ("running", "fate"), [(2, Fate.RESUMES), (3, Fate.REPLACED), (0, Fate.REPLACED)], ids=["as scaled", "else", "part"]
+)
+def test_a_task_declared_with_the_instances_that_it_was_scaled_to_keeps_its_state(running: int, fate: Fate) -> None:
+    known = {"a": replace(KEPT, instances=min(running, 1), running=running)}
+    found = decide([A], [task("a", work="another")], known, {"a": replace(KEPT, instances=2)})
+    assert found.fates == {"a": fate}
+    assert set(found.losing_state) == ({"a"} if fate is Fate.REPLACED else set())
+
+
 def test_a_reader_with_other_input_columns_loses_its_state_and_says_so() -> None:
     running = {"a": Queries(columns="c"), "b": KEPT}
     found = decide([A, B], [task("a", work="another"), B], running, {"a": Queries(columns="others"), "b": KEPT})

@@ -169,7 +169,8 @@ class Deployer:
             mine = self.cluster.instances_of(spec.id)
             complete = len(mine) == deployment.instances(spec)
             keeps_state = any(i.begun and i.facts is not None and i.facts.keeps_state for i in mine)
-            found[spec.id] = _queries(spec, deployment.checked, spec.parallelism if complete else 0, keeps_state)
+            there = _queries(spec, deployment.checked, spec.parallelism if complete else 0, keeps_state)
+            found[spec.id] = replace(there, running=len(mine) if complete else 0)
         return found
 
     def _deploy(self, decision: Decision, specs: Sequence[TaskSpec], checked: Checked, returning: Returning) -> None:

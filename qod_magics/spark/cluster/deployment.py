@@ -285,11 +285,19 @@ class Deployment:
         return pipe.name in self.pipes and self.pipes[pipe.name].topic != pipe.topic
 
     def _pipe(self, upstream: str, spec: TaskSpec, *, new: bool) -> Pipe:
-        """Return the stream between two tasks, on the topic that it has unless a `new` one is asked for."""
+        """Return the stream between two tasks, on the topic that it has unless a `new` one is asked for.
+
+        A stream that is sent by a key keeps its partitions, unless the task needs more at once. Only a rescaling adds
+        some: it reads the stream to its end first, and assigns the state of the keys that change their partition.
+        """
         name = f"{upstream}>{spec.id}"
         known = self.pipes.get(name)
         topic = known.topic if known and not new else self._new_topic(f"{upstream}.{spec.id}")
-        return Pipe(name, upstream, spec.id, topic, max(spec.partitions, known.partitions if known else 1), spec.key)
+        partitions = spec.partitions
+        if known is not None:
+            least = spec.parallelism if spec.key is not None and not new else spec.partitions
+            partitions = max(least, known.partitions)
+        return Pipe(name, upstream, spec.id, topic, partitions, spec.key)
 
     def _make_topics(self, specs: Sequence[TaskSpec], topics: dict[str, int]) -> None:
         """Create or grow these topics, whose partitions are given, and create those of Kafka sinks."""
@@ -475,6 +483,7 @@ class Deployment:
                 continue
             known = self.specs.get(spec.id)
             same = known is None or _spread(known) == _spread(spec)  # None: an earlier kernel's, if it goes on
+            same = same or spec.id in checked.resumed  # as declared, it now has the instances that it was scaled to
             if spec.id in self.sinks and same and self._goes_on(spec, checked):
                 found[spec.id] = self.sinks[spec.id]
             else:

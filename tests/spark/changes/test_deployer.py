@@ -324,3 +324,27 @@ def test_a_query_that_reads_new_partitions_keeps_its_output(made: Deployed) -> N
     made.deployer.adopt_partitions()
     assert made.cluster.all_instances == [one]
     assert (one.job.feeds[0].partitions, one.job.run) == ((0, 1), run)
+
+
+@pytest.mark.parametrize("parallelism", [2, 3])
+def test_a_task_declared_with_the_instances_that_it_was_scaled_to_keeps_its_state(
+    made: Deployed, parallelism: int
+) -> None:
+    declared_as: dict[str, Any] = {"priority": 1, "fuse": False, "key": "k", "max_parallelism": 4}
+    columns = {"S": StructType([]), "Q": StructType([])}
+    deployment = made.cluster.deployment
+    deployment.inspection = fake_inspection(lambda _: Checked(columns, signatures={"Q": "counts"}))
+    made.deployer.deploy(tasks(application(stream("S", fuse=False), stream("Q", "S", **declared_as))))
+    deployment.reassign(deployment.specs["Q"], 2)
+    made.cluster.put(made.deployer._instances(deployment.specs["Q"], True))
+    for one in made.cluster.all_instances:
+        one.begun, one.facts, one.life.state = True, PlanFacts(keeps_state=one.job.task == "Q"), State.RUNNING
+    checkpoints = {one.id: one.checkpoint for one in made.cluster.instances_of("Q")}
+    assert len(checkpoints) == 2
+    again = stream("Q", "S", **declared_as, parallelism=parallelism)
+    made.deployer.deploy(tasks(application(stream("S", fuse=False), again)))
+    now = {one.id: one.checkpoint for one in made.cluster.instances_of("Q")}
+    kept = parallelism == 2
+    assert (now == checkpoints) is kept
+    assert len(now) == parallelism
+    assert made.deployer.lost_state == (frozenset() if kept else {"Q"})

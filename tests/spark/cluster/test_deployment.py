@@ -289,3 +289,46 @@ def test_an_error_of_another_kind_is_raised_as_it_is() -> None:
     made = running("first")
     with pytest.raises(KeyError):
         made.check(list(made.specs.values()), SimpleNamespace(result=broken))  # type: ignore[arg-type]
+
+
+# -- partitions of streams ---------------------------------------------------------------------------------------------
+
+
+def read_by(made: Deployment, **options: Any) -> TaskSpec:
+    """Declare `q`, which reads `src`, in a deployment; returns it as it was declared."""
+    made_of = application(stream("src", topic="t", fuse=False), stream("q", "src", priority=1, fuse=False, **options))
+    specs = tasks(made_of)
+    made.adopt(made.prepare(specs, Checked(dict.fromkeys([spec.id for spec in specs], ROWS))))
+    return specs[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "instances", "partitions"),
+    [
+        ({"max_parallelism": 8, "key": "k"}, 2, 4),
+        ({"max_parallelism": 8, "key": "k"}, 1, 4),  # rows wait where they were sent to
+        ({"max_parallelism": 8, "key": "k", "parallelism": 6}, 1, 6),  # each instance needs one
+        ({"max_parallelism": 8, "key": "k", "parallelism": 2}, 2, 4),
+        ({"max_parallelism": 2, "key": "k"}, 2, 4),
+        ({"max_parallelism": 8}, 2, 8),  # no key: rows are sent to any
+    ],
+)
+def test_a_stream_by_key_gets_more_partitions_by_rescaling_only(
+    options: dict[str, Any], instances: int, partitions: int
+) -> None:
+    """Else the keys of some groups would go to another instance, without their state."""
+    kafka = FakeKafka({"t": 1})
+    made = Deployment(kafka, "s")
+    before = read_by(made, **{"max_parallelism": 4, "key": options.get("key")})
+    if instances > 1:
+        made.reassign(before, instances)
+    had = made.assignment("src>q", before)
+    after = read_by(made, **options)
+    assert made.partitions("src>q") == partitions
+    assert len(kafka.topics[made.pipes["src>q"].topic]) == partitions
+    if partitions == 4:
+        assert made.assignment("src>q", replace(after, streams=before.streams)) == had
+        assert made.grown_to(after) == max(options["max_parallelism"], 2)  # for a rescaling that needs more
+    new = made.prepare([*made.specs.values()], made.checked, {"src"}).pipes["src>q"]
+    assert new.topic != made.pipes["src>q"].topic
+    assert new.partitions == max(options["max_parallelism"], 4)  # no row is on it yet
