@@ -321,9 +321,16 @@ def _unrestricted(stream: StreamDeclaration) -> StreamDeclaration:
 Edge = tuple[str, str]
 
 
-def why_not_fused(first: TaskSpec, second: TaskSpec, specs: Iterable[TaskSpec]) -> str:
+def why_not_fused(first: TaskSpec, second: TaskSpec, specs: Iterable[TaskSpec], instances: int = 1) -> str:
     """Return why a task and one that reads it can't be one query, as one clause; "" if their declarations allow it.
-    `specs` are all tasks."""
+
+    Args:
+        first: the task that sends.
+        second: the task that reads it.
+        specs: all tasks.
+        instances: how many the second has now.
+
+    """
     readers = [spec.id for spec in specs if first.id in spec.upstream]
     streams = (*first.streams, *second.streams)
     alone = [stream.name for stream in streams if not stream.fuse]
@@ -345,6 +352,11 @@ def why_not_fused(first: TaskSpec, second: TaskSpec, specs: Iterable[TaskSpec]) 
         return f"{first.id} has parallelism {first.parallelism}, {second.id} {second.parallelism}"
     if second.key is not None and second.parallelism > 1:
         return f"--key {second.key} spreads the rows of {first.id} over the instances of {second.id}"
+    if second.key is not None and instances > 1:
+        return (
+            f"--key {second.key} spreads the rows of {first.id} over the {instances} instances of {second.id}: scale "
+            "both to 1 before"
+        )
     return ""
 
 

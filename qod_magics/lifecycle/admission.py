@@ -137,6 +137,11 @@ def why_not_joined(first: TaskFacts, second: TaskFacts) -> str:
         return f"{first.id} and {second.id} both keep state, and a checkpoint holds that of one of them"
     if second.keeps_state and first.inputs > 1:
         return f"{first.id} has several inputs, and the checkpoint of {second.id}, which keeps state, one"
+    if second.keeps_state and second.state.key is not None and len(lower) > 1:
+        return (
+            f"the state of {second.id} is divided by {second.state.key}, the rows of {first.id} are not: scale both to "
+            "1 before"
+        )
     return ""
 
 

@@ -163,6 +163,9 @@ BY_KEY = StateFacts(frozenset({"k", "at"}), "k", sent=True)
         (task("a", RUNS, inputs=0), task("b", RUNS), "a reads a source of its own"),
         (task("a", RUNS, keeps_state=True), task("b", RUNS, keeps_state=True), "both keep state"),
         (task("a", RUNS, inputs=2), task("b", RUNS, keeps_state=True), "a has several inputs"),
+        (task("a", RUNS, RUNS), task("b", RUNS, RUNS, keeps_state=True), ""),  # declared so: each has rows of its own
+        (task("a", RUNS), task("b", RUNS, keeps_state=True, state=BY_KEY), ""),
+        (task("a", RUNS, RUNS), task("b", RUNS, RUNS, keeps_state=True, state=BY_KEY), "b is divided by k"),
     ],
 )
 def test_whose_instances_can_become_one_query(first: TaskFacts, second: TaskFacts, why: str) -> None:

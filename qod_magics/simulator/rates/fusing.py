@@ -40,6 +40,7 @@ from qod_magics.lifecycle.events import Instruction, Tell
 from qod_magics.simulator.rates.agenda import Agenda, Events
 from qod_magics.simulator.rates.engine import NOWHERE, Engine
 from qod_magics.simulator.rates.instances import Instances
+from qod_magics.simulator.rates.rescaling import STATE
 from qod_magics.simulator.rates.wiring import Array, Wiring
 
 
@@ -149,7 +150,8 @@ class Fusing:
     def _facts(self, task: int) -> TaskFacts:
         names, instances = self._engine.wiring.instances, self._instances
         there = [InstanceFacts(names[i], self._home(i), instances.state(i)) for i in self._there(task)]
-        return TaskFacts(self._name(task), tuple(there), bool(self._engine.wiring.tasks[task].stateful))
+        model = self._engine.wiring.tasks[task]
+        return TaskFacts(self._name(task), tuple(there), bool(model.stateful), STATE[model.divisible])
 
     def _home(self, instance: int) -> str | None:
         return None if self._engine.where[instance] == NOWHERE else self._instances.home(instance)

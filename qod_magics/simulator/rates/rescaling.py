@@ -28,7 +28,7 @@ from qod_magics.simulator.rates.instances import Instances
 from qod_magics.simulator.rates.nodes import Nodes
 
 #: The state of a task, by whether it is divisible.
-_STATE = (
+STATE = (
     StateFacts(obstacle="it belongs to no key by which its rows are sent"),
     StateFacts(frozenset({"key"}), "key", sent=True),
 )
@@ -81,7 +81,7 @@ class Rescaling:
         partitions = model.partitions
         bound = f"it has {partitions} partition{'s' if partitions > 1 else ''}"
         refusal = why_not_scaled(
-            TaskFacts(action.task, (), model.stateful, _STATE[model.divisible]), after, partitions, bound
+            TaskFacts(action.task, (), model.stateful, STATE[model.divisible]), after, partitions, bound
         )
         if refusal is not None:
             raise refusal.error()

@@ -124,7 +124,8 @@ class Fuser:
                 return ended(None)
             first, second = (self._task(name, "fuse") for name in edge)
             at = f"{first.id} and {second.id} can't be fused"
-            refusal = why_not_fused(first, second, specs.values()) or self._why_apart(first, second)
+            there = len(self.cluster.instances_of(second.id))
+            refusal = why_not_fused(first, second, specs.values(), there) or self._why_apart(first, second)
             if refusal:
                 raise TaskManagerError(f"{at}: {refusal}.")
             head = next(each.name for each in second.heads)

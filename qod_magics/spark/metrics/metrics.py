@@ -259,7 +259,7 @@ class Metrics:
             if edges
         }
         if len(spec.upstream) == 1:
-            found["fusable"] = int(not why_not_fused(specs[spec.upstream[0]], spec, specs.values()))
+            found["fusable"] = int(not why_not_fused(specs[spec.upstream[0]], spec, specs.values(), instances))
         return found
 
     def rows_waiting(self, instance: Instance) -> int:

@@ -72,6 +72,14 @@ def test_why_not(pair: tuple[str, str], settings: dict[str, Any], why: str) -> N
     assert why in why_not_fused(specs[pair[0]], specs[pair[1]], specs.values())
 
 
+@pytest.mark.parametrize("instances", [1, 2])
+def test_a_reader_whose_instances_have_keys_of_their_own_stays_apart(instances: int) -> None:
+    """As declared, it has one instance; it has been scaled."""
+    specs = chain(c={"key": "k"})
+    why = why_not_fused(specs["b"], specs["c"], specs.values(), instances)
+    assert ("--key k" in why) == bool(why) == (instances > 1)
+
+
 def test_a_stream_with_several_readers_and_a_reader_with_several_inputs_stay_apart() -> None:
     read = [stream("a", topic="t"), stream("b", "a", priority=1), stream("c", "a", priority=1)]
     specs = {spec.id: spec for spec in tasks(application(*read))}

@@ -147,6 +147,16 @@ def test_a_fused_task_is_rescaled_and_unfused() -> None:
     assert int(lab.cluster.engine.out[of_end].sum()) == 48_000
 
 
+@pytest.mark.parametrize("divisible", [False, True])
+def test_a_task_whose_state_is_divided_over_several_instances_is_not_fused(divisible: bool) -> None:
+    two: dict[str, Any] = {"parallelism": 2}
+    lab = chain(tasks=[{**SOURCE, **two}, {**MID, **two}, {**END, **two, "stateful": True, "divisible": divisible}])
+    lab.wait(10)
+    act(lab.cluster, Fuse(("mid", "end")))
+    lab.wait(10)
+    assert [len(lab.of(kind)) for kind in ("fuse", "action-refused")] == ([0, 1] if divisible else [1, 0])
+
+
 @pytest.mark.parametrize(
     ("fields", "edge", "why"),
     [

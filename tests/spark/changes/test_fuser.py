@@ -492,6 +492,21 @@ def test_what_can_t_be_parted_is_not_offered_to_policies(made: Made) -> None:
         made.fuser.unfuse(("mid", "q"))
 
 
+def test_a_scaled_task_whose_rows_are_sent_by_key_is_not_fused_nor_offered_to_policies(made: Made) -> None:
+    spec, metrics = made.deployment.specs["q"], Metrics(made.cluster)
+    spec = made.deployment.specs["q"] = replace(spec, streams=(replace(spec.tail, key="k"),))
+    assert metrics._fusion(spec, True)["fusable"] == 1
+    made.deployment.assignments["mid>q"] = ((0,), (1,))
+    assert metrics._fusion(spec, True)["fusable"] == 0
+    for id in ("mid", "q"):
+        one = made[f"{id}.1"]
+        made.cluster.instances[f"{id}.2"] = replace(one, job=replace(one.job, instance=f"{id}.2", index=1))
+    before = made.state
+    with pytest.raises(TaskManagerError, match="--key k spreads the rows of mid over the 2 instances of q"):
+        made.fuser.fuse(("mid", "q"))
+    assert made.state == before
+
+
 def test_restrictions_that_are_set_meanwhile_are_kept(made: Made) -> None:
     declared = [
         replace(spec, streams=tuple(replace(s, priority=7) if s.name == "q" else s for s in spec.streams))
