@@ -202,7 +202,7 @@ class Scaler:
                 case GrowTopics():
                     self._make_room(spec, parallelism)
                 case StopAll():
-                    # other partitions for the keys: other keys for all
+                    # with more partitions every key may change its partition, so all instances stop
                     concerned = before if carries and drains else self._concerned(spec, before, parallelism)
                     self._stop(concerned)
                 case CopyCheckpoints():

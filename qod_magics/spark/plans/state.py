@@ -151,8 +151,8 @@ _DIVISIBLE = re.compile(r"StateStore(?:Save|Restore)|StreamingDeduplicate(?:With
 
 
 def state_columns(plan: str) -> frozenset[str]:
-    """The columns of the only input that are in the keys of all state, unchanged: rows that differ in one of them never
-    share state. None where the plan keeps state otherwise, as of sessions and joins, or does not tell.
+    """Return the input columns that are part of every state key; empty if the plan keeps state otherwise (sessions,
+    joins) or does not tell. Rows that differ in one of them never share state.
 
     Args:
         plan: the physical plan, as `explain()` shows it of a streaming DataFrame.

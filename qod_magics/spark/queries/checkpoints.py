@@ -156,10 +156,7 @@ def transplant(source: str, target: str, at: Offsets, to: Offsets | None = None)
     before, after = local_path(source), local_path(target)
     if before is None or after is None:
         raise TaskManagerError(f"{why_not_transplanted(source if before is None else target)}.")
-    try:
-        ended = max((int(each.name) for each in (before / "commits").iterdir() if each.name.isdigit()), default=None)
-    except FileNotFoundError:
-        ended = None
+    ended = _last_ended(source)
     if ended is None:
         return False
     try:
@@ -193,7 +190,8 @@ def inherit(sources: Sequence[Left], target: str, to: Offsets, assign: Callable[
     """Create the checkpoint `target`, which continues after the last ended batches of several others, with state of
     theirs. Return False, and create nothing, if none has an ended batch: there is no state then.
 
-    The state is one batch more. Its watermarks are the earliest: no row is late that waits for the slowest source.
+    The state is one batch more. Its watermarks are the lowest: no row is late that waits for the slowest source. They
+    are 0 where a source has planned its first batch and not ended it: no row is late in that batch.
 
     Args:
         sources: checkpoints of queries with the same plan, which don't run; they stay as they are.
@@ -221,7 +219,9 @@ def inherit(sources: Sequence[Left], target: str, to: Offsets, assign: Callable[
         if any(json.loads(lines[1]).get("stateUniqueIds") for lines in commits):
             raise ValueError("real-time mode has written it in another format")
         _, told, *reads = _entry(target, "offsets", batch)
-        late, next_one = _earliest(offsets, "batchWatermarkMs"), _earliest(commits, "nextBatchWatermarkMs")
+        late, next_one = _lowest(offsets, "batchWatermarkMs"), _lowest(commits, "nextBatchWatermarkMs")
+        if any(_first_under_way(each.checkpoint) for each in sources):
+            late, next_one = dict.fromkeys(late, 0), dict.fromkeys(next_one, 0)
         moved = {"offsets": ("v1", _with(told, late), *reads), "commits": ("v1", _with(commits[0][1], next_one))}
         for stale in (after / "state").glob(f"*/*/{batch + 2}.*"):  # of a batch that was under way
             stale.unlink()
@@ -247,8 +247,16 @@ def _entry(checkpoint: str, log: str, batch: int) -> list[str]:
     return (place / log / str(batch)).read_text("utf-8").splitlines()
 
 
-def _earliest(entries: Sequence[Sequence[str]], name: str) -> dict[str, int]:
-    """Return the earliest of these times in entries of a log, by its name. Raises ValueError."""
+def _first_under_way(checkpoint: str) -> bool:
+    """Return whether a query has planned its first batch and not ended it."""
+    if _last_ended(checkpoint) is not None:
+        return False
+    found = reached(checkpoint)
+    return found is None or bool(found.planned)
+
+
+def _lowest(entries: Sequence[Sequence[str]], name: str) -> dict[str, int]:
+    """Return the lowest of these times in entries of a log, by its name. Raises ValueError."""
     return {name: min(int(json.loads(lines[1])[name]) for lines in entries)}
 
 

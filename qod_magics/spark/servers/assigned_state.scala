@@ -60,6 +60,8 @@ object StateAssignment {
                 try {
                   state.each(read) { (key, value) =>
                     if (mine(state.partition(key, partitions))) {
+                      val known = store.get(key, StateStore.DEFAULT_COL_FAMILY_NAME)
+                      require(known == null, "a group is in two checkpoints")
                       store.put(key, value)
                       taken += 1
                     }

@@ -132,6 +132,20 @@ def test_who_has_not_begun_leaves_no_state(source: Path, tmp_path: Path) -> None
     assert assigned.calls == [(str(tmp_path / "after"), [f"8 {source}"])]
 
 
+def test_rows_of_a_first_batch_that_was_interrupted_are_not_late(source: Path, tmp_path: Path) -> None:
+    begun, target = tmp_path / "begun", tmp_path / "after"
+    (begun / "offsets").mkdir(parents=True)
+    (begun / "offsets/0").write_text(f'v1\n{BATCH}\n{{"stream":{{"2":8}}}}')
+    left = [Left(str(source), AT), Left(str(begun), {"stream": {2: 0}})]
+    assert inherit(left, str(target), {"stream": {0: 40, 2: 0}}, Assigned()) is True
+    assert json.loads((target / "offsets/9").read_text().splitlines()[1])["batchWatermarkMs"] == 0
+    assert json.loads((target / "commits/9").read_text().splitlines()[1]) == {"nextBatchWatermarkMs": 0}
+    inherit(
+        [left[0], Left(str(tmp_path / "never"), left[1].at)], str(tmp_path / "other"), {"stream": {0: 40}}, Assigned()
+    )
+    assert json.loads((tmp_path / "other/commits/9").read_text().splitlines()[1]) == {"nextBatchWatermarkMs": 5000}
+
+
 @pytest.mark.parametrize("what", ["other offsets", "real-time mode", "no batch there"])
 def test_state_of_several_that_does_not_fit_is_refused_before_it_is_written(
     source: Path, tmp_path: Path, what: str
