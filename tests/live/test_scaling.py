@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from qod_magics.core.plan import Plan, Scale
@@ -144,34 +146,71 @@ def test_rows_of_a_key_stay_in_order_where_their_stream_gets_more_partitions(bri
         assert times == sorted(times)
 
 
+#: By k, a key of two bytes, an empty one, and none at all among others.
+NAMES = ("é", "", None, "a", "日本", "d", "e", "f", "g", "h")
+
+
+def by_name(src: DataFrame) -> DataFrame:
+    """Rows by window and name. A window is complete 10 seconds of the rows after its end, and its state removed."""
+    windows = src.withWatermark("at", "10 seconds").groupBy(F.window("at", "2 seconds"), "name")
+    return windows.agg(F.count("*").alias("n"))
+
+
+def state_rows(session: Session, id: str) -> int | None:
+    """How many groups an instance keeps, by its last report."""
+    query = session.runtime.instances[id].query
+    last = None if query is None else query.lastProgress
+    return None if last is None else sum(each.numRowsTotal for each in last.stateOperators)
+
+
 def test_a_count_by_window_and_key_is_scaled_with_its_state_while_rows_flow(brief: Session, topic: str) -> None:
     session = brief
-    with Steady(session, topic, 400.0) as steady, Events(session) as events:
-        session.stream("src", topic=topic, schema=SCHEMA, starting="earliest", mode="microbatch", fuse=False)
-        options = {"priority": 1, "parallelism": 1, "max_parallelism": 4, "fuse": False}
-        session.stream("q", by_window, from_="src", key="k", **options)  # type: ignore[arg-type]
+    with Steady(session, topic, 100.0) as steady, Events(session) as events:
+        names = F.array(*map(F.lit, NAMES))
+        session.stream(
+            "src",
+            lambda source: source.withColumn("name", F.get(names, F.col("k").cast("int"))),
+            topic=topic,
+            schema=SCHEMA,
+            starting="earliest",
+            mode="microbatch",
+            fuse=False,
+        )
+        options: dict[str, Any] = {"from_": "src", "key": "name", "priority": 1, "parallelism": 1, "fuse": False}
+        session.stream("q", by_name, max_parallelism=4, **options)
         eventually(lambda: written(session, "q") > 0, what="first results")
-        for parallelism in (2, 4, 1):
+        eventually(lambda: steady.sent > 1_400, what="windows that are complete")
+        for parallelism in (2, 5, 1):
             session.scale("q", parallelism)
             assert len(parts(session)) == parallelism
             before = written(session, "q")
             eventually(lambda: written(session, "q") > before + 20, what=session.status)  # noqa: B023
             tasks = {task.id: task for task in observed(session).snapshot.tasks}
             assert (tasks["q"].stateful, tasks["q"].divisible) == (1, 1)
-            if parallelism == 2:  # another filter, the same state: it goes on in both
-                session.stream("q", lambda src: by_window(src.where("k >= 0")), from_="src", key="k", **options)  # type: ignore[arg-type]
-                assert len(parts(session)) == 2
+            if (
+                parallelism == 2
+            ):  # another filter, the same state: it goes on in both, and their keys stay where they are
+                had = parts(session)
+                session.stream("q", lambda src: by_name(src.where("k >= 0")), max_parallelism=8, **options)
+                assert parts(session) == had
         sent = steady.stop()
         stream = settled(session, "src", sent, "src>q")["src>q"]
         assert (stream.arrived, stream.processed, stream.unreported) == (sent, sent, 0)
-        assert events.of("state-begins-anew") == []
+        assert events.of("state-begins-anew") == events.of("late-rows") == []
         assert events.of("query-failed") == events.of("query-restarted") == []
-    emitted = Counter((str(row["window"]["start"]), row["k"], row["n"]) for row in rows(session, "q"))
+        windows = -(-sent // 200)
+        assert windows > 10  # else all of them may be kept
+        # of the newest row's window, and of those that ended at most 10 seconds before it
+        eventually(lambda: 0 < (state_rows(session, "q.1") or 0) <= 6 * len(NAMES), what=session.status)
+    emitted = Counter((str(row["window"]["start"]), row["name"], row["n"]) for row in rows(session, "q"))
     assert set(emitted.values()) == {1}  # a group is emitted when it has more rows, and once
-    counts: dict[tuple[str, int], int] = {}
-    for start, k, n in emitted:
-        counts[start, k] = max(n, counts.get((start, k), 0))
+    counts: dict[tuple[str, str | None], int] = {}
+    for start, name, n in emitted:
+        counts[start, name] = max(n, counts.get((start, name), 0))
     assert sum(counts.values()) == sent
+    assert {name for _, name in counts} == set(NAMES)
+    assert len(counts) <= windows * len(NAMES)
+    assert max(counts.values()) == 20
 
 
 def test_who_keeps_its_partitions_keeps_running_and_a_new_stream_changes_nothing(brief: Session, topic: str) -> None:
