@@ -268,7 +268,9 @@ class Deployment:
         left = self._left(wanted)
         results = {spec.id: self._results_topic(spec, checked) for spec in specs if isinstance(spec.sink, Memory)}
         topics = {pipe.topic: pipe.partitions for pipe in wanted.values()}
-        topics.update({results[spec.id]: spec.parallelism for spec in specs if spec.id in results})
+        for spec in specs:  # instance i writes partition i; who resumes or is rebuilt keeps its instances
+            if spec.id in results:
+                topics[results[spec.id]] = max(spec.parallelism, self.instances(spec))
         self._make_topics(specs, topics)
         return Prepared(tuple(specs), checked, wanted, results, self._sinks(specs, checked), self._opened(specs), left)
 

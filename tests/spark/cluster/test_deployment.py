@@ -332,3 +332,16 @@ def test_a_stream_by_key_gets_more_partitions_by_rescaling_only(
     new = made.prepare([*made.specs.values()], made.checked, {"src"}).pipes["src>q"]
     assert new.topic != made.pipes["src>q"].topic
     assert new.partitions == max(options["max_parallelism"], 4)  # no row is on it yet
+
+
+def test_new_results_have_a_partition_for_each_instance_of_a_scaled_task() -> None:
+    """It keeps its state and its instances, and its columns change."""
+    kafka = FakeKafka({"t": 1})
+    made = Deployment(kafka, "s")
+    spec = read_by(made, max_parallelism=4, key="k")
+    made.reassign(spec, 2)
+    other = StructType([StructField("sum", DoubleType(), True)])
+    checked = Checked({"src": ROWS, "q": other}, resumed=frozenset({"q"}))
+    prepared = made.prepare([*made.specs.values()], checked)
+    assert prepared.results["q"] != made.results["q"]
+    assert len(kafka.topics[prepared.results["q"]]) == 2
