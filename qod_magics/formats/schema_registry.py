@@ -1,9 +1,9 @@
 """The schemas with which records were written, from a schema registry by the API that Confluent's has, and Apicurio's.
 
 Each value begins with a byte 0 and four bytes that name its schema. A plan knows the schemas of the topic's subject,
-"TOPIC-value", when it is made. A record with another one ends the query, and the plan that follows has its schema: no
-record is passed over for a schema that came later. What the registry does not have, or what Spark can't read, is noted,
-and its records are malformed. Where the registry does not answer, the query waits.
+"TOPIC-value", when it is made. A record with another one ends the query, and the plan that follows has its schema: a
+schema registered later loses no record. What the registry does not have, or what Spark can't read, is noted, and its
+records are malformed. Where the registry does not answer, the query waits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from http.client import HTTPException
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
 from qod_magics.errors import ApplicationError
 
@@ -36,6 +36,8 @@ SILENT = "the schema registry must answer"
 #: Bytes in front of a value: 0, and the id of its schema.
 FRAME = 5
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
+_VERSIONS = "/versions"
+_MISSING = "the registry does not have it"
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 
 _log = logging.getLogger(__name__)
@@ -54,13 +56,7 @@ class SchemaRegistry:
     """
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise ApplicationError(
-                f"a schema registry must be an http or https URL, got {url!r}; such as http://localhost:8081",
-                option="--registry",
-                rule="http",
-            )
+        _parts(url)
         self._url = url
 
     def __repr__(self) -> str:
@@ -87,19 +83,25 @@ class SchemaRegistry:
     def get(self, path: str) -> Any:
         """Return an answer; None: there is no such thing. Raises RegistryError."""
         url, login = self._address(path)
-        headers = {"Accept": _ACCEPT, **({"Authorization": f"Basic {login}"} if login else {})}
+        request = urllib.request.Request(url, headers={"Accept": _ACCEPT})
+        if login:  # not to the host of a redirect
+            request.add_unredirected_header("Authorization", f"Basic {login}")
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=ANSWER_S) as answer:
-                return json.load(answer)
+            with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
+                found = json.load(answer)
         except urllib.error.HTTPError as error:
-            error.close()
-            if error.code == 404:
+            with error:
+                absent = error.code == 404 and _is_absent(error)
+            if absent:
                 return None
             raise self._silent(f"HTTP {error.code}") from None
         except urllib.error.URLError as error:
             raise self._silent(str(error.reason)) from None
         except (OSError, HTTPException, ValueError) as error:
             raise self._silent(f"{type(error).__name__}: {error}") from None
+        if not _fits(path, found):
+            raise self._silent(f"no {'versions' if path.endswith(_VERSIONS) else 'schema'}")
+        return found
 
     def _silent(self, why: str) -> RegistryError:
         first = " ".join(why.split())[:120]
@@ -116,12 +118,57 @@ class SchemaRegistry:
                     option="--registry",
                     rule="set",
                 )
-            return quote(known, safe="") if "@" in self._url else known
+            return quote(known, safe="") if found.end() <= self._url.rfind("@") else known
 
-        parts = urlsplit(_VARIABLE.sub(value, self._url))
+        parts = _parts(_VARIABLE.sub(value, self._url))
         login, _, host = parts.netloc.rpartition("@")
         url = urlunsplit((parts.scheme, host, f"{parts.path.rstrip('/')}/{path}", parts.query, ""))
         return url, base64.b64encode(unquote(login).encode()).decode() if login else ""
+
+
+def _parts(url: str) -> SplitResult:
+    """Return the parts of a registry's URL. Raises ApplicationError, without the login: it is none of http or https, or
+    its login has characters that end it."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    if "@" in parts.path + parts.query + parts.fragment and parts.netloc:
+        raise ApplicationError(
+            f"the login of a schema registry must have /, ? and # quoted, got others before @{_shown(url)}; write %2F, "
+            "%3F and %23, or ${NAME} for a variable of the environment",
+            option="--registry",
+            rule="quoted",
+        )
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ApplicationError(
+            f"a schema registry must be an http or https URL, got {_shown(url)!r}; such as http://localhost:8081",
+            option="--registry",
+            rule="http",
+        )
+    return parts
+
+
+def _shown(url: str) -> str:
+    return url.rpartition("@")[2]
+
+
+def _is_absent(error: urllib.error.HTTPError) -> bool:
+    """Tell whether the registry itself answers that there is no such thing, not a proxy or a server of another path."""
+    try:
+        code = json.load(error)["error_code"]
+    except (OSError, HTTPException, KeyError, TypeError, ValueError):
+        return False
+    return isinstance(code, int) and code // 100 == 404
+
+
+def _fits(path: str, found: Any) -> bool:
+    """Tell whether an answer is what the API has at this path."""
+    if path.endswith(_VERSIONS):
+        return isinstance(found, list) and all(isinstance(each, int) for each in found)
+    if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
+        return False
+    return isinstance(found.get("id"), int) or not path.startswith("subjects/")
 
 
 def unreadable(found: Mapping[str, Any]) -> str:
@@ -184,13 +231,16 @@ class Written:
                 self._wanted.add(id)
 
     def look(self) -> None:
-        """Ask the registry for new versions of the subject, and for the ids that are wanted. Raises RegistryError:
-        it does not answer, and the plan needs what it has."""
+        """Ask the registry for new versions of the subject, for the ids that are wanted, and again for those that it
+        did not have. Raises RegistryError: it does not answer, and the plan needs what it has."""
         with self._looking:
             with self._changing:
                 wanted, any_known = sorted(self._wanted), bool(self._known)
+                missing = [id for id, why in self._absent.items() if why == _MISSING and id not in wanted]
             try:
                 self._look_for_versions()
+                for id in missing[-MOST_ABSENT:]:
+                    self._take(id, self._get(f"schemas/ids/{id}"))
             except RegistryError:
                 if not any_known or wanted:
                     raise
@@ -204,18 +254,18 @@ class Written:
             return f"it is no Avro of schema {id}, or the stream's schema does not fit that one"
         if (why := self.absent.get(id)) is None:
             self.want(id)
-            why = "it came after too many unknown ones, and is looked up when the query starts next"
+            why = "too many ids were unknown; this one is asked for when the query restarts"
         return f"its schema {id} can't be used: {why}"
 
     def _look_for_versions(self) -> None:
-        path = f"subjects/{quote(self.subject, safe='')}/versions"
+        path = f"subjects/{quote(self.subject, safe='')}{_VERSIONS}"
         for version in sorted(self._get(path) or ())[-VERSIONS:]:
             if version not in self._versions and (found := self._get(f"{path}/{version}")) is not None:
                 self._take(int(found["id"]), found)
                 self._versions.add(version)
 
     def _take(self, id: int, found: Mapping[str, Any] | None) -> None:
-        why = "the registry does not have it" if found is None else unreadable(found)
+        why = _MISSING if found is None else unreadable(found)
         with self._changing:
             self._wanted.discard(id)
             if why:

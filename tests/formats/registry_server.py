@@ -20,6 +20,9 @@ class Registry:
         self.subjects: dict[str, list[int]] = {}
         self.asked: list[str] = []  #: paths, in their order
         self.login: str | None = None  #: the header that is asked for
+        self.headers: list[dict[str, str]] = []  #: of what was asked, with names in lower case
+        self.answers: tuple[int, Any] | None = None  #: status and body for all paths
+        self.elsewhere: str | None = None  #: the URL that it redirects to
         self.broken = False  #: whether it answers with an error
         self.url = ""
 
@@ -35,6 +38,8 @@ class Registry:
         """Return status and body for a path."""
         if self.broken:
             return 503, {"error_code": 50301, "message": "out of order"}
+        if self.answers is not None:
+            return self.answers
         if (found := re.fullmatch(r"/schemas/ids/(\d+)", path)) is not None:
             number = int(found[1])
             known = self.schemas.get(number)
@@ -58,12 +63,17 @@ def served(registry: Registry | None = None, port: int = 0) -> Iterator[Registry
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             held.asked.append(self.path)
+            held.headers.append({name.lower(): value for name, value in self.headers.items()})
             if held.login is not None and self.headers.get("Authorization") != held.login:
                 status, body = 401, {"error_code": 401, "message": "Unauthorized"}
             else:
                 status, body = held.answer(self.path)
             data = json.dumps(body).encode()
+            if held.elsewhere is not None:
+                status = 302
             self.send_response(status)
+            if held.elsewhere is not None:
+                self.send_header("Location", f"{held.elsewhere}{self.path}")
             self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()

@@ -99,7 +99,7 @@ def test_versions_are_known_from_the_start_and_others_once_they_are_wanted(regis
     assert "999" in schemas.why(999)
     asked = len(registry.asked)
     schemas.look()
-    assert len(registry.asked) == asked + 1  # for new versions
+    assert len(registry.asked) == asked + 2  # for new versions, and for 999
 
 
 def test_what_is_known_serves_while_the_registry_is_down_unless_more_is_wanted(registry: Registry) -> None:
@@ -130,9 +130,106 @@ def test_after_many_unknown_schemas_a_query_no_longer_asks_for_each(registry: Re
         schemas.look()
     assert schemas.closed
     late = registry.register(None, WIDER, id=5)
-    assert "starts next" in schemas.why(late)
+    assert "restarts" in schemas.why(late)
     schemas.look()  # as each start of the query does
     assert late in schemas.known
+
+
+def test_a_login_does_not_follow_a_redirect(registry: Registry) -> None:
+    registry.register("t-value", SCHEMA)
+    with served() as first:
+        first.elsewhere = registry.url
+        assert SchemaRegistry(first.url.replace("http://", "http://me:secret@")).latest("t-value")
+        assert "authorization" in first.headers[0]
+    assert "authorization" not in registry.headers[0]
+
+
+@pytest.mark.parametrize(
+    ("url", "rule"),
+    [
+        ("https://KEY:sec/ret@host", "quoted"),
+        ("https://KEY:sec?ret@host", "quoted"),
+        ("https://KEY:sec#ret@host:8081", "quoted"),
+        ("KEY:secret@host:8081", "http"),
+        ("ftp://KEY:secret@host", "http"),
+        ("https://KEY:sec[ret@host", "http"),
+    ],
+)
+def test_a_url_that_is_refused_shows_no_login(url: str, rule: str) -> None:
+    with pytest.raises(ApplicationError) as caught:
+        SchemaRegistry(url)
+    assert (caught.value.option, caught.value.rule) == ("--registry", rule)
+    assert "KEY" not in str(caught.value)
+    assert "sec" not in str(caught.value)
+    assert "host" in str(caught.value)
+
+
+def test_host_and_path_of_a_url_with_a_login_may_be_a_variable(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.register("t-value", SCHEMA)
+    registry.login = "Basic " + base64.b64encode(b"me:p@ss").decode()
+    place = registry.url.partition("//")[2] + "/"
+    for name, value in (("SR_USER", "me"), ("SR_PASSWORD", "p@ss"), ("SR_PLACE", place)):
+        monkeypatch.setenv(name, value)
+    assert SchemaRegistry("http://${SR_USER}:${SR_PASSWORD}@${SR_PLACE}").latest("t-value")
+    monkeypatch.setenv("SR_WHOLE", "KEY:sec/ret@host")
+    with pytest.raises(ApplicationError) as caught:
+        SchemaRegistry("http://${SR_WHOLE}").latest("t-value")
+    assert "ret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (404, {"message": "Not Found"}),
+        (404, {"error_code": 404000}),
+        (404, "nothing here"),
+        (404, []),
+        (200, {"status": "ok"}),
+        (200, {"schema": {"type": "int"}}),
+        (200, [1, "2"]),
+        (200, None),
+    ],
+)
+def test_what_is_not_of_the_registry_is_no_answer(registry: Registry, answer: tuple[int, object]) -> None:
+    schemas = written(registry)
+    schemas.want(7)
+    registry.answers = answer
+    with pytest.raises(RegistryError) as caught:
+        schemas.look()
+    assert caught.value.rule == "answers"
+    for path in ("schemas/ids/7", "subjects/t-value/versions/1"):
+        with pytest.raises(RegistryError):
+            SchemaRegistry(registry.url).get(path)
+    registry.answers = None
+    registry.register(None, WIDER, id=7)
+    schemas.look()
+    assert list(schemas.known) == [7]
+
+
+def test_ids_that_a_registry_did_not_have_are_asked_for_again(registry: Registry) -> None:
+    schemas = written(registry)
+    ids = range(100, 100 + MOST_ABSENT)
+    for id in ids:
+        schemas.want(id)
+    schemas.look()
+    assert schemas.closed
+    for id in ids:
+        registry.register(None, SCHEMA, id=id)
+    schemas.look()
+    assert not schemas.closed
+    assert set(schemas.known) == set(ids)
+
+
+def test_a_registry_that_is_down_when_it_is_asked_again_changes_nothing(registry: Registry) -> None:
+    id = registry.register("t-value", SCHEMA)
+    schemas = written(registry)
+    schemas.want(9)
+    schemas.look()
+    registry.broken = True
+    schemas.look()
+    assert (list(schemas.known), list(schemas.absent)) == ([id], [9])
 
 
 def test_what_is_known_can_be_read_while_the_registry_is_slow(registry: Registry) -> None:
