@@ -27,6 +27,7 @@ def check_application(streams: Streams) -> None:
     _check_acyclic(streams)
     _check_demands(streams)
     _check_recipes(streams)
+    _check_rejects(streams)
     _check_sinks(streams)
 
 
@@ -102,6 +103,21 @@ def _check_inputs_read(stream: StreamDeclaration) -> None:
     elif missing:
         raise ApplicationError(
             f"the recipe of {stream.name!r} never reads its input {missing[0]!r}: use it, or leave it out of --from"
+        )
+
+
+def _check_rejects(streams: Streams) -> None:
+    """Refuse topics whose malformed records come back to them. A stream may read rejects."""
+    sources: dict[str, tuple[str, ...]] = {}
+    for topic in (stream.topic for stream in streams if stream.topic is not None):
+        if topic.rejects is not None:
+            sources[topic.rejects] = (*sources.get(topic.rejects, ()), topic.topic)
+    if topics := graph.cycle(sources):
+        raise ApplicationError(
+            f"--malformed must name topics that don't form a cycle, got {' -> '.join(topics)}; take another",
+            value=topics,
+            option="--malformed",
+            rule="acyclic",
         )
 
 

@@ -299,7 +299,7 @@ def work_of(spec: TaskSpec) -> object:
 def settings_of(spec: TaskSpec) -> object:
     """Return what a checkpoint depends on beside the recipes."""
     topics = [
-        (head, topic.topic, topic.schema, topic.shed_by, topic.time_unit, *_stated(topic))
+        (head, topic.topic, topic.ddl, topic.shed_by, topic.time_unit, *_stated(topic))
         for head, topic in spec.topics.items()
     ]
     return topics, spec.upstream, spec.sink, spec.key, spec.mode, spec.is_hurried

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -50,7 +51,10 @@ class Csv:
             return "it has no value"
         if cut:
             return None
-        words = next(csv.reader([sample]), [])
+        lines = list(csv.reader(io.StringIO(sample, newline="")))
+        if len(lines) > 1:
+            return "it has several lines"
+        words = lines[0] if lines else []
         if len(words) != len(schema.fields):
             return f"it has {len(words)} columns, and the schema {len(schema.fields)}"
         for word, field in zip(words, schema.fields, strict=True):

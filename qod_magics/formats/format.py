@@ -7,12 +7,15 @@ columns are the same and what reads plans knows one parser.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+_log = logging.getLogger(__name__)
 
 #: Stands in the column of malformed values for a value that is empty, or JSON's `null`.
 EMPTY_VALUE = "(empty value)"
@@ -47,7 +50,7 @@ class Format(Protocol):
         ...
 
     def misfit(self, sample: str, schema: StructType, cut: bool = False) -> str | None:
-        """Return why a value is malformed, as a clause: "column a is INT, and 5.0 is not". None: it is not known.
+        """Return why a value is malformed, as a clause: "column a is INT, and 5.0 is not". None: no reason found.
 
         Args:
             sample: the text in the column of malformed values, or its beginning.
@@ -69,3 +72,13 @@ class Format(Protocol):
         """Tell whether a query failed by this message for a plan that can be made better now: it starts again at
         once."""
         ...
+
+
+def why_malformed(form: Format, sample: str, schema: StructType, cut: bool = False) -> str | None:
+    """Return what `Format.misfit` says; None where it fails. Failures are explained while queries recover: an
+    explanation that fails must stop no recovery."""
+    try:
+        return form.misfit(sample, schema, cut)
+    except Exception:
+        _log.debug("a malformed value of %s is not explained", form.label, exc_info=True)
+        return None

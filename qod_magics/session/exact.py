@@ -166,7 +166,7 @@ def _whole_since(
         since = latest if since is None else max(since, latest)
         told.append(
             f"retention has deleted rows of {stream.topic.topic} that were sent before {latest:%Y-%m-%d %H:%M:%S} UTC "
-            f"({counted(len(found.cut), 'partition')})"
+            f"(partition{'s'[: len(found.cut) - 1]} {', '.join(map(str, sorted(found.cut)))})"
         )
     return since, told
 

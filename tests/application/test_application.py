@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from qod_magics.application.application import Application
@@ -173,3 +175,19 @@ def test_a_stream_is_near_another_that_is_declared(near: str) -> None:
         app.declare(stream("q", "trips", near=near))
     apart = app.declare(stream("p", topic="u")).declare(stream("q", "trips", priority=1, near="p"))
     assert apart.remove("p")["q"].near == "p"  # a wish, and no input
+
+
+def rejecting(name: str, topic: str, rejects: str | None = None) -> StreamDeclaration:
+    malformed = None if rejects is None else f"topic:{rejects}"
+    return StreamDeclaration(name, PythonRecipe("source"), TopicInput(topic, "n INT", malformed=malformed))
+
+
+@pytest.mark.parametrize("between", [(), ("m",), ("m", "n")])
+def test_rejects_may_not_come_back_to_their_topic(between: tuple[str, ...]) -> None:
+    topics = ("t", *between, "r")
+    chain = [rejecting(f"s_{a}", a, b) for a, b in pairwise(topics)]
+    app = application(*chain, rejecting("reader", "r"), rejecting("other", "t", "r"))
+    with pytest.raises(ApplicationError) as caught:
+        app.declare(rejecting("back", "r", "t"))
+    assert (caught.value.option, caught.value.rule) == ("--malformed", "acyclic")
+    assert set(topics) == set(caught.value.value)

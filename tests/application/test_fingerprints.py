@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -107,3 +108,13 @@ def test_restrictions_are_no_part_of_it_and_settings_are() -> None:
     assert of(recipe, priority=1, min_accuracy=0.3) == of(recipe, priority=2)
     assert of(recipe, priority=1) != of(recipe, sink=KafkaTopic("out"))
     assert of(recipe, priority=1) != of(recipe, priority=1, parallelism=2)
+
+
+def test_a_checkpoint_depends_on_the_columns_of_an_avro_schema_not_on_its_words() -> None:
+    def settings(field: dict[str, Any]) -> str:
+        schema = json.dumps({"type": "record", "name": "T", "fields": [{"name": "n", "type": "int", **field}]})
+        source = TopicInput("t", schema, format="avro")
+        return fingerprints.of_settings(TaskSpec((StreamDeclaration("a", PythonRecipe("source"), source),), True))
+
+    assert settings({"doc": "how many"}) == settings({})
+    assert settings({"type": "long"}) != settings({})

@@ -10,7 +10,8 @@ from pyspark.sql.types import DoubleType, IntegerType, StringType, StructField, 
 from qod_magics.formats import schema_registry
 from qod_magics.formats.avro import Avro, framed_sql, literal
 from qod_magics.formats.csv_lines import Csv, ddl
-from qod_magics.formats.format import EMPTY_VALUE, NO_VALUE
+from qod_magics.formats.format import EMPTY_VALUE, NO_VALUE, Format, why_malformed
+from qod_magics.formats.json_values import Json
 from tests.formats.registry_server import served
 
 SCHEMA = StructType([StructField("a", IntegerType()), StructField("d", DoubleType()), StructField("b`c", StringType())])
@@ -24,6 +25,9 @@ AVRO = json.dumps({"type": "record", "name": "T", "fields": [{"name": "a", "type
         ("1,2,x,y", "4 columns"),
         ("1.5,2,x", "column a"),
         ("1,much,x", "column d"),
+        ("1,2,x\n3,4,y", "several lines"),
+        ("1,2,x\r3,4,y", "several lines"),
+        ("\n\n1,2,x", "several lines"),
         (NO_VALUE, "no value"),
         (EMPTY_VALUE, "no value"),
     ],
@@ -36,8 +40,22 @@ def test_csv_names_what_does_not_fit(line: str, said: str) -> None:
 
 def test_csv_says_nothing_of_what_fits_or_is_cut() -> None:
     assert Csv().misfit('1,2e3,"x, y"', SCHEMA) is None
+    assert Csv().misfit('1,2e3,"x\ny"\r\n', SCHEMA) is None
     assert Csv().misfit("1", SCHEMA, cut=True) is None
     assert ddl(SCHEMA) == "`a` int, `d` double, `b``c` string"
+
+
+@pytest.mark.parametrize(
+    ("form", "sample"),
+    [
+        (Avro(AVRO, "http://localhost:9", "t-value"), "at is outside of the years 1 to 9999: 5"),
+        (Csv(), "1,2," + "x" * 200_000),
+        (Json(), '{"a":' * 100_000),
+    ],
+)
+def test_a_value_that_can_not_be_explained_raises_nothing(form: Format, sample: str) -> None:
+    assert why_malformed(form, sample, SCHEMA) is None
+    assert why_malformed(Csv(), "1,2", SCHEMA) == Csv().misfit("1,2", SCHEMA)
 
 
 def test_avro_says_whether_frame_or_schema_is_wrong() -> None:

@@ -49,6 +49,24 @@ def test_rejects_go_to_a_topic_with_reason_and_place(brief: Session, topic: str)
     eventually(lambda: [row["a"] for row in rows(brief, "q")] == [1], what=brief.status)
 
 
+def test_rejects_are_the_records_of_values_that_are_no_rows(brief: Session, topic: str) -> None:
+    """Also those that are larger than Kafka's producers send by default."""
+    rejects, malformed = f"{topic}.rejects", [b'{"a": 1}', b"[" + b"x" * 2_000_000, b'["x"]']
+    line = f"q --topic {topic} --schema 'ARRAY<INT>' --starting earliest -p 1 --malformed topic:{rejects}"
+    cell(brief, line, "source")
+    send(brief, topic, [b"[1, 2]", *malformed])
+    settled(brief, "q", 4)
+    with closing(Tail(brief.kafka, rejects, 10)) as tail:
+        found: set[bytes | None] = set()
+
+        def all_there() -> bool:
+            found.update(record.value for record in tail.read().by_time)
+            return found >= set(malformed)
+
+        eventually(all_there, what=brief.status)
+    assert found == set(malformed)
+
+
 def test_rules_are_counted_and_carried_out(brief: Session, topic: str) -> None:
     line = f"q --topic {topic} --schema 'a INT' --starting earliest -p 1"
     cell(brief, f"{line} --expect 'a > 0:drop' 'a < 3'", "source")

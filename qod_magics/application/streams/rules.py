@@ -83,7 +83,6 @@ def kept(rows: DataFrame, stream: str, rules: Sequence[Rule]) -> DataFrame:
 
 
 def broken_text(each: Rule, rows: int) -> str:
-    """Such as: 3 rows break the rule fare > 0 and were dropped."""
+    """Such as: 3 rows break the rule fare > 0 and were dropped. Those that end a query are not counted."""
     what, were = ("1 row breaks", "was") if rows == 1 else (f"{rows:,} rows break", "were")
-    done = {"drop": f"{were} dropped", "warn": f"{were} kept", "fail": "ended the query"}[each.action]
-    return f"{what} the rule {each.condition} and {done}"
+    return f"{what} the rule {each.condition} and {were} {'dropped' if each.action == 'drop' else 'kept'}"

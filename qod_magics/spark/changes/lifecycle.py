@@ -8,6 +8,7 @@ from concurrent.futures import wait
 
 from qod_magics.application.streams.rules import BROKEN
 from qod_magics.errors import TaskManagerError
+from qod_magics.formats.format import why_malformed
 from qod_magics.formats.schema_registry import SILENT
 from qod_magics.lifecycle.events import (
     Cause,
@@ -17,7 +18,7 @@ from qod_magics.lifecycle.events import (
     Tell,
 )
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.plans.parsing import FAILS, JSON, SHOWN
+from qod_magics.spark.plans.parsing import FAILS, JSON, OUT_OF_RANGE, SHOWN
 from qod_magics.spark.plans.pipeline import TOO_LARGE
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.modes import not_realtime, refuses_realtime
@@ -45,6 +46,7 @@ _MAY_PASS = re.compile(
 )
 _TOO_LARGE = re.compile(r"RecordTooLargeException|larger than the max message size|MESSAGE_TOO_LARGE")
 _LIMIT = re.compile(r"which is larger than (\d+)")
+_TIME = re.compile(rf".+{OUT_OF_RANGE}: -?\d+\s*")
 #: Kafka's default limit of a record, bytes; where a broker does not say its own.
 DEFAULT_LIMIT = 1_048_576
 #: The rest of a record beside its value: key, headers and overhead.
@@ -76,10 +78,10 @@ def explained(why: str, instance: Instance) -> str:
     _, found, value = why.partition(FAILS)
     value = value.partition(" SQLSTATE: ")[0]
     schemas = list(instance.facts.schemas.values()) if instance.facts is not None else []
-    if not found or len(schemas) != 1 or instance.facts is None:
+    if not found or len(schemas) != 1 or instance.facts is None or _TIME.fullmatch(value):
         return why
     forms = [feed.values for feed in instance.job.feeds if feed.topic in instance.facts.schemas] or [JSON]
-    because = forms[0].misfit(value, schemas[0], cut=len(value) >= SHOWN)
+    because = why_malformed(forms[0], value, schemas[0], cut=len(value) >= SHOWN)
     return f"{why}: {because}" if because else why
 
 

@@ -13,6 +13,7 @@ from qod_magics.application.streams.rules import Broken, Rule, RuleCount, broken
 from qod_magics.core import snapshot as core
 from qod_magics.core.runtime import Event, Placer, Unplaced
 from qod_magics.errors import TaskManagerError, nearest
+from qod_magics.formats.format import why_malformed
 from qod_magics.lifecycle.events import FirstReported, State, Tell
 from qod_magics.spark.cluster.books import (
     Incomplete,
@@ -361,7 +362,7 @@ class Cluster:
             if feed is None or account is None:
                 continue
             if found.sample is not None and feed.topic in schemas:
-                account.misfit = feed.values.misfit(found.sample, schemas[feed.topic], is_cut(found.sample))
+                account.misfit = why_malformed(feed.values, found.sample, schemas[feed.topic], is_cut(found.sample))
             name = f"{feed.topic}>{feed.name}"
             if due := self.malformed.add(name, found.malformed, now):
                 told = malformed_text(due, found.sample, feed.malformed, account.misfit, feed.values.label)
@@ -379,7 +380,9 @@ class Cluster:
         spec, now = self.deployment.specs.get(task), time.monotonic()
         for stream in spec.streams if spec is not None else ():
             counts = broken.get(stream.name, ())
-            for each, rows in zip(stream.expect, counts, strict=len(counts) == len(stream.expect)):
+            if len(counts) != len(stream.expect):  # of the rules that the stream had before
+                continue
+            for each, rows in zip(stream.expect, counts, strict=True):
                 known = self.broken.setdefault(stream.name, {})
                 known[each] = known.get(each, 0) + rows
                 if due := self.malformed.add(f"{stream.name} breaks {each}", rows, now):
@@ -387,12 +390,14 @@ class Cluster:
 
     @property
     def rule_counts(self) -> list[RuleCount]:
-        """Return how many rows have broken each rule of the streams that are deployed."""
+        """Return how many rows have broken each rule of the streams that are deployed. Rules that end a query are left
+        out: its last batch is not reported."""
         return [
             RuleCount(stream.name, each, self.broken.get(stream.name, {}).get(each, 0))
             for spec in list(self.deployment.specs.values())
             for stream in spec.streams
             for each in stream.expect
+            if each.action != "fail"
         ]
 
     def note_deleted(self, feed: str, topic: str, rows: int, now: float) -> None:

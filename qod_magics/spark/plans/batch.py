@@ -8,10 +8,10 @@ the machine, the less of it the batch takes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql import functions as F
 
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 EACH = 256
 #: The longest sleep, seconds: a stop or a new share takes effect within it.
 LONGEST_S = 2.0
+#: Plans of one batch, at most: records may have several schemas that the first one does not know.
+PLANS = 20
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,24 @@ def opened(
         yield rows
 
 
+def planned(attempt: Callable[[], _T], feeds: Sequence[Feed]) -> _T:
+    """Return what the attempt returns. It is made again while it fails for a schema that its plan does not know, at
+    most `PLANS` times.
+
+    Args:
+        attempt: makes a plan and runs it.
+        feeds: what it reads; they note the schema, and the next plan has it.
+
+    """
+    for _ in range(PLANS - 1):
+        try:
+            return attempt()
+        except Exception as error:
+            if True not in [feed.values.needs_plan(str(error)) for feed in feeds]:  # each notes its own
+                raise
+    return attempt()
+
+
 def run(
     workshop: Workshop,
     spec: TaskSpec,
@@ -155,18 +177,23 @@ def run(
         ApplicationError: a recipe fails on rows that are no stream, one line.
 
     """
-    counts, each = Counts(), share / max(len(readings), 1) if share < 1.0 else 1.0
-    inputs = {
-        head: records_of(workshop, reading, number, each, key, counts)
-        for number, (head, reading) in enumerate(readings.items())
-    }
-    try:
+    each = share / max(len(readings), 1) if share < 1.0 else 1.0
+
+    def attempt() -> Found:
+        counts = Counts()
+        inputs = {
+            head: records_of(workshop, reading, number, each, key, counts)
+            for number, (head, reading) in enumerate(readings.items())
+        }
         with opened(workshop, spec, inputs, weights) as rows:
             value = F.to_json(F.struct("*"), JSON_FORMAT).alias("value")
             found = [row["value"] for row in rows.where(where).select(value).limit(most + 1).collect()]
+        return Found(found[:most], counts.read(), len(found) > most)
+
+    try:
+        return planned(attempt, [reading.feed for reading in readings.values()])
     except ApplicationError:
         raise
     except Exception as error:
         raise_unless_connection(error)
         raise ApplicationError(f"the batch over {spec.id!r} fails: {first_line(error)}", name=spec.id) from error
-    return Found(found[:most], counts.read(), len(found) > most)

@@ -355,7 +355,7 @@ class Inspection:
         found: dict[str, int] = {}
         for name in {upstream for spec in tasks(application, edges) for upstream in spec.upstream}:
             streams = sources_of(application, name)
-            if not streams or any(stream.expect for stream in streams):  # each reader would count its rows again
+            if not streams or acts_on_rows(streams):
                 continue
             found[name] = _cached(
                 self._inlinable, streams, partial(self._even_split, TaskSpec(streams, is_query=False), workshop)
@@ -396,6 +396,12 @@ class Inspection:
             raise_unless_connection(error)
             return ()
         return () if found is None else renamed(found.asks, heads)
+
+
+def acts_on_rows(streams: Collection[StreamDeclaration]) -> bool:
+    """Tell whether these streams count rows that break rules, or send rejects: each reader that made their rows itself
+    would do so again."""
+    return any(each.expect or (each.topic is not None and each.topic.rejects is not None) for each in streams)
 
 
 def _note_labels(spec: TaskSpec, found: Labels | None, labels: dict[str, Labels], losing: Collection[str]) -> None:

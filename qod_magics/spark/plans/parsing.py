@@ -124,6 +124,8 @@ MALFORMED = "_malformed"
 SAMPLE = 1000
 #: How the message begins with which such a value ends a query.
 FAILS = "malformed value: "
+#: What such a message, or the reason of a reject, says of a column of times.
+OUT_OF_RANGE = " is outside of the years 1 to 9999"
 #: Characters of it in a message.
 SHOWN = 120
 #: The years 1 to 9999, which Python's times have, microseconds since 1970; from the first to before the second.
@@ -214,7 +216,7 @@ def parsed_input(
     kept as rows of nulls, or end the query.
 
     Args:
-        records: have the columns `value` and `_weight`.
+        records: have the columns `value` and `_weight`; where malformed ones go to a topic, from `to_reject`.
         schema: of the values; DDL only for JSON, and where `read` is not given.
         malformed: "drop", "keep", "fail", or "topic:NAME".
         counted_as: name of the metrics: `rows`, how many were malformed; `sample`, the beginning of one; `tombstones`,
@@ -230,7 +232,6 @@ def parsed_input(
 
     """
     if (rejects := rejects_of(malformed)) is not None:
-        records = records.withColumns(dict(zip(_REJECTED, map(F.col, _OF_RECORD), strict=True)))
         also = (*also, *_REJECTED)
     whole = marked(schema)
     column = CORRUPT if whole == schema else MALFORMED
@@ -259,6 +260,11 @@ _OF_RECORD, _REJECTED = ("key", "value", "partition", "offset"), ("_r0", "_r1", 
 REJECTS_CONF, _SENDER = "spark.qod.secret.rejects", "org.apache.spark.sql.kafka010.Rejects"
 
 
+def to_reject(records: DataFrame) -> DataFrame:
+    """Return records with what a topic of rejects gets of each, before anything is made of their values."""
+    return records.withColumns(dict(zip(_REJECTED, map(F.col, _OF_RECORD), strict=True)))
+
+
 def _rejected(
     rows: DataFrame, rejects: str, topic: str, form: Format, column: str, too_late: Mapping[str, str]
 ) -> DataFrame:
@@ -281,7 +287,7 @@ def _rejected(
 
     cases = [f"WHEN {column} = '{NO_VALUE}' THEN false", f"WHEN {column} IS NOT NULL THEN {sent(form.reason(column))}"]
     for name, late in too_late.items():
-        reason = f"'{_text(name)} is outside of the years 1 to 9999'"
+        reason = f"'{_text(name)}{OUT_OF_RANGE}'"
         cases.append(f"WHEN {late} THEN {sent(reason)}")
     return rows.where(f"CASE {' '.join(cases)} ELSE true END")
 
@@ -303,7 +309,7 @@ def _handled(rows: DataFrame, malformed: Malformed, column: str, too_late: Mappi
         told = f"concat('{FAILS}', left({column}, {SHOWN}))"
         rows = rows.where(f"assert_true({column} IS NULL OR {column} = '{NO_VALUE}', {told}) IS NULL")
         for name, late in too_late.items():
-            told = f"concat('{FAILS}{_text(name)} is outside of the years 1 to 9999: ', unix_micros({_quoted(name)}))"
+            told = f"concat('{FAILS}{_text(name)}{OUT_OF_RANGE}: ', unix_micros({_quoted(name)}))"
             rows = rows.where(f"assert_true(NOT coalesce({late}, false), {told}) IS NULL")
         return rows.where(f"{column} IS NULL")
     if too_late:

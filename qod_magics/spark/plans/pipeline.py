@@ -36,6 +36,7 @@ from qod_magics.spark.plans.parsing import (
     marked,
     parsed,
     parsed_input,
+    to_reject,
     without_header,
 )
 from qod_magics.spark.plans.records import columns_of_record, headers
@@ -480,16 +481,17 @@ class Workshop:
                 rows = rows.withWatermark(name, f"{delay_ms} milliseconds")
             return rows
         counted_as = f"malformed.{number}.{feed.topic}"  # a topic may have several schemas
+        rejects = checks and rejects_of(feed.malformed) is not None
+        kept = to_reject(kept) if rejects else kept
         kept = kept if feed.form is Form.ROW else kept.withColumn("value", _text(feed.form))
         kept = kept.withColumns({name: F.col(name[1:]) for name in feed.record}) if feed.record else kept
         checked, form = (self._struct(schema), feed.values) if checks else (None, JSON)
         if checked is not None and source.payload == "csv":
             kept = without_header(kept, checked.names)
         schema = schema if checked is None else checked
-        if checks and rejects_of(feed.malformed) is not None:
+        if rejects:
             self.check_rejects(feed.malformed)
-            options = {name.removeprefix("kafka."): value for name, value in self.kafka.items()}
-            self.spark.conf.set(REJECTS_CONF, json.dumps(options))
+            self.spark.conf.set(REJECTS_CONF, rejects_options(self.kafka))
         rows = parsed_input(
             kept,
             schema,
@@ -575,6 +577,12 @@ class Workshop:
         """
         own = {"kafka.qod.run": uuid.uuid4().hex}
         return records.writeStream.format("kafka").options(**{**WRITER, **self.kafka, **own})
+
+
+def rejects_options(kafka: Mapping[str, str]) -> str:
+    """Return the options of the producer of rejects as JSON: those of all sinks in Kafka, as a malformed record may be
+    as large as their rows."""
+    return json.dumps({name.removeprefix("kafka."): value for name, value in {**WRITER, **kafka}.items()})
 
 
 def _text(form: Form) -> Column:

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
+from qod_magics.application.recipes.python import PythonRecipe
+from qod_magics.application.streams.rules import Rule
 from qod_magics.application.streams.sink import KafkaTopic, Memory, Sink
-from qod_magics.application.streams.stream import StreamDeclaration
+from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
 from qod_magics.application.tasks import tasks
 from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context
 from qod_magics.spark.plans import inspection
 from qod_magics.spark.plans.expressions import Label
-from qod_magics.spark.plans.inspection import Checked, Inspection, losing_rows
+from qod_magics.spark.plans.inspection import Checked, Inspection, acts_on_rows, losing_rows
 from qod_magics.spark.plans.pipeline import Job
 from tests.application.frames import application, stream
 from tests.kafka.fakes import FakeKafka
@@ -113,3 +115,18 @@ def test_a_column_of_several_inputs_is_no_better_than_the_worst() -> None:
     streams = (stream("clicks", topic="clicks", fuse=False), stream("orders", topic="orders", fuse=False))
     found = checked(plans, *streams, stream("both", "clicks", "orders", min_accuracy=0.1))
     assert [column.label for column in found.labels["both"].columns] == [Label.EXACT, Label.KEPT]
+
+
+@pytest.mark.parametrize(
+    ("settings", "acts"),
+    [
+        ({}, False),
+        ({"expect": (Rule("n > 0"),)}, True),
+        ({"malformed": "topic:r"}, True),
+        ({"malformed": "keep"}, False),
+    ],
+)
+def test_what_is_done_once_for_each_row_is_left_to_one_task(settings: dict[str, Any], acts: bool) -> None:
+    source = TopicInput("t", "n INT", malformed=settings.get("malformed"))
+    first = StreamDeclaration("a", PythonRecipe("source"), source, expect=settings.get("expect", ()))
+    assert acts_on_rows([first, stream("b", "a")]) is acts

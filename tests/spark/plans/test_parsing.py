@@ -1,10 +1,11 @@
-"""The column for malformed values in schemas of both forms."""
+"""The column for malformed values in schemas of both forms, and those of rejects."""
 
 from __future__ import annotations
 
 import pytest
 
-from qod_magics.spark.plans.parsing import marked
+from qod_magics.spark.plans.parsing import _REJECTED, marked
+from qod_magics.spark.plans.shedder import taken_name
 
 
 @pytest.mark.parametrize(
@@ -20,3 +21,8 @@ from qod_magics.spark.plans.parsing import marked
 )
 def test_a_schema_gets_a_column_for_malformed_values_unless_it_has_one(schema: str, with_it: str) -> None:
     assert marked(schema) == with_it
+
+
+@pytest.mark.parametrize("name", [*_REJECTED, _REJECTED[0].upper()])
+def test_columns_of_rejects_are_reserved(name: str) -> None:
+    assert taken_name(["a", name]) == name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 from qod_magics.application.streams.sink import Console, ForEachBatch, KafkaTopic, Sink
+from qod_magics.kafka.properties import LARGEST_RECORD
 from qod_magics.spark.plans import pipeline
 from qod_magics.spark.plans.dial import DialBoard, DialReading
-from qod_magics.spark.plans.pipeline import Job, PlanFacts, Workshop
+from qod_magics.spark.plans.pipeline import Job, PlanFacts, Workshop, rejects_options
 from tests.spark.fakes import FakeRows
 
 PLAIN = "== Physical Plan ==\n*(1) Project [id#1L]\n+- StreamingRelation rate, [id#1L]\n"
@@ -88,3 +90,9 @@ def test_records_of_a_kafka_sink_have_their_group_as_the_key(
 ) -> None:
     sent = columns_sent(monkeypatch, **job)
     assert sent == ["json(`zone`, `trips`) AS value", "'out' AS topic", *key]
+
+
+def test_a_reject_may_be_as_large_as_other_records() -> None:
+    assert int(json.loads(rejects_options({}))["max.request.size"]) == LARGEST_RECORD
+    own = json.loads(rejects_options({"kafka.max.request.size": "9", "kafka.bootstrap.servers": "h:1"}))
+    assert (own["max.request.size"], own["bootstrap.servers"]) == ("9", "h:1")

@@ -89,6 +89,7 @@ def of_schema() -> Instance:
         ('{"a": 5.0}', "column a is INT, and 5.0 is not (DOUBLE reads it)"),
         ("bad", "it is no JSON"),
         ('{"a": 5.0, "' + "b" * 200, None),
+        ("at is outside of the years 1 to 9999: -62135596800000001", None),
     ],
 )
 def test_a_value_that_ends_a_query_is_explained(value: str, because: str | None) -> None:
