@@ -21,20 +21,20 @@ What differs from the source, and why:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from qod_magics.core.plan import Plan, SetBatch, keeping_all
 from qod_magics.core.policy import Reasons, SheddingNothing
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot import Snapshot, is_given_up
 from qod_magics.policies.cameo.contexts import URGENCY
 from qod_magics.policies.nephele.live import Constraint, Seen
 from qod_magics.policies.parameters import Parameter, check
 
 #: The longest time for which a batch can wait for its turn, and the longest gap between batches, seconds.
 MOST_PATIENCE_S, MOST_GAP_S = 60.0, 10.0
-#: Factor by which a gap shrinks in a cycle, and the length below which it is none, seconds.
+#: A gap is multiplied by `SHRINKS` each cycle; below `NONE_S` seconds it becomes 0.
 SHRINKS, NONE_S = 0.5, 0.2
 
 
@@ -132,10 +132,25 @@ def beside(snapshot: Snapshot, seen: Seen) -> Mapping[str, tuple[Constraint, ...
     """Return the queries with a target of which a task runs on a task manager, by task manager."""
     found: dict[str, dict[str, Constraint]] = {manager.id: {} for manager in snapshot.task_managers}
     for instance in snapshot.instances:
+        if is_given_up(instance):
+            continue
         for constraint in seen.constraints.values():
             if instance.task in constraint.tasks:
                 found[instance.task_manager][constraint.query] = constraint
     return {id: tuple(each.values()) for id, each in found.items() if each}
+
+
+def yielding(snapshot: Snapshot, seen: Seen, due: Container[str]) -> frozenset[str]:
+    """Return the task managers where batches without a deadline yield to others: there are rows for them, and the task
+    is in micro-batches and has not been given up."""
+    return frozenset(
+        each.task_manager
+        for each in snapshot.instances
+        if each.task not in due
+        and seen.elements[each.task].is_paced
+        and each.batch_interval_s != 0.0
+        and not is_given_up(each)
+    )
 
 
 class Cameo:
@@ -159,9 +174,9 @@ class Cameo:
         """
         seen, p = Seen.of(snapshot), self.parameters
         near = beside(snapshot, seen)
-        gaps = self._gaps(near, state if isinstance(state, Mapping) else {})
+        gaps = self._gaps(snapshot, near, state if isinstance(state, Mapping) else {})
         due = deadlines(snapshot, p.order)
-        shared = {each.task_manager for each in snapshot.instances if each.task not in due}
+        shared = yielding(snapshot, seen, due)
         hosts: dict[str, set[str]] = {task.id: set() for task in snapshot.tasks}
         for instance in snapshot.instances:
             hosts[instance.task].add(instance.task_manager)
@@ -180,10 +195,15 @@ class Cameo:
                 actions.append(SetBatch(task, round(gap_s, 3), _yields(task, near, hosts[task]), round(patient_s, 3)))
         return keeping_all(snapshot, tuple(actions)), gaps
 
-    def _gaps(self, near: Mapping[str, Sequence[Constraint]], before: Mapping[str, float]) -> Mapping[str, float]:
-        """Return the gap of yielding tasks by task manager: the longest as soon as a query is late."""
+    def _gaps(
+        self, snapshot: Snapshot, near: Mapping[str, Sequence[Constraint]], before: Mapping[str, float]
+    ) -> Mapping[str, float]:
+        """Return the gap of yielding tasks by task manager: the longest as soon as a query is late, other than one that
+        stays late whatever yields, as a task on its way was given up."""
+        ended = {each.task for each in snapshot.instances if is_given_up(each)}
         found = {}
-        for id, constraints in near.items():
+        for id, queries in near.items():
+            constraints = [each for each in queries if ended.isdisjoint(each.tasks)]
             gap_s = before.get(id, 0.0)
             if any(each.is_late for each in constraints):
                 gap_s = self.parameters.yield_s

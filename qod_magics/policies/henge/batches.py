@@ -14,6 +14,9 @@ from qod_magics.policies.stream_economics.learning.learning import is_new
 QUEUED = 4.0
 #: Readings beyond these teach nothing: thousands of rows/s, and batches/s with their reciprocal.
 MOST_ROWS, MOST_BATCHES = 1e6, 1e4
+#: Readings tell the time for rows from that of a batch once the largest batch has had so many times the rows of the
+#: smallest. Before that the prior decides, which is made for CPU and takes most of the time for that of the batch.
+SPREAD = 1.25
 
 
 def busy_with_rows(instance: Instance, batch_time_s: float | None) -> float:
@@ -39,10 +42,12 @@ class Batches:
 
     fits: Mapping[str, CostFit] = field(default_factory=nothing)
     windows: Mapping[str, Window | None] = field(default_factory=nothing)
+    rows: Mapping[str, tuple[float, float]] = field(default_factory=nothing)  #: per batch, least and most, by task
 
     def after(self, snapshot: Snapshot) -> Batches:
         """Return the same with the new readings of a snapshot; tasks that are gone are forgotten."""
         fits = {task.id: self.fits[task.id] for task in snapshot.tasks if task.id in self.fits}
+        spread = {task: self.rows[task] for task in fits}
         windows = {}
         for each in snapshot.instances:
             before = self.windows.get(each.id)
@@ -55,12 +60,18 @@ class Batches:
                     if known is None
                     else known.after(rows, rows, busy, batches)
                 )
-        return Batches(fits, windows)
+                read = each.in_rate / (batches or 1.0)
+                least, most = spread.get(each.task, (read, read))
+                spread[each.task] = min(least, read), max(most, read)
+        return Batches(fits, windows, spread)
 
     def fixed_s(self, task: str) -> float | None:
-        """Return the seconds that a batch of a task takes without rows; None: not known."""
-        fit = self.fits.get(task)
-        return None if fit is None else fit.costs[0] / 100.0
+        """Return the seconds that a batch of a task takes without rows; None: not known, as where all its batches
+        have had about the same number of rows."""
+        if task not in self.fits:
+            return None
+        least, most = self.rows[task]
+        return self.fits[task].costs[0] / 100.0 if most >= SPREAD * least else None
 
 
 def _teaches(instance: Instance) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from qod_magics.controller.plan_check import check_plan
 from qod_magics.core.plan import Plan, SetBatch
-from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager, replace
+from qod_magics.core.snapshot import GIVEN_UP, Instance, Snapshot, Stream, Task, TaskManager, replace
 from qod_magics.core.validation import check_snapshot
 from qod_magics.errors import UsageProblem
 from qod_magics.policies import latency_note, policy
@@ -120,6 +120,29 @@ def test_others_leave_a_gap_once_a_query_is_late_and_close_it_when_all_is_well()
         found.append(asked(plan)["heavy"][0])
     assert found == [0.0, 4.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.0]
     assert asked(Cameo().decide(snapshot(9.0))[0])["heavy"][0] == 0.0
+
+
+@pytest.mark.parametrize(
+    "heavy", [{"mode": "real-time", "batch_interval_s": None}, {"batch_interval_s": 0.0}, {"state": GIVEN_UP}]
+)
+def test_there_is_no_gap_beside_what_does_not_yield(heavy: dict[str, Any]) -> None:
+    seen = snapshot()
+    beside = tuple(replace(each, **heavy) if each.task == "heavy" else each for each in seen.instances)
+    found = asked(Cameo().decide(replace(seen, instances=beside))[0])
+    assert (found["A"], found["B"]) == ((0.0, 0.75), (0.0, 0.85))
+
+
+@pytest.mark.parametrize("home", ["tm1", "tm2"])
+def test_others_leave_no_gap_for_a_query_that_was_given_up_wherever_its_last_task_ran(home: str) -> None:
+    seen = snapshot(9.0, elsewhere=True)
+    decides = Cameo(parameters=Parameters(yield_s=4.0))
+    moved = tuple(replace(each, task_manager=home) if each.task == "B" else each for each in seen.instances)
+    plan, state = decides.decide(replace(seen, instances=moved), None)
+    assert asked(plan)["heavy"][0] == 4.0
+    ended = tuple(replace(each, state=GIVEN_UP) if each.task == "B" else each for each in moved)
+    for _ in range(6):
+        plan, state = decides.decide(replace(seen, instances=ended), state)
+    assert asked(plan)["heavy"][0] == 0.0
 
 
 def test_it_tells_the_deadline_and_what_it_is_made_of() -> None:

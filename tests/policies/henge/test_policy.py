@@ -535,6 +535,18 @@ def test_batches_back_to_back_are_busy_with_their_rows_alone() -> None:
     assert busy_with_rows(replace(light, busy=None), 0.49) == 0.5
 
 
+def test_at_a_steady_load_nothing_tells_rows_from_batches_and_a_congested_query_gets_instances() -> None:
+    henge, memory, found = Henge(replace(QUICK, warm_up_s=60.0)), None, []
+    for n in range(40):
+        here = replace(batches(500.0, 2.5, 0.5, 1600.0), window=(10.0 * n, 10.0 * n + 5.0))
+        seen = replace(alone(0.1, max_parallelism=8), instances=(here,), at_s=CYCLE_S * n)
+        learned, memory = henge.learn(seen, Measured(), memory)
+        (query,) = learned.tasks
+        assert busy_with_rows(here, query.batch_time_s) == 1.0
+        found += henge.decide(learned)[0].actions
+    assert found
+
+
 @pytest.mark.parametrize(("row_us", "acts"), [(20.0, False), (900.0, True)])
 def test_a_late_query_in_batches_back_to_back_gets_instances_only_if_its_rows_take_the_time(
     row_us: float, acts: bool
