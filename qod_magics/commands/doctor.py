@@ -196,12 +196,7 @@ def _server_of(release: str | None, what: str, found: str, where: str) -> Findin
 
 def _home() -> Path:
     """The directory that SPARK_HOME names."""
-    import findspark
-
-    try:
-        return Path(findspark.find())
-    except (ValueError, IndexError):
-        return Path(os.environ["SPARK_HOME"])
+    return Path(os.environ["SPARK_HOME"])
 
 
 def _connector() -> JarSet:

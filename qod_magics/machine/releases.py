@@ -43,7 +43,7 @@ def installed_spark() -> str:
 
 def release_at(home: Path) -> str | None:
     """Return the release of the Spark in a directory; None if its jars don't show it."""
-    jars = [path.stem.rpartition("-")[2] for path in (home / "jars").glob("spark-core_*.jar")]
+    jars = [path.stem.partition("_")[2].partition("-")[2] for path in (home / "jars").glob("spark-core_*.jar")]
     return jars[0] if jars else None
 
 

@@ -30,7 +30,6 @@ from qod_magics.session.recomputing import (
     written_by,
 )
 from qod_magics.session.status import instances_with
-from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.queries.progress import report_json
 from qod_magics.spark.servers.connection import call_within, reason
 from qod_magics.spark.servers.task_manager import INQUIRY_S, release
@@ -118,7 +117,7 @@ def exact(
     if written is None:
         sink = session.application[name].effective_sink
         notes.append(f"{name} writes to {sink}, which can't be read here: nothing stands beside the exact figures")
-    if manager.reading is DialReading.RESTART and cpu < 1.0:
+    if not manager.reading.reflects and cpu < 1.0:
         notes.append(f"queries on {manager.id} may not sleep: the batch was not held to {cpu:.0%} of a core")
     if counting.cut:
         notes.append(f"{counted(counting.cut, 'group')} left out, as the topic no longer has all rows of their windows")

@@ -275,7 +275,7 @@ class Provisioner:
 
     def _with_dials(self, made: TaskManager) -> TaskManager:
         """The same one, with a topic for its dials where it needs one; if that fails, it is closed. Raises
-        KafkaError, LostError."""
+        KafkaError, LostError, TaskManagerError."""
         try:
             read_from_topic(made, self._runtime.kafka, self._runtime.board.topic(made.id))
         except BaseException:

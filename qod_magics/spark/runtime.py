@@ -182,7 +182,8 @@ class SparkRuntime:
             self.cluster.join(manager)
             self.cluster.event("task-manager-up", task_manager=manager.id, cores=manager.cores, took_s=took_s, why=why)
             if manager.reading is DialReading.RESTART:
-                told = f"batches can read no keep probability: a change above {LEAST_CHANGE:.0%} restarts its queries"
+                limit = f"a change by more than {LEAST_CHANGE:g} restarts them"
+                told = f"its queries can't read new keep probabilities, so {limit}"
                 self.cluster.event("dial-fallback", task_manager=manager.id, why=told)
         # it is up whatever becomes of these: the watcher tries again each second
         self._attempt("starting what waits for a task manager", self.recovery.place_waiting)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,7 @@ def test_a_spark_home_needs_spark_connect(
     (home / "jars").mkdir(parents=True)
     (home / "jars" / jar).touch()
     monkeypatch.setenv("SPARK_HOME", str(home))
+    monkeypatch.setitem(sys.modules, "findspark", None)  # a light installation lacks it
     assert doctor.main([]) == status
     assert str(home) in line(capsys.readouterr().out, "Spark ")
 

@@ -55,11 +55,14 @@ def test_a_release_that_is_not_supported_is_refused(server: str) -> None:
         check_server(server, "sc://there:1", "4.1.0")
 
 
-def test_the_release_of_a_spark_is_that_of_its_jars(tmp_path: Path) -> None:
+@pytest.mark.parametrize("release", ["4.2.1", "4.2.0-preview1", "4.3.1-SNAPSHOT", "4.1.0-amzn-0"])
+def test_the_release_of_a_spark_is_that_of_its_jars(tmp_path: Path, release: str) -> None:
     assert release_at(tmp_path) is None
     (tmp_path / "jars").mkdir()
-    (tmp_path / "jars" / "spark-core_2.13-4.2.1.jar").touch()
-    assert release_at(tmp_path) == "4.2.1"
+    (tmp_path / "jars" / f"spark-core_2.13-{release}.jar").touch()
+    found = release_at(tmp_path)
+    assert found == release
+    assert is_supported(found)
 
 
 def test_each_supported_release_has_a_connector_that_is_not_newer_than_it() -> None:

@@ -13,10 +13,12 @@ from qod_magics.application.streams.sink import Console, KafkaTopic, Memory, Par
 from qod_magics.application.tasks import tasks
 from qod_magics.errors import ApplicationError, TaskManagerError, UsageProblem
 from qod_magics.results.result import Kind
-from qod_magics.results.spans import Span
+from qod_magics.results.spans import Span, Stretch
+from qod_magics.session import exact as module
 from qod_magics.session.exact import check_merge, exact
 from qod_magics.session.recomputing import query_of
 from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.pipeline import DELAY
 from tests.application.frames import application, stream
@@ -109,3 +111,23 @@ def test_and_only_where_a_watermark_has_closed_the_windows() -> None:
 def test_numbers_out_of_range_are_refused(options: dict[str, float], option: str) -> None:
     with pytest.raises(UsageProblem, check=breaks("range", option=option)):
         exact(session_of(), "counts", "-2h", "-1h", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("reading", list(DialReading))
+@pytest.mark.parametrize("cpu", [0.25, 1.0])
+def test_a_batch_that_could_not_be_held_to_its_share_tells_so(
+    monkeypatch: pytest.MonkeyPatch, reading: DialReading, cpu: float
+) -> None:
+    session = session_of(sink=Memory())
+    session.runtime.incomplete = SimpleNamespace(lost_at={}, texts=lambda name: [])
+    manager = SimpleNamespace(id="tm7", reading=reading, for_batch=lambda: None)
+    for name, found in {
+        "idlest": manager,
+        "stretch_of": Stretch({0: 0}, {0: 0}, frozenset()),
+        "recomputed": ([], 0, None),
+        "written_by": [],
+        "release": None,
+    }.items():
+        monkeypatch.setattr(module, name, lambda *_, found=found: found)
+    notes = exact(session, "counts", SPAN.start, SPAN.end, cpu=cpu).notes
+    assert any("tm7" in note and "25%" in note for note in notes) is (cpu < 1.0 and not reading.reflects)

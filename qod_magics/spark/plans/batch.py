@@ -21,7 +21,6 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.application.weights import WEIGHT, Weights, opened_chain, origins
 from qod_magics.errors import ApplicationError
 from qod_magics.sources.kafka import fetch_options
-from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.plans.parsing import JSON_FORMAT
 from qod_magics.spark.plans.pipeline import Feed, Workshop
 
@@ -106,7 +105,7 @@ def records_of(workshop: Workshop, reading: Reading, number: int, share: float, 
         .load()
         .coalesce(1)
     )
-    if workshop.reading is not DialReading.RESTART and share < 1.0:
+    if workshop.reading.reflects and share < 1.0:
         records = records.where(pace_sql(f"{key}.{number}", share))
     counted = Observation(f"exact{number}")
     counts.observations.append(counted)

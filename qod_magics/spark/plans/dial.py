@@ -121,7 +121,7 @@ class DialStore(Protocol):
     """Where dials are kept that SQL can't set."""
 
     def write(self, values: Mapping[str, float]) -> None:
-        """Set the dials to these values, which are all that are set from now on. Raises TaskManagerError."""
+        """Set these dials; all others keep their values. Raises TaskManagerError: they are set by the next call."""
 
     def close(self) -> None:
         """Remove it."""

@@ -317,7 +317,7 @@ class TaskManager:
         def turn() -> None:
             try:
                 if self._topic is not None:
-                    self._topic.write({**self.dials, **changed})
+                    self._topic.write(changed)
                 else:
                     dial.turn(self.spark, changed)
                 self.dials.update(changed)

@@ -1,18 +1,23 @@
-"""When a batch over past rows is planned again."""
+"""When a batch over past rows is planned again, and where it holds itself to a share of a core."""
 
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from qod_magics.errors import ApplicationError
 from qod_magics.formats import schema_registry
 from qod_magics.formats.avro import Avro
-from qod_magics.spark.plans.batch import PLANS, planned
-from qod_magics.spark.plans.pipeline import Feed
+from qod_magics.spark.plans import batch
+from qod_magics.spark.plans.batch import PLANS, Counts, Reading, pace_sql, planned, records_of
+from qod_magics.spark.plans.dial import DialBoard, DialReading
+from qod_magics.spark.plans.pipeline import Feed, Workshop
 from tests.formats.registry_server import Registry, served
 
+KEY = "qod.s.exact"
 AVRO = {"type": "record", "name": "T", "fields": [{"name": "a", "type": "int"}]}
 
 
@@ -62,3 +67,41 @@ def test_another_failure_of_a_batch_is_raised_at_once() -> None:
     with served() as registry, pytest.raises(ApplicationError):
         planned(attempt, [feed(registry)])
     assert len(tries) == 1
+
+
+class Records:
+    """The reader of a topic and the rows that it reads, with the conditions on them."""
+
+    def __init__(self) -> None:
+        self.conditions: list[str] = []
+
+    def where(self, condition: str) -> Records:
+        self.conditions.append(condition)
+        return self
+
+    def load(self) -> Records:
+        return self
+
+    def format(self, *_: Any, **__: Any) -> Records:
+        return self
+
+    option = options = coalesce = observe = withColumn = format
+
+
+def conditions(monkeypatch: pytest.MonkeyPatch, reading: DialReading, share: float) -> list[str]:
+    functions = SimpleNamespace(lit=lambda value: value, count=lambda _: SimpleNamespace(alias=lambda name: name))
+    monkeypatch.setattr(batch, "F", functions)
+    records = Records()
+    spark: Any = SimpleNamespace(read=records)
+    feed = Feed("trips", ("trips",), "trips", (0,), {0: 0}, None, stream=False)
+    records_of(Workshop(spark, DialBoard("s"), reading, {}, {}), Reading(feed, {0: 9}), 1, share, KEY, Counts())
+    return records.conditions
+
+
+@pytest.mark.parametrize("reading", list(DialReading))
+def test_a_batch_sleeps_where_sql_may_call_methods_of_java_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch, reading: DialReading
+) -> None:
+    paced = [pace_sql(f"{KEY}.1", 0.25)] if reading.reflects else []
+    assert conditions(monkeypatch, reading, 0.25) == paced
+    assert conditions(monkeypatch, reading, 1.0) == []

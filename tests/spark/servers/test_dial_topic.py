@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import Future
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.plans.dial import PARTS, DialReading
+from qod_magics.spark.servers import dial_topic
 from qod_magics.spark.servers.dial_topic import KEPT, DialTopic, read_from_topic
 from tests.kafka.fakes import FakeKafka
 from tests.raising import breaks
@@ -88,7 +90,7 @@ def home(spark: Spark) -> Home:
 
 def test_the_newest_record_has_all_dials_and_older_ones_are_deleted_now_and_then() -> None:
     broker = Broker()
-    topic = DialTopic(broker, NAME, Restricted())  # type: ignore[arg-type]
+    topic = DialTopic(broker, NAME)
     for i in range(2 * KEPT + 3):
         topic.write({"qod.a": 0.5, "qod.b": 1.0, "qod.n": 1.0 if i % 2 else 0.0})
     assert broker.records[-1] == {"qod.a": PARTS // 2, "qod.b": 0, "qod.n": PARTS}
@@ -97,7 +99,7 @@ def test_the_newest_record_has_all_dials_and_older_ones_are_deleted_now_and_then
 
 def test_dials_that_kafka_does_not_acknowledge_are_not_set() -> None:
     broker = Broker()
-    topic = DialTopic(broker, NAME, Restricted())  # type: ignore[arg-type]
+    topic = DialTopic(broker, NAME)
     broker.silent = True
     with pytest.raises(TaskManagerError, check=breaks("answers", name=NAME)):
         topic.write({"qod.a": 0.5})
@@ -115,6 +117,58 @@ def test_where_reflect_is_refused_and_the_topic_can_be_read_dials_turn_there() -
     tm.turn({"qod.b": 0.25})  # it has that
     assert len(broker.records) == written
     tm.close()
+    assert NAME not in broker.topics
+
+
+def test_a_failed_write_leaves_no_dial_out_of_the_next_record() -> None:
+    broker, tm = Broker(), home(Restricted(0.25))
+    read_from_topic(tm, broker, NAME)
+    tm.turn({"qod.a": 0.5, "qod.b": 0.5})
+    broker.silent = True
+    with pytest.raises(TaskManagerError):
+        tm.turn({"qod.a": 0.25})
+    broker.silent = False
+    tm.turn({"qod.b": 0.75})
+    assert broker.records[-1] == {"qod.a": 3 * PARTS // 4, "qod.b": PARTS // 4}
+    written = len(broker.records)
+    tm.turn({"qod.a": 0.25, "qod.b": 0.75})  # whether it has the first was not known
+    assert len(broker.records) == written + 1
+
+
+class WithoutConnector(Restricted):
+    """A session whose Spark has no source for Kafka."""
+
+    def load(self) -> Restricted:
+        raise RuntimeError("Failed to find data source: kafka")
+
+
+def test_a_spark_without_the_kafka_connector_keeps_restarting_queries_and_no_topic_is_left() -> None:
+    broker, tm = Broker(), home(WithoutConnector(0.25))
+    read_from_topic(tm, broker, NAME)
+    assert tm.reading is DialReading.RESTART
+    assert NAME not in broker.topics
+
+
+class Slow(Restricted):
+    """A session that answers only once it is let go on."""
+
+    def __init__(self) -> None:
+        super().__init__(0.25)
+        self.goes_on = Event()
+
+    def collect(self) -> list[dict[str, Any]]:
+        self.goes_on.wait(10.0)
+        return super().collect()
+
+
+def test_no_topic_is_left_of_a_task_manager_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = Slow()
+    broker, tm = Broker(), home(spark)
+    monkeypatch.setattr(dial_topic, "PROBE_S", 0.05)
+    with pytest.raises(TaskManagerError):
+        read_from_topic(tm, broker, NAME)
+    spark.goes_on.set()
+    assert tm.reading is DialReading.RESTART
     assert NAME not in broker.topics
 
 
