@@ -1,4 +1,4 @@
-"""The embedded broker's configuration files, as text. Pure."""
+"""Options of Kafka clients, of Spark's too, and the embedded broker's configuration files, as text. Pure."""
 
 from __future__ import annotations
 
@@ -31,6 +31,15 @@ from qod_magics.machine.java import HOST
 # `kafka.`. Files are read on the notebook's machine, except ssl.ca.location and ssl.keystore.location, which each task
 # manager reads. Java accepts an OAuth token URL only if the system property
 # `org.apache.kafka.sasl.oauthbearer.allowed.urls` of each task manager lists it.
+
+#: Records that a poll hands over, at most. After each poll Spark asks the broker for the first and the last offset of
+#: the partition, and waits for both answers: with 500, the default, a consumer that drops most of its records spends as
+#: long on these requests as on the records.
+POLLED = 5_000
+_MIB = 1 << 20
+#: What a fetch brings of one partition at most, bytes: at least Kafka's default, and less where an instance reads many
+#: partitions, since each holds what it has fetched.
+FETCHED, LEAST_FETCHED, FETCHED_BY_ALL = 8 * _MIB, _MIB, 64 * _MIB
 
 _PREFIX = "kafka."
 _SAME = (
@@ -75,6 +84,12 @@ def spark_options(options: Mapping[str, Any]) -> dict[str, str]:
         java["ssl.endpoint.identification.algorithm"] = "" if algorithm == "none" else str(algorithm)
     own = {name: str(value) for name, value in options.items() if name.startswith(_PREFIX)}
     return {**{_PREFIX + name: value for name, value in java.items()}, **own}
+
+
+def fetch_options(partitions: int) -> Mapping[str, str]:
+    """Return options of Spark's Kafka source for an instance that reads this many partitions of a topic."""
+    fetched = min(max(FETCHED_BY_ALL // max(partitions, 1), LEAST_FETCHED), FETCHED)
+    return {"kafka.max.poll.records": str(POLLED), "kafka.max.partition.fetch.bytes": str(fetched)}
 
 
 def _sasl(options: Mapping[str, Any]) -> dict[str, str]:

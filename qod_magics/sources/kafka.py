@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from qod_magics.errors import ApplicationError
+from qod_magics.kafka.properties import fetch_options
 from qod_magics.kafka.reading import (
     beginning_offsets,
     committed_offsets,
@@ -32,16 +33,8 @@ KEEP, PACE, DUE = "qod.keep", "qod.pace", "qod.due"
 #: At low input rates each row costs a wake-up: batch rows for some hundredths of a second. The user's own options take
 #: precedence.
 GATHERING = {"kafka.fetch.min.bytes": "65536", "kafka.fetch.max.wait.ms": "100"}
-#: Records that a poll hands over, at most. After each poll Spark asks the broker for the first and the last offset of
-#: the partition, and waits for both answers: with 500, the default, a consumer that drops most of its records spends as
-#: long on these requests as on the records.
-POLLED = 5_000
-_MIB = 1 << 20
 #: How long a starting point is looked up, seconds.
 _ANSWER_S = 10.0
-#: What a fetch brings of one partition at most, bytes: at least Kafka's default, and less where an instance reads many
-#: partitions, since each holds what it has fetched.
-FETCHED, LEAST_FETCHED, FETCHED_BY_ALL = 8 * _MIB, _MIB, 64 * _MIB
 
 
 class KafkaSource:
@@ -145,9 +138,3 @@ class KafkaSource:
     @property
     def _kafka(self) -> Kafka:
         return self._context.kafka
-
-
-def fetch_options(partitions: int) -> Mapping[str, str]:
-    """Return options of Spark's Kafka source for an instance that reads this many partitions of a topic."""
-    fetched = min(max(FETCHED_BY_ALL // max(partitions, 1), LEAST_FETCHED), FETCHED)
-    return {"kafka.max.poll.records": str(POLLED), "kafka.max.partition.fetch.bytes": str(fetched)}

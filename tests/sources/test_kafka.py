@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.sources.kafka import FETCHED_BY_ALL, LEAST_FETCHED, fetch_options
+from qod_magics.kafka.properties import FETCHED_BY_ALL, LEAST_FETCHED, fetch_options
 
 
 @given(st.integers(0, 10_000))
