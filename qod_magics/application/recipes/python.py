@@ -285,7 +285,7 @@ class PythonRecipe:
         try:
             with analysis_errors_unprinted():
                 exec(self._body, scope)
-                return streaming(eval(self._result, scope), "the recipe")
+                return streaming(eval(self._result, scope), "the recipe", inputs.values())
         except QodError:
             raise
         except Exception as error:
@@ -313,7 +313,7 @@ class PythonRecipe:
             raise ApplicationError(
                 f"an empty recipe passes its only input through, but there are {len(frames)}: end with an expression"
             )
-        return streaming(frames[0], "the input")
+        return streaming(frames[0], "the input", frames)
 
     def _place(self, error: Exception) -> str:
         line, trace = 0, error.__traceback__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -224,3 +225,24 @@ def test_a_lost_connection_is_not_the_recipes_fault() -> None:
     with pytest.raises(ConnectionRefusedError):
         PythonRecipe("lost(1)", {"lost": lost}).build(None, {})  # type: ignore[arg-type]
     raise_unless_connection(ValueError("the recipe's own"))
+
+
+def frame(is_streaming: bool) -> Any:
+    return SimpleNamespace(isStreaming=is_streaming)
+
+
+@pytest.mark.parametrize("body", ["", "rides", "rides.narrow"])
+@pytest.mark.parametrize("is_streaming", [True, False])
+def test_a_recipe_in_python_runs_over_batches_too(body: str, is_streaming: bool) -> None:
+    """As exact figures of past rows need it."""
+    rows = frame(is_streaming)
+    rows.narrow = frame(is_streaming)
+    built = PythonRecipe(body).build(None, {"rides": rows})  # type: ignore[arg-type]
+    assert built.isStreaming is is_streaming
+
+
+def test_a_recipe_in_python_makes_no_batch_of_a_stream_or_of_nothing() -> None:
+    rows = frame(True)
+    rows.narrow = frame(False)
+    failure(PythonRecipe("rides.narrow"), rides=rows)
+    failure(PythonRecipe("made.narrow", {"made": rows}))
