@@ -409,7 +409,7 @@ def test_state_that_can_t_be_assigned_is_refused_before_anything_stops(counting:
     elif what == "real time":
         one.mode = "real-time"
     elif what == "files":
-        deployment.specs["q"] = replace(spec, streams=(replace(spec.streams[0], sink=as_sink("parquet:/tmp/q")),))
+        deployment.specs["q"] = replace(spec, streams=(replace(spec.streams[0], sink=as_sink("parquet:/out")),))
     elif what == "remote":
         one.checkpoint = "s3a://bucket/q"
     else:
