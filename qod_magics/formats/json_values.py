@@ -34,7 +34,7 @@ class Json:
         """See `Format.rows`; a schema may be DDL."""
         from pyspark.sql import functions as F
 
-        options = {**self.options, **({"columnNameOfCorruptRecord": marker} if marker else {})}
+        options = {**self.options, **({"columnNameOfCorruptRecord": marker} if marker else {})} or None
         row = F.from_json(F.col("value").cast("string"), schema, options)
         if marker:
             none, empty = (F.from_json(F.lit(text), schema, options) for text in (NO_VALUE, EMPTY_VALUE))
