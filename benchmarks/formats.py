@@ -46,7 +46,7 @@ SCHEMA: dict[str, Any] = {
         *({"name": name, "type": ["null", "string"]} for name in _TEXTS),
     ],
 }
-#: One value in so many is malformed, in both.
+#: Every `BAD`th value is malformed, in both formats.
 BAD = 1000
 
 

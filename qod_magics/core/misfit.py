@@ -196,6 +196,6 @@ def _values(found: inspect.Type) -> Sequence[Any]:
 
 
 def _tags(found: inspect.Type) -> Sequence[str]:
-    """Return the names by which the structs of a union are told apart."""
+    """Return the tag of each struct in a union: its value in JSON says which struct is meant."""
     types = found.types if isinstance(found, inspect.UnionType) else (found,)
     return [str(each.tag) for each in types if isinstance(each, inspect.StructType)]

@@ -10,8 +10,7 @@ from qod_magics.errors import ApplicationError
 
 #: An option names a file of this kind; other text that begins with a brace is a schema itself.
 SUFFIXES = (".avsc", ".json")
-#: The field of a reader's schema by which a value that was read is told from one that could not be: its default, 1, is
-#: there only after the value was decoded.
+#: An extra field of the reader's schema, with the default 1: it is 1 in decoded values, and null in malformed ones.
 READ = "_read"
 #: The column of a record's value below the decoded ones.
 BYTES = "_bytes"

@@ -32,7 +32,7 @@ class Csv:
         from pyspark.sql import functions as F
 
         line, columns = _line(), ddl(schema)
-        row = F.from_csv(line, columns, {"columnNameOfCorruptRecord": marker} if marker else {})
+        row = F.from_csv(line, columns, {"columnNameOfCorruptRecord": marker} if marker else None)
         if marker:
             none, empty = (_only(schema, marker, text) for text in (NO_VALUE, EMPTY_VALUE))
             row = F.when(F.col("value").isNull(), none).when(F.trim(line) == "", empty).otherwise(row)

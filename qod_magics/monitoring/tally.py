@@ -71,7 +71,7 @@ class Tally:
 
 
 def outcome(cycle: Cycle) -> str:
-    """Return what became of a cycle's plan: skipped, recommended (by a paused controller), applied or unapplied."""
+    """Return the outcome of a cycle: "skipped" (no plan), "recommended" (paused), "applied" or "unapplied"."""
     if cycle.decision is None:
         return "skipped"
     if cycle.paused:

@@ -108,7 +108,7 @@ class Exact:
 
     @property
     def words(self) -> str:
-        """Return what came of it, a line for each fact."""
+        """Return the summary: one line for the groups, the intervals that held, and each note."""
         lines = [f"{self.query}, windows from {self.span}: {counted(len(self.groups), 'group')}"]
         if self.share is not None:
             each = ", ".join(f"{name} {held} of {of}" for name, (held, of) in self._by_column().items())

@@ -1,4 +1,4 @@
-"""Exact figures of a query that sheds, later: its recipes once more over the same offsets of Kafka, as a slow batch."""
+"""Exact figures for a query that sheds: a slow batch runs its recipes again over the same offsets of Kafka."""
 
 from __future__ import annotations
 

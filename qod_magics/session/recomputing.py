@@ -26,7 +26,7 @@ from qod_magics.spark.plans.records import record_form
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from qod_magics.application.streams.stream import StreamDeclaration
@@ -201,11 +201,7 @@ def recomputed(
         most=MOST_GROUPS,
     )
     if found.too_many:
-        raise UsageProblem(
-            f"the span must have at most {MOST_GROUPS:,} groups, got more; take a later --from or an earlier --to",
-            option="--to",
-            rule="size",
-        )
+        raise _too_many()
     deadline, cpu_s = time.monotonic() + _TOLD_S, None
     while not cpu_s and time.monotonic() < deadline:
         time.sleep(0.3)  # its listeners are told a moment later
@@ -244,7 +240,7 @@ def written_by(session: SessionInterface, query: Query, span: Span, spark: Spark
     )
     within = rows.select("_text", "_place", "_row.*").where(query.where.format(*_micros(span)))
     newest = within.groupBy(*_columns(query.keys)).agg(F.max_by("_text", "_place").alias("_text"))
-    return [json.loads(row["_text"]) for row in newest.limit(MOST_GROUPS).collect()]
+    return _collected(newest.select("_text"))
 
 
 def _in_files(session: SessionInterface, query: Query, sink: Files, span: Span, spark: SparkSession) -> list[Row]:
@@ -258,7 +254,23 @@ def _in_files(session: SessionInterface, query: Query, sink: Files, span: Span, 
     rows = ours.where(query.where.format(*_micros(span))).select(
         F.to_json(F.struct(*_columns(query.schema.names)), JSON_FORMAT).alias("value")
     )
-    return [json.loads(row["value"]) for row in rows.limit(MOST_GROUPS).collect()]
+    return _collected(rows)
+
+
+def _collected(texts: DataFrame) -> list[Row]:
+    """Return the rows of JSON in the only column. Raises UsageProblem: there are too many."""
+    found = [json.loads(row[0]) for row in texts.limit(MOST_GROUPS + 1).collect()]
+    if len(found) > MOST_GROUPS:
+        raise _too_many()
+    return found
+
+
+def _too_many() -> UsageProblem:
+    return UsageProblem(
+        f"the span must have at most {MOST_GROUPS:,} groups, got more; take a later --from or an earlier --to",
+        option="--to",
+        rule="size",
+    )
 
 
 def _columns(names: Iterable[str]) -> list[SparkColumn]:

@@ -9,13 +9,13 @@ from qod_magics.core.snapshot import Instance, Snapshot, Window, nothing
 from qod_magics.policies.stream_economics.learning.cost_fit import CostFit
 from qod_magics.policies.stream_economics.learning.learning import is_new
 
-#: An instance for which more rows wait than so many of its batches read can't keep up. Between two batches back to back
-#: those of two can wait, and one more counts as waiting until it has ended.
+#: An instance can't keep up if more rows wait than so many of its batches read. Back to back, the rows of up to three
+#: batches wait: of the batch under way, until it has ended, and of the next two.
 QUEUED = 4.0
 #: Readings beyond these teach nothing: thousands of rows/s, and batches/s with their reciprocal.
 MOST_ROWS, MOST_BATCHES = 1e6, 1e4
-#: Readings tell the time for rows from that of a batch once the largest batch has had so many times the rows of the
-#: smallest. Before that the prior decides, which is made for CPU and takes most of the time for that of the batch.
+#: The fixed time of a batch is known once the largest batch has had so many times the rows of the smallest. Before, the
+#: fit's prior decides: it is made for CPU, and takes most of the time for fixed time.
 SPREAD = 1.25
 
 

@@ -369,7 +369,7 @@ class Workshop:
 
     def check_rejects(self, malformed: Malformed) -> None:
         """Raise ApplicationError where this task manager can't send malformed records to a topic."""
-        if not self.sheds_on_read or self.reading is DialReading.RESTART:
+        if not self.sheds_on_read or not self.reading.reflects:
             raise ApplicationError(
                 f"--malformed must be drop, keep or fail where the session starts no servers, got {malformed}",
                 option="--malformed",

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from qod_magics.application.streams.sink import Console, ForEachBatch, KafkaTopic, Sink
+from qod_magics.errors import ApplicationError
 from qod_magics.kafka.properties import LARGEST_RECORD
 from qod_magics.spark.plans import pipeline
 from qod_magics.spark.plans.dial import DialBoard, DialReading
 from qod_magics.spark.plans.pipeline import Job, PlanFacts, Workshop, rejects_options
+from tests.raising import breaks
 from tests.spark.fakes import FakeRows
 
 PLAIN = "== Physical Plan ==\n*(1) Project [id#1L]\n+- StreamingRelation rate, [id#1L]\n"
@@ -96,3 +98,14 @@ def test_a_reject_may_be_as_large_as_other_records() -> None:
     assert int(json.loads(rejects_options({}))["max.request.size"]) == LARGEST_RECORD
     own = json.loads(rejects_options({"kafka.max.request.size": "9", "kafka.bootstrap.servers": "h:1"}))
     assert (own["max.request.size"], own["bootstrap.servers"]) == ("9", "h:1")
+
+
+@pytest.mark.parametrize("reading", list(DialReading))
+@pytest.mark.parametrize("ours", [True, False])
+def test_rejects_are_sent_where_sql_may_call_our_class(reading: DialReading, ours: bool) -> None:
+    workshop = Workshop(None, DialBoard("s"), reading, {}, {}, ours)  # type: ignore[arg-type]
+    if ours and reading.reflects:
+        workshop.check_rejects("topic:bad")
+        return
+    with pytest.raises(ApplicationError, check=breaks("local", option="--malformed")):
+        workshop.check_rejects("topic:bad")
