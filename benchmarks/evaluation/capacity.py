@@ -29,7 +29,7 @@ from qod_magics.data.spec import trip_schema
 from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import create_topics
 from qod_magics.sources.kafka import GATHERING
-from qod_magics.spark.plans.pipeline import GATHERING_WRITER
+from qod_magics.spark.plans.writing import GATHERING_WRITER
 from qod_magics.spark.servers.task_manager import TaskManager
 
 QUERIES: Mapping[str, Callable[[], dict[str, Query]]] = {"as it is": taxi_queries, "light": light_taxi_queries}

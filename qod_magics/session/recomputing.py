@@ -20,8 +20,8 @@ from qod_magics.results.result import Column, Kind, Row, columns_of
 from qod_magics.results.spans import Span, Stretch, stretch
 from qod_magics.sources.source import is_topic
 from qod_magics.spark.plans.batch import Reading, run
+from qod_magics.spark.plans.job import DELAY, reader, source_feed
 from qod_magics.spark.plans.parsing import JSON_FORMAT
-from qod_magics.spark.plans.pipeline import DELAY, reader, source_feed
 from qod_magics.spark.plans.records import record_form
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from qod_magics.session.show import ShownResults
 from qod_magics.session.status import DECLARED, idle_text, instances_with, printed_text
 from qod_magics.spark.plans.labels import WORDS
 from qod_magics.spark.plans.parsing import FIRST_TIME, JSON_FORMAT, TOO_LATE
-from qod_magics.spark.plans.pipeline import INSTANCE
 from qod_magics.spark.plans.records import BATCH, ROW, RUN, attempt, batch, record_form
+from qod_magics.spark.plans.writing import INSTANCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,7 +16,7 @@ from qod_magics.lifecycle.events import told
 from qod_magics.sources.registry import described
 from qod_magics.sources.source import is_topic
 from qod_magics.spark.cluster.books import misfits
-from qod_magics.spark.plans.pipeline import feed_of
+from qod_magics.spark.plans.job import feed_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

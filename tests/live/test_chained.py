@@ -11,7 +11,7 @@ import pytest
 
 from qod_magics.errors import ApplicationError, TaskManagerError
 from qod_magics.session.session import Session
-from qod_magics.spark.plans.pipeline import GROUPS_ONCE
+from qod_magics.spark.plans.job import GROUPS_ONCE
 from tests.live.applications import all_read, cell, instances, rows
 from tests.live.conftest import eventually, new_topic, produce
 from tests.raising import breaks

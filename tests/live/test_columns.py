@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.session.session import Session
 from qod_magics.spark.plans.inlining import plan_of
+from qod_magics.spark.plans.job import Feed, Job
 from qod_magics.spark.plans.parsing import MALFORMED, columns_read, parsed_input
-from qod_magics.spark.plans.pipeline import Feed, Job
 from qod_magics.spark.servers.connection import connect, let_go
 from tests.live.conftest import PATIENCE_S, server_of
 

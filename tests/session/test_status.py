@@ -30,8 +30,8 @@ from qod_magics.spark.cluster.books import Incomplete
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.plans.expressions import Label
 from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.job import Job
 from qod_magics.spark.plans.labels import Column, Labels
-from qod_magics.spark.plans.pipeline import Job
 from qod_magics.spark.queries.instance import Instance
 from tests.application.frames import application, stream
 from tests.raising import breaks

@@ -22,7 +22,7 @@ from qod_magics.spark.metrics.collector import Collector
 from qod_magics.spark.plans import dial
 from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.plans.inspection import Checked
-from qod_magics.spark.plans.pipeline import Job
+from qod_magics.spark.plans.job import Job
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.kafka.fakes import FakeKafka

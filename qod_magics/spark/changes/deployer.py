@@ -40,8 +40,8 @@ from qod_magics.spark.cluster.deployment import Deployment, Prepared
 from qod_magics.spark.cluster.jobs import instance_jobs
 from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.job import Job, feed_of, names_and_types
 from qod_magics.spark.plans.labels import Labels
-from qod_magics.spark.plans.pipeline import Job, feed_of, names_and_types
 from qod_magics.spark.queries.checkpoints import local_path
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.connection import gather, reason

@@ -47,7 +47,8 @@ from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment
-from qod_magics.spark.plans.pipeline import Feed, PlanFacts, Workshop
+from qod_magics.spark.plans.job import Feed, PlanFacts
+from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.queries.checkpoints import Offsets, transplant, why_not_transplanted
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import in_a_row

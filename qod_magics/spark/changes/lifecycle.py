@@ -19,7 +19,7 @@ from qod_magics.lifecycle.events import (
 )
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.plans.parsing import FAILS, JSON, OUT_OF_RANGE, SHOWN
-from qod_magics.spark.plans.pipeline import TOO_LARGE
+from qod_magics.spark.plans.writing import TOO_LARGE
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.modes import not_realtime, refuses_realtime
 from qod_magics.spark.queries.slots import free

@@ -55,7 +55,7 @@ from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Pipe
 from qod_magics.spark.cluster.state import Heir, assign_state
-from qod_magics.spark.plans.pipeline import feeds_of
+from qod_magics.spark.plans.job import feeds_of
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import shared
 from qod_magics.spark.servers.connection import begin, gather, reason

@@ -28,7 +28,8 @@ from qod_magics.spark.cluster.books import (
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.observation import InstanceView
 from qod_magics.spark.plans.dial import MOST_S, DialBoard
-from qod_magics.spark.plans.pipeline import Workshop, reader
+from qod_magics.spark.plans.job import reader
+from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.queries import slots
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
 from qod_magics.spark.queries.progress import Batch

@@ -21,14 +21,9 @@ from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context
 from qod_magics.spark.cluster.books import Account, furthest_behind
 from qod_magics.spark.plans.inspection import Checked, Inspection
+from qod_magics.spark.plans.job import feed_of, feeds_of, reader, same_columns
 from qod_magics.spark.plans.labels import Labels
-from qod_magics.spark.plans.pipeline import (
-    Workshop,
-    feed_of,
-    feeds_of,
-    reader,
-    same_columns,
-)
+from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.servers.connection import reason
 
 # --- Assignment of partitions -----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.admission import StateFacts
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.plans.pipeline import feeds_of
+from qod_magics.spark.plans.job import feeds_of
 from qod_magics.spark.queries.checkpoints import Left, inherit, local_path, why_not_transplanted
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.connection import gather

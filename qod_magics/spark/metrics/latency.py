@@ -5,7 +5,7 @@ handed it to its client, until
  - it is read, in real-time mode and in micro-batches without state that write to Kafka: it is processed and handed to
    Kafka's client at once,
  - the batch that took it in is completed, in other micro-batches, as of aggregations.
-Kafka's client may hold a result for its linger time (`pipeline.GATHERING_WRITER`), which is not in it.
+Kafka's client may hold a result for its linger time (`writing.GATHERING_WRITER`), which is not in it.
 
 Rows of a stream between two tasks carry the time at which they were written there, not that of their source. The
 latency so far of a row of a stream is one of the rows that its writer wrote at that time: both parts are taken to be

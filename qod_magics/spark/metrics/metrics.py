@@ -21,7 +21,7 @@ from qod_magics.spark.cluster.cluster import MB, OTHERS_PERIODS, Cluster
 from qod_magics.spark.cluster.observation import InstanceView, TaskView, observation
 from qod_magics.spark.cluster.state import state_facts
 from qod_magics.spark.metrics.latency import Lateness
-from qod_magics.spark.plans.pipeline import feed_of, reader
+from qod_magics.spark.plans.job import feed_of, reader
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
 from qod_magics.spark.servers.connection import reason
 from qod_magics.spark.servers.task_manager import TaskManager

@@ -22,7 +22,7 @@ from qod_magics.kafka.reading import beginning_offsets, peek
 from qod_magics.sources.registry import kind_of
 from qod_magics.spark.cluster.books import Account, Gap, columnless_text, malformed_event
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.plans.pipeline import reader
+from qod_magics.spark.plans.job import reader
 from qod_magics.spark.servers.connection import begin
 
 #: For so long, seconds, rows must have waited in a partition without a row that arrives or is read.

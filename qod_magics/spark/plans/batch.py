@@ -21,8 +21,9 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.application.weights import WEIGHT, Weights, opened_chain, origins
 from qod_magics.errors import ApplicationError
 from qod_magics.kafka.properties import fetch_options
+from qod_magics.spark.plans.job import Feed
 from qod_magics.spark.plans.parsing import JSON_FORMAT
-from qod_magics.spark.plans.pipeline import Feed, Workshop
+from qod_magics.spark.plans.pipeline import Workshop
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

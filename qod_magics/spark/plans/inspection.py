@@ -31,18 +31,18 @@ from qod_magics.spark.plans.inlining import (
     streaming_plan_of,
     sums_weights,
 )
-from qod_magics.spark.plans.labels import Labels, labels
-from qod_magics.spark.plans.pipeline import (
+from qod_magics.spark.plans.job import (
     Build,
     Feed,
     Job,
     Watermarks,
-    Workshop,
     feed_of,
     schema_of_stream,
     source_feed,
     watermarks_of,
 )
+from qod_magics.spark.plans.labels import Labels, labels
+from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.plans.plan_text import kept_columns, positions
 from qod_magics.spark.plans.records import Whole, check_whole, may_be_whole, whole_of
 from qod_magics.spark.plans.shedder import taken_name

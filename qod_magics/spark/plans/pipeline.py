@@ -5,31 +5,27 @@ Kafka records -> observe(read, kept) -> shedder -> rows -> recipe -> observe(out
 
 from __future__ import annotations
 
-import json
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
 from qod_magics.application.recipes.recipe import analysis_errors_unprinted, first_line, raise_unless_connection
-from qod_magics.application.streams.sink import Output, Sink
 from qod_magics.application.streams.stream import CORRUPT, RECORD_KEY, VALUE, Form, columns_of, form_of, rejects_of
-from qod_magics.application.weights import WEIGHT, weighed
+from qod_magics.application.weights import WEIGHT
 from qod_magics.errors import ApplicationError, nearest
 from qod_magics.formats.format import Format
-from qod_magics.kafka.properties import LARGEST_RECORD
 from qod_magics.sources.registry import Sources, kind_of
 from qod_magics.sources.source import Part, kind_and_place
 from qod_magics.spark.plans import shedder
 from qod_magics.spark.plans.dial import MOST_S, DialBoard, DialReading, read_sql, waiting_sql
 from qod_magics.spark.plans.inlining import runs_python, streaming_plan_of
+from qod_magics.spark.plans.job import Feed, Job, PlanFacts, Read
 from qod_magics.spark.plans.parsing import (
     JSON,
-    JSON_FORMAT,
     REJECTS_CONF,
     STREAMED,
     columns_read,
@@ -39,203 +35,20 @@ from qod_magics.spark.plans.parsing import (
     to_reject,
     without_header,
 )
-from qod_magics.spark.plans.records import columns_of_record, headers
-from qod_magics.spark.plans.shedder import Outlet, SheddingSession, taken_name
+from qod_magics.spark.plans.shedder import SheddingSession, taken_name
 from qod_magics.spark.plans.state import keeps_state, state_columns
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, WHEN_WRITTEN, Timing
+from qod_magics.spark.plans.writing import OutputWriter, rejects_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter
     from pyspark.sql.types import StructType
 
-    from qod_magics.application.streams.stream import Malformed, TimeUnit, TopicInput
-    from qod_magics.application.tasks import TaskSpec
-    from qod_magics.sources.source import Position
-
-#: Why groups that an operator with state reads are aggregated in micro-batches.
-GROUPS_ONCE = "an operator with state reads its groups: each is emitted once, when the watermark has passed it"
-
-#: How the message begins with which a row ends a query that is larger than a record may be.
-TOO_LARGE = "a row is too large for Kafka: "
-
-#: In the key of a record: the number of the instance that wrote it, where each has its own rows of a group.
-INSTANCE = "_instance"
-
-#: At low input rates each row costs a wake-up: batch rows for some hundredths of a second. The user's own options take
-#: precedence.
-GATHERING_WRITER = {"kafka.linger.ms": "50", "kafka.batch.size": "65536"}
-#: A result may be one large row, as of collect_list.
-WRITER = {**GATHERING_WRITER, "kafka.max.request.size": str(LARGEST_RECORD)}
-
-#: Columns of event times with a watermark, each with its delay in milliseconds.
-Watermarks = tuple[tuple[str, int], ...]
-#: Where Spark keeps that delay in a column's metadata.
-DELAY = "spark.watermarkDelayMs"
+    from qod_magics.application.streams.stream import Malformed
 
 #: The rows of an array; one of nulls where the array is null.
 _EACH = f"inline(coalesce({VALUE}, array(null)))"
-
-Build = Callable[["SparkSession", Mapping[str, "DataFrame"]], AbstractContextManager["DataFrame"]]
-
-
-@dataclass(frozen=True, slots=True)
-class Feed:
-    """What one instance reads from one topic."""
-
-    name: str  #: in books and dials: the task for a source, "from>to" for a stream
-    inputs: tuple[str, ...]  #: the names by which the recipe knows it
-    topic: str
-    partitions: tuple[int, ...]
-    starting: Mapping[int, int]  #: first offset of a new checkpoint, by partition
-    schema: str | StructType | None  #: of the columns parsed from values; None: raw records
-    stream: bool  #: whether another task of ours writes it
-    values: Format = JSON  #: how values are parsed; not of streams
-    form: Form = Form.ROW  #: what a JSON value is; not of streams
-    malformed: Malformed = "drop"  #: values that are not of the schema; not of streams
-    time_unit: TimeUnit = "s"  #: of numbers in its columns of times; not of streams
-    record: tuple[str, ...] = ()  #: columns "_key" and so on, taken of the record; not of streams
-    #: columns by whose values rows are shed together; those of a stream: by the record's key
-    shed_by: tuple[str, ...] = ()
-    weighed_since: str | None = None  #: the stream of groups from which on `_weight` counts; None: from the input on
-    watermarks: Watermarks = ()  #: of a stream, declared upstream
-
-
-def source_feed(name: str, head: str, source: TopicInput, partitions: tuple[int, ...], starting: Position) -> Feed:
-    """Return what an instance reads of a source, for the stream `head`."""
-    return Feed(
-        name,
-        (head,),
-        source.topic,
-        partitions,
-        starting,
-        source.columns,
-        stream=False,
-        values=source.values,
-        form=source.form,
-        malformed=source.effective_malformed,
-        time_unit=source.time_unit,
-        record=source.record_columns,
-        shed_by=source.shed_by,
-    )
-
-
-def feed_of(spec: TaskSpec, head: str) -> str:
-    """Return the name of the feed from a head's topic: the task's id, or "head>task" if the task has several heads."""
-    return spec.id if len(spec.heads) == 1 else f"{head}>{spec.id}"
-
-
-def feeds_of(spec: TaskSpec) -> list[str]:
-    """Return the names of all feeds of a task: of topics, then of streams."""
-    return [*(feed_of(spec, head) for head in spec.topics), *(f"{upstream}>{spec.id}" for upstream in spec.upstream)]
-
-
-def reader(feed: str) -> str:
-    """Return the task that reads the feed of this name."""
-    return feed.rpartition(">")[2]
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """All that is needed to build one instance on any task manager, at any time."""
-
-    task: str
-    instance: str
-    index: int  #: 0 for the first instance of the task
-    feeds: tuple[Feed, ...]  #: (): the recipe reads a source of its own
-    build: Build
-    outlets: tuple[str, ...]  #: names "from>to" of outgoing streams, in the order of `topics`
-    topics: tuple[tuple[str, int, str | None], ...]  #: of the outgoing streams: topic, partitions, key
-    sink: Sink | None  #: of a query
-    results: str | None  #: the topic behind a memory sink; instance i writes its partition i
-    trigger_s: float | None
-    max_latency_s: float | None = None  #: how old a row may be when it is in the result, seconds
-    aggregates: bool = False  #: whether SQL in its recipes does: its plan can't be explained
-    shed_by: tuple[str, ...] = ()  #: columns of its output by whose values the outgoing streams are shed together
-    weighed_since: str | None = None  #: the same of its output
-    chained: bool = False  #: whether an operator with state reads its groups, here or downstream
-    run: str = ""  #: names the directory of a file sink, one per checkpoint
-    groups: tuple[str, ...] | None = None  #: columns by which a row in a Kafka sink replaces an earlier one, if known
-    apart: bool = False  #: whether each instance has its own rows of a group
-    record: tuple[str, ...] = ()  #: the columns of a record in a Kafka sink; (): a row is JSON in its value
-    whole: str = ""  #: what needs complete mode, "ORDER BY and LIMIT"; "": nothing does
-
-    @property
-    def only_microbatch(self) -> str | None:
-        """Return why real-time mode is impossible, or None."""
-        if self.chained:
-            return GROUPS_ONCE
-        refused = next(filter(None, (kind_of(feed.topic).realtime for feed in self.feeds)), None)
-        if refused:
-            return refused
-        if self.whole:
-            return f"{self.whole} over groups: each batch writes the whole result"
-        if self.sink is not None and not self.sink.realtime:
-            return f"real-time mode does not write {self.sink}"
-        return None
-
-    @property
-    def reads_as(self) -> str:
-        """A name for what reads its sources: one for each checkpoint."""
-        return f"{self.instance}-{self.run}"
-
-    @property
-    def batches_every_s(self) -> float:
-        """Seconds between two of its micro-batches, at least: as declared, or as its sources have new rows."""
-        return max((self.trigger_s or 0.0, *(kind_of(feed.topic).every_s for feed in self.feeds)))
-
-    @property
-    def writes_row_by_row(self) -> bool:
-        """Return whether its output is written while it is computed, not when its batch is over."""
-        return bool(self.topics) or (self.sink is not None and self.sink.row_by_row)
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """The columns read from a topic."""
-
-    schema: StructType  #: of all columns
-    columns: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class PlanFacts:
-    """Facts from a job's plan."""
-
-    keeps_state: bool
-    read: Mapping[str, Read] = field(default_factory=dict)  #: by topic, if only some columns are read
-    runs_python: bool = False  #: whether the plan has functions in Python, or the sink is one
-    schemas: Mapping[str, StructType] = field(default_factory=dict)  #: of the values of topics with one feed
-    state_columns: frozenset[str] = frozenset()  #: of its only input, in the keys of all its state
-
-
-def watermarks_of(schema: StructType) -> Watermarks:
-    """Return the watermarks on times in such rows. Those on windows are left out: a window is sent once it is
-    complete."""
-    times = [field for field in schema.fields if field.dataType.typeName() == "timestamp"]
-    found = ((field.name, (field.metadata or {}).get(DELAY)) for field in times)
-    return tuple((name, int(delay)) for name, delay in found if delay is not None)
-
-
-def schema_of_stream(schema: StructType) -> StructType:
-    """Return the schema of such rows on a stream: `_weight` is in a record header."""
-    from pyspark.sql.types import StructType
-
-    return StructType([field for field in schema.fields if field.name != WEIGHT])
-
-
-def same_columns(one: StructType | None, other: StructType | None, ordered: bool = True) -> bool:
-    """Return whether rows of the one can be read as rows of the other: same names and types, if `ordered` in the same
-    order. Nullability is ignored: it depends on the rows' path, as all columns read back from JSON are nullable."""
-    if one is None or other is None:
-        return False
-    columns = names_and_types(one), names_and_types(other)
-    return columns[0] == columns[1] if ordered else sorted(columns[0]) == sorted(columns[1])
-
-
-def names_and_types(schema: StructType) -> tuple[tuple[str, str], ...]:
-    """Return the names and types of its columns, in their order, without nullability."""
-    return tuple((field.name, field.dataType.simpleString()) for field in schema.fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +146,10 @@ class Workshop:
         parsed_schema: StructType = row
         return parsed_schema
 
+    def writer(self, job: Job, rows: DataFrame, most: int | None = None) -> DataStreamWriter:
+        """Return the writer of this job's output: see `OutputWriter.writer`."""
+        return OutputWriter(self.board, self.dial, self.reading.reflects, self.kafka).writer(job, rows, most)
+
     def check_schema(self, ddl: str, shed_by: Sequence[str] = (), record: Sequence[str] = ()) -> None:
         """Raise ApplicationError, one line, for DDL that Spark can't read, that has reserved column names or those
         taken of the `record`, or that lacks a column to shed by."""
@@ -388,35 +205,6 @@ class Workshop:
                 raise ApplicationError(
                     f"the schema {ddl!r} can't be read from {values.label}: {first_line(error)}"
                 ) from error
-
-    def writer(self, job: Job, rows: DataFrame, most: int | None = None) -> DataStreamWriter:
-        """Return the writer of this job's output, to its streams or to its sink.
-
-        Args:
-            job: the instance.
-            rows: its output.
-            most: bytes of a row in Kafka, above which the query fails with a message that names the largest column.
-                None: it is not measured; Kafka's own message does not say which.
-
-        """
-        if job.topics:
-            return self._to_streams(job, rows, most)
-        assert job.sink is not None
-
-        def to_topic(counted: DataFrame, topic: str, partition: int | None) -> DataStreamWriter:
-            return self._to_kafka(self._records(job, counted, topic, partition, most))
-
-        counted = rows.observe("out", F.count(F.lit(1)).alias("rows"))
-        return job.sink.write(counted, Output(job.index, job.run, job.results, to_topic))
-
-    def _records(self, job: Job, rows: DataFrame, topic: str, partition: int | None, most: int | None) -> DataFrame:
-        """Rows as records of a topic: their own columns, where they are those of a record, or as JSON."""
-        if job.record:
-            columns = columns_of_record([c for c in job.record if not (job.whole and c == "headers")], topic)
-            return rows.select(*columns, *self._headers(job))
-        to = [F.lit(topic).alias("topic"), *([] if partition is None else [F.lit(partition).alias("partition")])]
-        value = self._value(rows.columns, most).alias("value")
-        return rows.select(value, *to, *_group_key(job), *self._headers(job))
 
     def _rows(
         self,
@@ -528,62 +316,6 @@ class Workshop:
             row = F.from_json(_text(feed.form), type(schema)([schema[name] for name in feed.shed_by]))
         return shedder.key_text(*(row[name] for name in feed.shed_by))
 
-    def _value(self, names: Sequence[str], most: int | None) -> Column:
-        """A row as JSON; see `writer`."""
-        columns = [F.col("`{}`".format(name.replace("`", "``"))) for name in names]
-        value = F.to_json(F.struct(*columns), JSON_FORMAT)
-        if most is None:
-            return value
-        sizes = F.array(
-            *(
-                F.struct(
-                    F.octet_length(F.to_json(F.struct(column), JSON_FORMAT)).alias("bytes"), F.lit(name).alias("name")
-                )
-                for name, column in zip(names, columns, strict=True)
-            )
-        )
-        largest, size = F.array_max(sizes), F.octet_length(value)
-        told = F.concat(
-            *(F.lit(TOO_LARGE), F.format_number(size, 0), F.lit(" bytes, of which column ")),
-            *(largest["name"], F.lit(" has "), F.format_number(largest["bytes"], 0), F.lit(f", of at most {most:,}")),
-        )
-        return F.when(size > most, F.raise_error(told)).otherwise(value)
-
-    def _to_streams(self, job: Job, rows: DataFrame, most: int | None) -> DataStreamWriter:
-        rows = weighed(rows)
-        accuracy = self.dial(self.board.accuracy(job.task))
-        names = [c for c in rows.columns if c != WEIGHT]
-        outlets = [
-            Outlet(name, topic, partitions, key, self.dial(self.board.send(name)), accuracy)
-            for name, (topic, partitions, key) in zip(job.outlets, job.topics, strict=True)
-        ]
-        key = shedder.key_text(*(F.col(f"`{name}`") for name in job.shed_by)) if job.shed_by else None
-        drawn = shedder.draw(rows, outlets, key, self._sampled(job.weighed_since), self.reading.reflects)
-        drawn = drawn.observe("out", *shedder.sent_counts(outlets))
-        value = self._value(names, most)
-        records = shedder.send(drawn, outlets, value, key)
-        return self._to_kafka(records).option("includeHeaders", "true")
-
-    def _headers(self, job: Job) -> list[Column]:
-        """Return the headers of a record that is a row of a whole result."""
-        return [headers("headers" in job.record, self.reading.reflects)] if job.whole else []
-
-    def _to_kafka(self, records: DataFrame) -> DataStreamWriter:
-        """Write records to Kafka. Each run of a query has its own producer.
-
-        Queries of one JVM with equal options share a producer, even with stopped queries, and a batch ends only once
-        its producer is flushed: rows that a stopped query had left for a deleted topic kept all queries from ending a
-        batch until their delivery timeout, two minutes later. Kafka ignores options that it does not know.
-        """
-        own = {"kafka.qod.run": uuid.uuid4().hex}
-        return records.writeStream.format("kafka").options(**{**WRITER, **self.kafka, **own})
-
-
-def rejects_options(kafka: Mapping[str, str]) -> str:
-    """Return the options of the producer of rejects as JSON: those of all sinks in Kafka, as a malformed record may be
-    as large as their rows."""
-    return json.dumps({name.removeprefix("kafka."): value for name, value in {**WRITER, **kafka}.items()})
-
 
 def _text(form: Form) -> Column:
     """Return the JSON object that is parsed: a record's value or, where that is no row, an object with it as a
@@ -593,13 +325,3 @@ def _text(form: Form) -> Column:
     text = "CAST(value AS STRING)"
     within = f"""concat('{{"{VALUE}":', {text}, '}}')"""
     return F.expr(f"CASE WHEN trim({text}) IN ('', 'null') THEN {text} ELSE {within} END")
-
-
-def _group_key(job: Job) -> list[Column]:
-    """Return the key of a record in a Kafka sink, where rows replace earlier ones: its group as JSON. All rows of a
-    group are then in one partition, in the order in which they were written."""
-    if job.groups is None:
-        return []
-    columns = [F.col(f"`{name}`") for name in job.groups]
-    columns += [F.lit(job.index + 1).alias(INSTANCE)] if job.apart else []
-    return [(F.to_json(F.struct(*columns), JSON_FORMAT) if columns else F.lit("{}")).alias("key")]

@@ -35,7 +35,8 @@ from qod_magics.lifecycle.events import (
 from qod_magics.lifecycle.query import OngoingMove, QueryLife
 from qod_magics.sources.registry import Sources, kind_of
 from qod_magics.spark.plans.dial import DialBoard
-from qod_magics.spark.plans.pipeline import Job, PlanFacts, Workshop
+from qod_magics.spark.plans.job import Job, PlanFacts
+from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, WHEN_WRITTEN
 from qod_magics.spark.queries.meter import Meter, MeterReading
 from qod_magics.spark.queries.modes import (

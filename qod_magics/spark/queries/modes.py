@@ -10,7 +10,7 @@ from qod_magics.application.streams.stream import BATCH_LATENCY_S
 from qod_magics.errors import TaskManagerError
 
 if TYPE_CHECKING:
-    from qod_magics.spark.plans.pipeline import Job, PlanFacts
+    from qod_magics.spark.plans.job import Job, PlanFacts
 
 
 # --- Refusals of real-time mode ---------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from qod_magics.machine.jars import connector_advice
 from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context
 from qod_magics.spark.plans.dial import DialBoard
-from qod_magics.spark.plans.pipeline import Feed, Job
+from qod_magics.spark.plans.job import Feed, Job
 from qod_magics.spark.queries.checkpoints import local_path
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.modes import refuses_realtime

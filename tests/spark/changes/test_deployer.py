@@ -20,8 +20,8 @@ from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Patience
 from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.job import PlanFacts
 from qod_magics.spark.plans.labels import Column, Label, Labels
-from qod_magics.spark.plans.pipeline import PlanFacts
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.application.frames import application, stream

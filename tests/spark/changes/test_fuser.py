@@ -26,7 +26,7 @@ from qod_magics.spark.cluster.cluster import Cluster, Patience
 from qod_magics.spark.cluster.deployment import Deployment, Pipe
 from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.plans.inspection import Checked
-from qod_magics.spark.plans.pipeline import PlanFacts
+from qod_magics.spark.plans.job import PlanFacts
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import MeterReading, in_a_row
 from qod_magics.spark.servers.connection import begin

@@ -30,7 +30,7 @@ from qod_magics.lifecycle.query import RECOVERED_AFTER_S, QueryLife
 from qod_magics.spark.cluster.cluster import Cluster, Patience
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.plans.dial import written
-from qod_magics.spark.plans.pipeline import Feed
+from qod_magics.spark.plans.job import Feed
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.connection import begin
 from qod_magics.spark.servers.task_manager import TaskManager

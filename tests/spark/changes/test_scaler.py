@@ -27,7 +27,7 @@ from qod_magics.spark.cluster.deployment import Pipe
 from qod_magics.spark.cluster.jobs import instance_jobs
 from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.plans.inspection import Checked
-from qod_magics.spark.plans.pipeline import PlanFacts
+from qod_magics.spark.plans.job import PlanFacts
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import MeterReading, shared
 from qod_magics.spark.servers.task_manager import TaskManager

@@ -20,7 +20,7 @@ from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.deployment import Deployment, Pipe
 from qod_magics.spark.cluster.jobs import instance_jobs
 from qod_magics.spark.plans.inspection import Checked
-from qod_magics.spark.plans.pipeline import same_columns
+from qod_magics.spark.plans.job import same_columns
 from qod_magics.spark.queries.progress import FeedCount
 from tests.application.frames import application, stream
 from tests.kafka.fakes import FakeKafka

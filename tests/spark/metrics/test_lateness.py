@@ -11,7 +11,7 @@ from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Pipe
 from qod_magics.spark.metrics.latency import Lateness
-from qod_magics.spark.plans.pipeline import Job
+from qod_magics.spark.plans.job import Job
 from qod_magics.spark.plans.timing import LEVELS
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.progress import Batch, FeedCount

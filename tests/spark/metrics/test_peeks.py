@@ -14,7 +14,7 @@ from qod_magics.kafka.history import OffsetHistory
 from qod_magics.spark.cluster.books import Account, misfits
 from qod_magics.spark.cluster.deployment import Pipe
 from qod_magics.spark.metrics.peeks import STUCK_S, Peeks
-from qod_magics.spark.plans.pipeline import PlanFacts, Read
+from qod_magics.spark.plans.job import PlanFacts, Read
 from qod_magics.spark.queries.progress import FeedCount
 from tests.kafka.fakes import FakeKafka, Partition
 from tests.spark.fakes import cluster, instance

@@ -14,7 +14,8 @@ from qod_magics.formats.avro import Avro
 from qod_magics.spark.plans import batch
 from qod_magics.spark.plans.batch import PLANS, Counts, Reading, pace_sql, planned, records_of
 from qod_magics.spark.plans.dial import DialBoard, DialReading
-from qod_magics.spark.plans.pipeline import Feed, Workshop
+from qod_magics.spark.plans.job import Feed
+from qod_magics.spark.plans.pipeline import Workshop
 from tests.formats.registry_server import Registry, served
 
 KEY = "qod.s.exact"

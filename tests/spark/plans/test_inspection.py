@@ -20,7 +20,7 @@ from qod_magics.sources.source import Context
 from qod_magics.spark.plans import inspection
 from qod_magics.spark.plans.expressions import Label
 from qod_magics.spark.plans.inspection import Checked, Inspection, acts_on_rows, losing_rows
-from qod_magics.spark.plans.pipeline import Job
+from qod_magics.spark.plans.job import Job
 from tests.application.frames import application, stream
 from tests.kafka.fakes import FakeKafka
 from tests.spark.fakes import FakeRows

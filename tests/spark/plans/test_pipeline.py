@@ -13,9 +13,11 @@ import pytest
 from qod_magics.application.streams.sink import Console, ForEachBatch, KafkaTopic, Sink
 from qod_magics.errors import ApplicationError
 from qod_magics.kafka.properties import LARGEST_RECORD
-from qod_magics.spark.plans import pipeline
+from qod_magics.spark.plans import pipeline, writing
 from qod_magics.spark.plans.dial import DialBoard, DialReading
-from qod_magics.spark.plans.pipeline import Job, PlanFacts, Workshop, rejects_options
+from qod_magics.spark.plans.job import Job, PlanFacts
+from qod_magics.spark.plans.pipeline import Workshop
+from qod_magics.spark.plans.writing import rejects_options
 from tests.raising import breaks
 from tests.spark.fakes import FakeRows
 
@@ -67,8 +69,8 @@ def columns_sent(monkeypatch: pytest.MonkeyPatch, **job: Any) -> list[str]:
         struct=lambda *columns: Expression(", ".join(columns)),
         to_json=lambda column, _: Expression(f"json({column})"),
     )
-    monkeypatch.setattr(pipeline, "F", functions)
-    monkeypatch.setattr(Workshop, "_to_kafka", lambda _, records: records)
+    monkeypatch.setattr(writing, "F", functions)
+    monkeypatch.setattr(writing.OutputWriter, "_to_kafka", lambda _, records: records)
     rows: Any = SimpleNamespace(columns=["zone", "trips"], select=lambda *columns: list(columns))
     rows.observe = lambda *_: rows
     workshop = Workshop(None, DialBoard("s"), DialReading.ROW, {}, {})  # type: ignore[arg-type]

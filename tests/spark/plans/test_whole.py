@@ -9,7 +9,7 @@ import pytest
 from qod_magics.application.streams.sink import Console, KafkaTopic, Parquet
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import ApplicationError
-from qod_magics.spark.plans.pipeline import Job
+from qod_magics.spark.plans.job import Job
 from qod_magics.spark.plans.records import Whole, check_whole, may_be_whole, whole_of
 from qod_magics.spark.queries.modes import output_modes
 from tests.application.frames import stream

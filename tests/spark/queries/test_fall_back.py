@@ -8,7 +8,7 @@ import pytest
 
 from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.lifecycle.events import State
-from qod_magics.spark.plans.pipeline import GROUPS_ONCE, Feed, Job, PlanFacts
+from qod_magics.spark.plans.job import GROUPS_ONCE, Feed, Job, PlanFacts
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.modes import against_realtime, not_realtime, output_modes, refuses_realtime
 from qod_magics.spark.servers.server import ServerOptions

@@ -15,7 +15,7 @@ from qod_magics.core.snapshot import replace
 from qod_magics.lifecycle.events import State
 from qod_magics.policies.stream_economics.placing import placed as scheduled
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.plans.pipeline import Feed, PlanFacts
+from qod_magics.spark.plans.job import Feed, PlanFacts
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.modes import TOO_FEW_SLOTS
 from qod_magics.spark.queries.slots import free, held, placed

@@ -13,7 +13,7 @@ import pytest
 from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.machine import class_data
 from qod_magics.machine.class_data import ClassFile
-from qod_magics.spark.plans.pipeline import Feed, PlanFacts
+from qod_magics.spark.plans.job import Feed, PlanFacts
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers import server
 from qod_magics.spark.servers.own_jars import loopback_jar, on_loopback, with_jar

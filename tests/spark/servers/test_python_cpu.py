@@ -12,7 +12,7 @@ from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.metrics.collector import Collector
 from qod_magics.spark.plans.dial import DialBoard
-from qod_magics.spark.plans.pipeline import Job, PlanFacts
+from qod_magics.spark.plans.job import Job, PlanFacts
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.cpu import TaskTime
 from tests.spark.batches import batch
