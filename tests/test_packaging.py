@@ -322,6 +322,7 @@ FLOORS = {
         "sql",
         "recipes",
         "streams",
+        "merging",
         "application",
         "shed_keys",
         "tasks",

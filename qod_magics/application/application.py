@@ -29,6 +29,7 @@ def check_application(streams: Streams) -> None:
     _check_recipes(streams)
     _check_rejects(streams)
     _check_sinks(streams)
+    _check_lending(streams)
 
 
 def _check_distinct_names(streams: Streams) -> None:
@@ -137,6 +138,19 @@ def _check_sinks(streams: Streams) -> None:
                 raise ApplicationError(
                     f"{other!r} and {stream.name!r} both write {stream.sink.path!r}: give each a directory of its own"
                 )
+
+
+def _check_lending(streams: Streams) -> None:
+    lending = {stream.name for stream in streams if stream.lend}
+    for reader in streams:
+        for name in lending.intersection(reader.upstream):
+            raise ApplicationError(
+                f"--lend of {name!r} must be of a query, whose results merge the parts of a group, got a stream that "
+                f"{reader.name!r} reads; leave --lend out",
+                name=name,
+                option="--lend",
+                rule="query",
+            )
 
 
 @dataclass(frozen=True)

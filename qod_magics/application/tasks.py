@@ -124,6 +124,11 @@ class TaskSpec:
         return self.heads[0].key
 
     @property
+    def lends(self) -> bool:
+        """Return whether instances may count rows of a key for the one that it belongs to."""
+        return self.tail.lend
+
+    @property
     def mode(self) -> Mode:
         """Return its mode, the same for all its streams."""
         return self.tail.mode
@@ -285,7 +290,7 @@ def declared(spec: TaskSpec) -> Declared:
         spec.upstream,
         frozenset(head.name for head in spec.heads),
         work_of(spec),
-        (spec.parallelism, spec.partitions, spec.key),
+        (spec.parallelism, spec.partitions, spec.key, spec.lends),
         (spec.trigger_s, spec.is_hurried and spec.mode == "auto", spec.partitions),
     )
 
@@ -302,7 +307,8 @@ def settings_of(spec: TaskSpec) -> object:
         (head, topic.topic, topic.ddl, topic.shed_by, topic.time_unit, *_stated(topic))
         for head, topic in spec.topics.items()
     ]
-    return topics, spec.upstream, spec.sink, spec.key, spec.mode, spec.is_hurried
+    lends = ("lends",) if spec.lends else ()
+    return topics, spec.upstream, spec.sink, spec.key, spec.mode, spec.is_hurried, *lends
 
 
 def _stated(topic: TopicInput) -> tuple[object, ...]:

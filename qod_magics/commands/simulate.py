@@ -13,7 +13,7 @@ from typing import Any
 
 from qod_magics.arguments.parser import Parser
 from qod_magics.errors import ScenarioError, UsageProblem, nearest
-from qod_magics.policies import policy, policy_names
+from qod_magics.policies import base_name, policy, policy_names
 from qod_magics.policies.of_engines import (
     channel_policy,
     channel_policy_names,
@@ -140,6 +140,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = None if words.policy is None else policy(words.policy)
     if words.record is not None and words.record.exists():
         raise UsageProblem(f"{words.record} is there already: name another file, or remove it")
+    decides = simulation.policy if words.policy is None else words.policy
+    if base_name(decides) == "dirigo":
+        print(f"policy {decides} lends nothing here: simulated rows have no keys", file=sys.stderr)
     run = simulate(simulation, record=words.record, policy=chosen, progress=_progress(simulation), keep=False)
     print(summary(run))
     if words.record is not None:

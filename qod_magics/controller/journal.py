@@ -12,7 +12,7 @@ from qod_magics.controller.clock import Clock
 from qod_magics.controller.log import Cycle, Decision, DecisionLog, Entry, batches
 from qod_magics.controller.record import RESERVED, Record, Recording, record_of, record_to_json
 from qod_magics.core.dag import Dag
-from qod_magics.core.plan import Action, AddNode, Fuse, Move, Refusal, ReleaseNode, Scale, SetBatch, Unfuse
+from qod_magics.core.plan import Action, AddNode, Fuse, Lend, Move, Refusal, ReleaseNode, Scale, SetBatch, Unfuse
 from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Event, refused
 from qod_magics.core.snapshot import Instance, Keys, differing, replace
@@ -21,7 +21,7 @@ from qod_magics.errors import QodError, UsageProblem, counted
 # --- Narration: only changes that matter ------------------------------------------------------------------------------
 
 #: actions that are logged once, when a plan first has them
-Resizing: TypeAlias = Scale | SetBatch | Fuse | Unfuse | AddNode | ReleaseNode
+Resizing: TypeAlias = Scale | SetBatch | Lend | Fuse | Unfuse | AddNode | ReleaseNode
 
 #: a desired accuracy that differs by no more from the last one logged is not worth an entry
 WORTH_SAYING = 0.01
@@ -84,7 +84,10 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
 
 
 def _worth_saying(action: Resizing) -> Resizing:
-    """Return what is worth an entry of an action: that batches take turns, not when each is due: that varies."""
+    """Return what is worth an entry of an action: that batches take turns, or that rows are lent, not when each is due,
+    nor how many: that varies."""
+    if isinstance(action, Lend):
+        return replace(action, share=0.0)
     turns = isinstance(action, SetBatch) and action.due_s is not None
     return replace(action, due_s=0.0) if turns else action
 
@@ -180,6 +183,10 @@ def _resize(cycle: Cycle, action: Resizing) -> Entry:
         turn = {} if action.due_s is None else {"due_s": action.due_s}
         words = f"batches of {action.task} {asked}{because}"
         return Entry(cycle.number, cycle.at, "gap", (action.task,), words, {"gap_s": action.seconds, **turn})
+    if isinstance(action, Lend):
+        words = f"{action.share:.0%} of the rows of {action.instance} {verb} lent to {action.to}{because}"
+        names = (action.task, action.instance, action.to)
+        return Entry(cycle.number, cycle.at, "lend", names, words, {"share": action.share})
     if isinstance(action, Fuse | Unfuse):
         kind = "fuse" if isinstance(action, Fuse) else "unfuse"
         should = "are to run" if cycle.applied else "should run"

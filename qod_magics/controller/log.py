@@ -17,6 +17,7 @@ from qod_magics.core.plan import (
     Action,
     Edge,
     Fuse,
+    Lend,
     Move,
     Plan,
     Refusal,
@@ -252,7 +253,7 @@ def _concerns(action: Action, task: Task) -> bool:
     """Return whether an action is about a whole task."""
     if isinstance(action, Unfuse):
         return action.edge in fused_streams(task)
-    return (isinstance(action, Scale | SetBatch) and action.task == task.id) or (
+    return (isinstance(action, Scale | SetBatch | Lend) and action.task == task.id) or (
         isinstance(action, Fuse) and task.id in action.edge
     )
 
@@ -315,6 +316,8 @@ def _what(action: Action) -> str:
             return f"it is to run as {counted(action.parallelism, 'instance')}"
         case SetBatch(_, seconds, _, due_s):
             return f"its batches {batches(seconds, due_s, 'begin')}"
+        case Lend(_, lessor, lessee, share):
+            return f"{share:.0%} of the rows of {lessor} are to be lent to {lessee}"
         case Fuse((source, target)):
             return f"{source} and {target} are to run as one query"
         case Unfuse((source, target)):

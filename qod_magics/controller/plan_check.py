@@ -10,6 +10,7 @@ from qod_magics.core.plan import (
     Action,
     AddNode,
     Fuse,
+    Lend,
     Move,
     Plan,
     Refusal,
@@ -105,6 +106,10 @@ def _named(action: Action) -> Iterator[tuple[str, str]]:
             yield from (("task manager", name) for name in managers)
         case SetBatch(task):
             yield "task", task
+        case Lend(task, lessor, lessee):
+            yield "task", task
+            yield "instance", lessor
+            yield "instance", lessee
         case ReleaseNode(name):
             yield "task manager", name
         case Fuse((source, target)):

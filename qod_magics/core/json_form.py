@@ -15,6 +15,7 @@ from qod_magics.core.plan import (
     AddNode,
     Fraction,
     Fuse,
+    Lend,
     Limits,
     Move,
     Plan,
@@ -94,7 +95,7 @@ class _PlanForm(Struct, frozen=True, omit_defaults=True):
     fail: tuple[str, ...]
     place: dict[str, str]
     starved: tuple[str, ...]
-    actions: tuple[Scale | AddNode | ReleaseNode | SetBatch | Fuse | Unfuse, ...] = ()
+    actions: tuple[Scale | AddNode | ReleaseNode | SetBatch | Lend | Fuse | Unfuse, ...] = ()
     react_above: Seconds | None = None
     backlog_s: Limits | dict[str, Limits] | None = None
     pace_s: dict[str, Seconds] = {}

@@ -140,6 +140,17 @@ class SetBatch(_Request, frozen=True, tag="set-batch"):
     due_s: Seconds | None = None  #: None: it takes no turns
 
 
+class Lend(_Request, frozen=True, tag="lend"):
+    """Send a share of the rows whose keys belong to one instance of a task to another one, for as long as plans say so.
+    Each counts its part of their groups, and who reads the results merges the parts."""
+
+    task: str
+    instance: str  #: the one that the keys belong to, the lessor
+    to: str  #: the one that counts the share for it, the lessee
+    share: Fraction
+    why: str = ""
+
+
 class Fuse(_Request, frozen=True, tag="fuse"):
     """Run both ends of a stream as one query, without Kafka between them."""
 
@@ -154,7 +165,7 @@ class Unfuse(_Request, frozen=True, tag="unfuse"):
     why: str = ""
 
 
-Action: TypeAlias = Move | Stop | Scale | AddNode | ReleaseNode | SetBatch | Fuse | Unfuse
+Action: TypeAlias = Move | Stop | Scale | AddNode | ReleaseNode | SetBatch | Lend | Fuse | Unfuse
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def nothing() -> Mapping[str, Any]:
 
 #: Policies that fields were designed for.
 _FITTED, _REACTIVE = "stream-economics-fitted", "stream-economics-reactive"
-_HENGE, _STELA, _D_STORM, _AUTO, _NEPHELE = "henge", "stela", "d-storm", "auto", "nephele"
+_HENGE, _STELA, _D_STORM, _AUTO, _NEPHELE, _DIRIGO = "henge", "stela", "d-storm", "auto", "nephele", "dirigo"
 
 _LARGEST = sys.float_info.max  #: an optional number is finite
 
@@ -201,6 +201,9 @@ class Task(Row, frozen=True):
     divisible: (
         Annotated[int, count("0 or 1", _STELA, "1: its state can be assigned to another number of instances")] | None
     ) = None
+    lends: Annotated[int, count("0 or 1", _DIRIGO, "1: several of its instances may count rows of one key")] | None = (
+        None
+    )
     max_latency_s: (
         Annotated[float, measure("s", _HENGE, "queries: target of the 95th percentile that the user set")] | None
     ) = None
@@ -288,6 +291,9 @@ class Instance(Row, frozen=True):
     age_s: float | None = None  #: of stale metrics, s
     missing: tuple[str, ...] = ()  #: names of metrics never measured
     waiting: Annotated[int, count("rows", _STELA, "rows of its partitions that it has not read")] | None = None
+    arrival_rate: Annotated[float, measure("rows/s", _DIRIGO, "rows that reach its partitions of a stream")] | None = (
+        None
+    )
     busy: (
         Annotated[float, measure("a ratio", _HENGE, "share of the time at work: batch time / time; CPU in real time")]
         | None

@@ -47,6 +47,7 @@ class StateFacts:
     key: str | None = None  #: the column by which the session chooses the partition of each of its rows
     sent: bool = False  #: whether all its rows come on one stream of the session
     obstacle: str = ""  #: why the runtime can't assign any state of this task, as a clause
+    lends: bool = False  #: whether parts of a group may be in the state of several instances
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,8 @@ def why_state_stays(task: TaskFacts) -> str:
         return ""
     if state.obstacle:
         return state.obstacle
+    if state.lends:
+        return "it was declared with --lend, so parts of a group may be in the state of several instances"
     if not state.sent:
         return "its rows don't come on one stream of the session, which would choose their partitions by a key"
     if state.key is None:
@@ -120,6 +123,29 @@ def why_state_stays(task: TaskFacts) -> str:
         kept = ", ".join(sorted(state.columns)) or "no column of its input alone"
         return f"its rows are sent by {state.key}, but its state is kept by {kept}: group by {state.key}, unchanged"
     return ""
+
+
+def why_not_lent(task: TaskFacts, lessor: str, lessee: str, settable: bool) -> Objection | None:
+    """Return why rows of one instance can't be lent to another now; None if they can.
+
+    Args:
+        task: the task that both are of.
+        lessor: the instance that the keys belong to.
+        lessee: the one that is to count some of their rows.
+        settable: whether the plans that send the rows read at once which share is lent.
+
+    """
+    if not task.state.lends:
+        return Objection(f"rows of {task.id} stay together: declare it with --lend", "lends", task.id)
+    of = {each.id: each for each in task.instances}
+    both = [of.get(id) for id in (lessor, lessee)]
+    if None in both or lessor == lessee:
+        return Objection(f"{lessor} and {lessee} must be two instances of {task.id}", "instances", task.id)
+    if not settable:
+        why = "only plans on task managers that this session has started read at once which share is lent"
+        return Objection(f"rows of {task.id} stay together: {why}", "settable", task.id)
+    away = next((each for each in both if each is not None and each.state is not State.RUNNING), None)
+    return None if away is None else Objection(f"{away.id} is {away.state.value}", "running", away.id)
 
 
 def why_not_joined(first: TaskFacts, second: TaskFacts) -> str:

@@ -36,6 +36,7 @@ _POLICIES = {
     "auto": "qod_magics.policies.stack:auto",
     "cameo": "qod_magics.policies.cameo.live:Cameo",
     "d-storm": "qod_magics.policies.d_storm:DStorm",
+    "dirigo": "qod_magics.policies.dirigo.live:DirigoLive",
     "fifo": "qod_magics.policies.cameo.live:Fifo",
     "henge": "qod_magics.policies.henge:Henge",
     "henge-tuned": "qod_magics.policies.henge:tuned",
@@ -59,7 +60,7 @@ _POLICIES = {
 SHEDDING = tuple(sorted(name for name in _POLICIES if name == "auto" or name.startswith(PAPER_POLICY)))
 
 #: Those of this package that act on the maximum latencies of queries; of other packages' it is not known.
-BY_LATENCY = frozenset({"auto", "cameo", "d-storm", "henge", "henge-tuned", "nephele"})
+BY_LATENCY = frozenset({"auto", "cameo", "d-storm", "dirigo", "henge", "henge-tuned", "nephele"})
 
 
 def latency_note(policy: str, seconds: float | None) -> str | None:

@@ -192,7 +192,8 @@ class Streams:
         options, checked = self._runtime.cluster.kafka_options, deployment.checked
         instances = [each for each in self._runtime.instances.values() if each.job.task == name]
         since_s = max((each.wrote_nothing_at for each in instances), default=0.0)
-        return read_results(spark, options, topic, checked.schemas[name], name in checked.whole, since_s)
+        whole, merges = name in checked.whole, checked.merges.get(name)
+        return read_results(spark, options, topic, checked.schemas[name], whole, since_s, merges)
 
     def _topic_note(self, declaration: StreamDeclaration, made_before: Collection[str]) -> str | None:
         """That the topic of its Kafka sink was created now."""

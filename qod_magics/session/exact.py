@@ -226,6 +226,14 @@ def check_merge(session: SessionInterface, query: Query, span: Span) -> None:
             name=query.name,
             rule="sink",
         )
+    if session.runtime.deployment.lends(query.name):
+        raise UsageProblem(
+            f"--merge must be of groups with one row each, got parts of groups, since {query.name} was declared with "
+            "--lend; write qod.exact(...).frame where readers expect it",
+            option="--merge",
+            name=query.name,
+            rule="one row",
+        )
     closed = watermark(session, query.name) if query.delay_s is not None else None
     if closed is None or closed < span.end:
         where = "no watermark" if closed is None else f"one at {closed:%Y-%m-%d %H:%M:%S} UTC"

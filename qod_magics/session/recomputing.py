@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from qod_magics.application import graph
+from qod_magics.application.merging import merged_groups
 from qod_magics.application.streams.sink import Files, KafkaTopic
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import ApplicationError, TaskManagerError, UsageProblem
@@ -105,7 +106,7 @@ def query_of(session: SessionInterface, name: str) -> Query:
             name=name,
             rule="windows",
         )
-    if deployment.apart(spec, keys):
+    if deployment.apart(spec, keys) and name not in deployment.checked.merges:
         key = next((each for each in keys if each != by.name), "")
         raise ApplicationError(
             f"{name} must have each group in one row, got one of each instance; declare it as one instance"
@@ -237,10 +238,14 @@ def written_by(session: SessionInterface, query: Query, span: Span, spark: Spark
         F.from_json(text, schema, JSON_FORMAT).alias("_row"),
         text.alias("_text"),
         F.struct("timestamp", "offset").alias("_place"),
+        F.col("partition").alias("_part"),
     )
-    within = rows.select("_text", "_place", "_row.*").where(query.where.format(*_micros(span)))
-    newest = within.groupBy(*_columns(query.keys)).agg(F.max_by("_text", "_place").alias("_text"))
-    return _collected(newest.select("_text"))
+    within = rows.select("_text", "_place", "_part", "_row.*").where(query.where.format(*_micros(span)))
+    merges = deployment.checked.merges.get(query.name)
+    parts = [] if merges is None else ["_part"]  # instance i writes partition i
+    newest = within.groupBy(*_columns(query.keys), *parts).agg(F.max_by("_text", "_place").alias("_text"))
+    found = _collected(newest.select("_text"))
+    return found if merges is None else merged_groups(found, query.keys, merges)
 
 
 def _in_files(session: SessionInterface, query: Query, sink: Files, span: Span, spark: SparkSession) -> list[Row]:

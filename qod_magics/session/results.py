@@ -17,6 +17,7 @@ from weakref import WeakSet
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from qod_magics.application.merging import Merge, Merges, merged_groups
 from qod_magics.application.streams.sink import KafkaTopic
 from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.errors import ApplicationError, TaskManagerError, UsageProblem
@@ -25,7 +26,7 @@ from qod_magics.recordings.reading import load
 from qod_magics.recordings.verdict import verdict
 from qod_magics.results import drawing
 from qod_magics.results.drawing import Wish
-from qod_magics.results.result import Accuracy, Column, Kind, Newest, NewestBatch, Result, Row, columns_of
+from qod_magics.results.result import Accuracy, Column, Kind, Newest, NewestBatch, Result, Row, columns_of, key_of
 from qod_magics.session.show import ShownResults
 from qod_magics.session.status import DECLARED, idle_text, instances_with, printed_text
 from qod_magics.spark.plans.labels import WORDS
@@ -34,6 +35,7 @@ from qod_magics.spark.plans.records import BATCH, ROW, RUN, attempt, batch, reco
 from qod_magics.spark.plans.writing import INSTANCE
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -52,9 +54,11 @@ def read_results(
     schema: StructType,
     whole: bool = False,
     since_s: float = 0.0,
+    merges: Merges | None = None,
 ) -> DataFrame:
     """A query's result rows that the broker still retains, from all its instances, unordered; of one that writes its
-    `whole` result in each batch those of the newest one, in their order, none of a batch before `since_s` (epoch).
+    `whole` result in each batch those of the newest one, in their order, none of a batch before `since_s` (epoch). Of
+    one that lends rows of its keys the newest row of each group, its parts merged as `merges` says.
 
     They are in a topic with bounded retention, not in a server's heap: they survive moves and lost task managers.
     """
@@ -67,6 +71,9 @@ def read_results(
         .load()
     )
     row = F.from_json(F.col("value").cast("string"), schema, JSON_FORMAT).alias("_row")
+    if merges is not None:
+        parts = records.select(row, F.col("partition").alias("_part"), F.col("offset").alias("_offset"))
+        return _merged(parts.select("_row.*", "_part", "_offset"), schema, merges)
     if not whole:
         return records.select(row).select("_row.*")
     newest = F.max_by("_attempt", "offset").over(Window.partitionBy(F.lit(0)))  # it has one partition
@@ -74,6 +81,26 @@ def read_results(
         "_newest", newest
     )
     return rows.where(f"_attempt = _newest AND _batch >= {1e3 * since_s:.0f}").orderBy("offset").select("_row.*")
+
+
+def _merged(parts: DataFrame, schema: StructType, merges: Merges) -> DataFrame:
+    """Return the row of each group from all rows of its parts, of which the newest of each counts."""
+    names = {field.name: F.col("`{}`".format(field.name.replace("`", "``"))) for field in schema.fields}
+    keys = [column.alias(name) for name, column in names.items() if name not in merges]
+    newest = [F.max_by(names[name], "_offset").alias(name) for name in merges]
+    rows = parts.groupBy(*keys, "_part").agg(*newest)
+    totals = {
+        name: _total(name, merge, names).cast(schema[name].dataType).alias(name) for name, merge in merges.items()
+    }
+    return rows.groupBy(*keys).agg(*totals.values()).select(*names.values())
+
+
+def _total(name: str, merge: Merge, names: Mapping[str, SparkColumn]) -> SparkColumn:
+    """Return the aggregate over parts that is the value of the whole."""
+    if merge.kind == "mean":
+        counts = F.when(names[name].isNotNull(), names[merge.count])
+        return F.sum(names[name] * counts) / F.sum(counts)
+    return {"sum": F.sum, "min": F.min, "max": F.max}[merge.kind](names[name])
 
 
 def times_out_of_range(rows: DataFrame) -> list[str]:
@@ -132,6 +159,9 @@ class QueryResults:
         self._newest: Newest | NewestBatch = Newest(())
         self._tail: Tail | None = None
         self._apart = False  #: whether each instance has its own rows of a group
+        self._merges: Merges | None = None  #: how the rows of several instances become that of a group; None: not
+        self._groups: tuple[str, ...] = ()  #: then: the columns of a group
+        self._merged: tuple[Mapping[str, Row], Mapping[str, Row]] = ({}, {})  #: rows of parts, and the rows of groups
         self._unread = 0
         self._numbers = 0  #: rows of whole results so far
         self._find()
@@ -169,11 +199,12 @@ class QueryResults:
             if accuracy.minimum == 1.0 and (accuracy.measured is None or accuracy.measured >= FULL_ACCURACY):
                 labels = None  # no row is dropped
             idle = idle_text(instances_with(self._session, self.name))
+            merges = self._merges is not None
             return Result(
                 self.name,
-                self._columns,
-                self._newest.keys,
-                self._newest.snapshot(),
+                tuple(each for each in self._columns if not merges or each.name != INSTANCE),
+                self._groups if merges else self._newest.keys,
+                self._rows_of_groups() if merges else self._newest.snapshot(),
                 datetime.now(UTC),
                 accuracy,
                 {} if labels is None else {column.name: WORDS[column.label] for column in labels.columns},
@@ -227,6 +258,8 @@ class QueryResults:
             columns = tuple(each for each in columns if each.name.lower() in _READ)
             told = keys is not None and not self._apart and {each.name for each in columns}.issuperset(keys)
             keys, self._apart = keys if told else None, False  # a record does not tell which instance wrote it
+        self._merges = deployment.checked.merges.get(self.name) if self._apart else None
+        self._groups = keys or ()
         if keys is not None and self._apart:
             keys, columns = (*keys, INSTANCE), (*columns, Column(INSTANCE, Kind.NUMBER))
         self._begin(source, keys)
@@ -242,6 +275,15 @@ class QueryResults:
         if source.whole:
             self._newest = NewestBatch(keys)
         self._unread = 0
+
+    def _rows_of_groups(self) -> Mapping[str, Row]:
+        """Return the row of each group, merged from the newest of each instance."""
+        parts = self._newest.snapshot()
+        if parts is not self._merged[0]:
+            assert self._merges is not None
+            rows = merged_groups(parts.values(), self._groups, self._merges)
+            self._merged = parts, {key_of(row, self._groups): row for row in rows}
+        return self._merged[1]
 
     def _numbered(self, records: Iterable[Record]) -> Iterable[tuple[tuple[int, str], int, Row]]:
         """The rows of whole results, each with its batch and its number there."""

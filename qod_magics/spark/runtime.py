@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 
 from qod_magics.application.streams.rules import RuleCount
-from qod_magics.core.plan import Action, AddNode, Fuse, Move, Plan, Refusal, ReleaseNode, Scale, SetBatch, Unfuse
+from qod_magics.core.plan import Action, AddNode, Fuse, Lend, Move, Plan, Refusal, ReleaseNode, Scale, SetBatch, Unfuse
 from qod_magics.core.runtime import Dials, FeedRows, Observation, Placer, fewest_first, refused
 from qod_magics.errors import KafkaError, TaskManagerError, nearest
 from qod_magics.kafka.cluster import Kafka
@@ -22,6 +22,7 @@ from qod_magics.sources.source import Context
 from qod_magics.spark.changes.change import ended
 from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.fuser import Fuser
+from qod_magics.spark.changes.lender import Lender
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.changes.mover import Mover
 from qod_magics.spark.changes.nodes import NodeActions, Nodes, with_nodes
@@ -63,7 +64,7 @@ class SparkRuntime:
 
     """
 
-    supports: frozenset[type[Action]] = frozenset({Move, Scale, SetBatch, Fuse, Unfuse})
+    supports: frozenset[type[Action]] = frozenset({Move, Scale, SetBatch, Lend, Fuse, Unfuse})
 
     def __init__(
         self,
@@ -105,6 +106,7 @@ class SparkRuntime:
         self.undeleted: list[str] = []  #: after the end: topics that are still there, one line
         self.finish_s = 0.0  #: seconds within which `close` lets batches end that are under way
         self._not_paced: set[str] = set()  #: tasks whose gaps plans ask for in vain
+        self.lender = Lender(self.cluster)
         self._failing: dict[str, str] = {}  #: failing steps of the watcher, and why
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="qod-runtime", daemon=True)
@@ -351,6 +353,7 @@ class SparkRuntime:
                 if i.takes_turns:
                     values[self.board.due(i.id)] = due_value(None if gap is None else gap.due_s)
             self._refuse_gaps(gaps)
+            values |= self.lender.dials([each for each in plan.actions if isinstance(each, Lend)])
             self.cluster.want(values)
 
     def _refuse_gaps(self, gaps: Mapping[str, SetBatch]) -> None:

@@ -24,6 +24,12 @@ def refusal(app: Application, declaration: StreamDeclaration) -> str:
     return str(caught.value)
 
 
+def test_only_queries_lend() -> None:
+    app = application(stream("a", topic="t"), stream("b", "a", lend=True, key="k", parallelism=2))
+    with pytest.raises(ApplicationError, check=breaks("query", name="b", option="--lend")):
+        app.declare(stream("c", "b", priority=1))
+
+
 def test_queries_live_and_waiting_streams() -> None:
     app = application(
         stream("trips", topic="t"),

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from qod_magics.core.json_form import plan_from_json, plan_to_json
 from qod_magics.core.load import current_accuracy
-from qod_magics.core.plan import Action, AddNode, Fuse, Move, Plan, ReleaseNode, Scale, SetBatch, Stop, Unfuse
+from qod_magics.core.plan import Action, AddNode, Fuse, Lend, Move, Plan, ReleaseNode, Scale, SetBatch, Stop, Unfuse
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
@@ -34,6 +34,7 @@ ACTIONS = (
     AddNode("small", "a reason"),
     ReleaseNode("tm1", "a reason"),
     SetBatch("a", 0.5, "a reason", 1.5),
+    Lend("a", "a.1", "a.2", 0.25, "a reason"),
     Fuse(("a", "b"), "a reason"),
     Unfuse(("a", "b")),
 )
@@ -44,7 +45,7 @@ def test_every_action_survives_a_round_trip_and_all_but_moves_and_stops_with_the
     written = json.loads(json.dumps(plan_to_json(Plan({}, {}, ACTIONS), {})))
     read = plan_from_json(written)
     assert read.actions == ACTIONS
-    assert [action.why for action in read.actions] == ["", "", *["a reason"] * 6, ""]
+    assert [action.why for action in read.actions] == ["", "", *["a reason"] * 7, ""]
     assert (written["fail"], written["place"]) == (["a.1", "b.1"], {"a.1": "tm2"})
 
 

@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.lifecycle.admission import Admission, Answer, Asked
+from qod_magics.lifecycle.admission import (
+    Admission,
+    Answer,
+    Asked,
+    InstanceFacts,
+    StateFacts,
+    TaskFacts,
+    why_not_lent,
+    why_state_stays,
+)
 from qod_magics.lifecycle.changes import Kind
+from qod_magics.lifecycle.events import State
+
+
+def lent(*states: State, lends: bool = True, settable: bool = True, to: str = "q.2") -> str | None:
+    """The rule against lending rows of q.1, where its task's instances are in these states."""
+    instances = tuple(InstanceFacts(f"q.{n}", "tm1", state) for n, state in enumerate(states, 1))
+    found = why_not_lent(TaskFacts("q", instances, True, StateFacts(lends=lends)), "q.1", to, settable)
+    return None if found is None else found.rule
+
+
+def test_rows_are_lent_between_two_running_instances_of_a_task_that_lends() -> None:
+    two = (State.RUNNING, State.RUNNING)
+    assert lent(*two) is None
+    assert lent(*two, lends=False) == "lends"
+    assert lent(*two, settable=False) == "settable"
+    assert lent(State.RUNNING, State.MOVING) == lent(State.MOVING, State.RUNNING) == "running"
+    assert lent(State.RUNNING) == lent(*two, to="q.1") == lent(*two, to="q.3") == "instances"
+
+
+def test_a_task_that_lends_keeps_its_instances() -> None:
+    state = StateFacts(frozenset({"k"}), "k", sent=True)
+    assert why_state_stays(TaskFacts("q", (), True, state)) == ""
+    assert "--lend" in why_state_stays(TaskFacts("q", (), True, replace(state, lends=True)))
 
 
 def scale(task: str, parallelism: int = 2) -> Asked:

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from qod_magics.session.session import Session
 
 SCHEMA = "n LONG, k LONG, at TIMESTAMP"
-_BEGIN = 1_750_000_000
+BEGIN = 1_750_000_000
 
 
 class Steady:
@@ -78,7 +78,7 @@ class Steady:
     def _send(self, due: int) -> None:
         while self.sent < due:
             n = self.sent
-            row = {"n": n, "k": n % 10, "at": time.strftime("%FT%TZ", time.gmtime(_BEGIN + n // 100))}
+            row = {"n": n, "k": n % 10, "at": time.strftime("%FT%TZ", time.gmtime(BEGIN + n // 100))}
             try:
                 partition = n % self._partitions
                 self._producer.produce(self._topic, json.dumps(row), partition=partition, on_delivery=self._delivered)

@@ -5,22 +5,24 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from qod_magics.core.plan import Plan, Scale
+from qod_magics.core.plan import Lend, Plan, Scale
 from qod_magics.core.runtime import Dials
 from qod_magics.errors import QodError
 from qod_magics.kafka.reading import end_offsets
 from qod_magics.lifecycle.events import State
+from qod_magics.session.results import QueryResults
 from qod_magics.session.session import Session
 from qod_magics.spark.queries.instance import Instance
 from tests.live.applications import count, observed, rows, written
 from tests.live.conftest import eventually, kafka_of, new_topic, pause
-from tests.live.steady import SCHEMA, Steady
+from tests.live.steady import BEGIN, SCHEMA, Steady
 from tests.live.watching import Events, by_window, home, running, settled
 from tests.raising import breaks
 
@@ -211,6 +213,80 @@ def test_a_count_by_window_and_key_is_scaled_with_its_state_while_rows_flow(brie
     assert {name for _, name in counts} == set(NAMES)
     assert len(counts) <= windows * len(NAMES)
     assert max(counts.values()) == 20
+
+
+def by_user(src: DataFrame) -> DataFrame:
+    """Rows by window and user, with aggregates of every kind whose parts are merged."""
+    windows = src.withWatermark("at", "10 seconds").groupBy(F.window("at", "2 seconds"), "user")
+    n = F.col("n")
+    return windows.agg(
+        *(F.count("*").alias("rows"), F.sum(n).alias("total"), F.min(n).alias("least"), F.max(n).alias("most")),
+        *(F.avg(n).alias("mean"), F.count(n).alias("known")),
+    )
+
+
+def users(sent: int) -> dict[tuple[int, str], tuple[float, ...]]:
+    """What `by_user` makes of the first rows, by the second in which a window begins: all rows of it by one."""
+    groups: dict[tuple[int, str], list[int]] = {}
+    for n in range(sent):
+        groups.setdefault((BEGIN + n // 200 * 2, "hot" if n % 10 < 6 else str(n % 10)), []).append(n)
+    return {group: (len(ns), sum(ns), min(ns), max(ns), sum(ns) / len(ns), len(ns)) for group, ns in groups.items()}
+
+
+def holders(session: Session, user: str, since: int = 0) -> set[int]:
+    """The instances that have written parts of groups of a user whose rows are all from that one on."""
+    workshop, topic = session.runtime.workshop(), session.runtime.deployment.results["q"]
+    value = F.col("value").cast("string")
+    records = workshop.spark.read.format("kafka").options(**workshop.kafka).option("subscribe", topic).load()
+    fields = {name: F.get_json_object(value, f"$.{name}") for name in ("user", "least")}
+    mine = records.where((fields["user"] == user) & (fields["least"].cast("long") >= since))
+    return {row[0] + 1 for row in mine.select("partition").distinct().collect()}
+
+
+def test_rows_of_a_hot_key_are_lent_and_its_groups_are_exact(brief: Session, topic: str) -> None:
+    session = brief
+    with Steady(session, topic) as steady, Events(session) as events:
+        hot = F.when(F.col("n") % 10 < 6, F.lit("hot")).otherwise(F.col("k").cast("string"))
+        source: dict[str, Any] = {"topic": topic, "schema": SCHEMA, "starting": "earliest", "mode": "microbatch"}
+        session.stream("src", lambda source: source.withColumn("user", hot), fuse=False, **source)
+        options: dict[str, Any] = {"from_": "src", "key": "user", "parallelism": 2, "priority": 1, "lend": True}
+        with pytest.raises(QodError, check=breaks("merges", name="q")):
+            session.stream("q", lambda src: src.groupBy("user").agg(F.percentile_approx("n", 0.5)), **options)
+        session.stream("q", by_user, **options)
+        eventually(lambda: holders(session, "hot"), what="first results")
+        (lessor,) = holders(session, "hot")
+        assert {task.id: task.lends for task in observed(session).snapshot.tasks} == {"src": None, "q": 1}
+        lend = Lend("q", f"q.{lessor}", f"q.{3 - lessor}", 0.5, "a reason")
+        session.runtime.apply(Plan({}, {}, (lend, Lend("q", "q.1", "q.9", 0.5))), Dials({}, {}))
+        eventually(lambda: holders(session, "hot") == {1, 2}, what="rows that are lent")
+        with pytest.raises(QodError, check=breaks("assignable state", name="q")):
+            session.scale("q", 3)
+        session.move(lend.to, "tm2" if home(session, lend.to) == "tm1" else "tm1")
+        session.runtime.apply(Plan({}, {}), Dials({}, {}))
+        taken_back = steady.sent
+        eventually(lambda: steady.sent > taken_back + 1_000, what="windows after that")
+        sent = steady.stop()
+        stream = settled(session, "src", sent, "src>q")["src>q"]
+        assert (stream.arrived, stream.processed, stream.unreported) == (sent, sent, 0)
+        assert events.of("query-failed") == events.of("late-rows") == []
+        assert [event["to"] for event in events.of("action-refused")] == ["q.9"]
+        names = ("rows", "total", "least", "most", "mean", "known")
+        found = rows(session, "q")
+        assert len({(row["window"]["start"], row["user"]) for row in found}) == len(found)
+        merged = {
+            (int(row["window"]["start"].replace(tzinfo=UTC).timestamp()), row["user"]): tuple(map(row.get, names))
+            for row in found
+        }
+        shown = QueryResults(session, "q").read().rows.values()
+        assert merged == users(sent)
+        assert sorted(tuple(map(row.get, names)) for row in shown) == sorted(users(sent).values())
+        assert holders(session, "hot", taken_back) == {lessor}
+        span = [datetime.fromtimestamp(BEGIN + second, UTC) for second in (0, 2 * (sent // 200))]
+        with pytest.raises(QodError, check=breaks("one row", name="q", option="--merge")):
+            session.exact("q", *span, merge=True)
+        beside = session.exact("q", *span, margin_s=1e8).frame  # its rows are of another year
+        assert len(beside) == 5 * (sent // 200)
+        assert (beside["rows"] == beside["rows_estimate"]).all()
 
 
 def test_who_keeps_its_partitions_keeps_running_and_a_new_stream_changes_nothing(brief: Session, topic: str) -> None:

@@ -266,6 +266,12 @@ class StreamOptions:
         resumes=True,
     )
     key: str | None = _row("--key COL", "column that partitions rows of other streams over the instances")
+    lend: bool = _row(
+        "--lend",
+        "with --key: instances may count rows of a key that belongs to another one, as policy dirigo asks for a hot "
+        "key; reading its results merges the parts. Columns are count, sum, min, max, and avg beside its count",
+        False,
+    )
     fuse: bool = _row(
         "--no-fuse",
         "keep it in a Spark query of its own, apart from its neighbours and its readers",
@@ -496,6 +502,7 @@ class StreamKeywords(RestrictionKeywords, total=False):
     max_parallelism: int | None
     near: str | None
     key: str | None
+    lend: bool
     fuse: bool
     expect: str | Sequence[str]
     sink: Sink | str | Callable[[DataFrame, int], Any] | None

@@ -380,6 +380,7 @@ class StreamDeclaration:
     max_latency_s: float | None = None
     utility: float | None = None  #: of meeting the target; None: the priority
     min_juice: float | None = None  #: share of the rows that arrive which must be processed; None: not stated
+    lend: bool = False  #: whether instances may count rows of a key for the one that it belongs to
     fuse: bool = True  #: may share a Spark query with its neighbour
     expect: tuple[Rule, ...] = ()  #: what is true of each of its rows
 
@@ -389,6 +390,7 @@ class StreamDeclaration:
         if len({each.condition for each in self.expect}) < len(self.expect):
             raise ApplicationError("--expect names a rule twice: leave one of them out", option="--expect")
         self._check_inputs()
+        self._check_lend()
         self._check_mode()
 
     @property
@@ -472,6 +474,26 @@ class StreamDeclaration:
                 )
             if self.key is not None:
                 raise ApplicationError(f"{self.name!r} has no input whose rows --key {self.key} could spread")
+
+    def _check_lend(self) -> None:
+        if not self.lend:
+            return
+        if self.key is None or self.parallelism < 2:
+            raise ApplicationError(
+                f"--lend of {self.name!r} must have a key and two instances to lend between, got "
+                f"{'no key' if self.key is None else 'one instance'}; add --key COLUMN --parallelism 2",
+                name=self.name,
+                option="--lend",
+                rule="instances",
+            )
+        if not isinstance(self.effective_sink, Memory):
+            raise ApplicationError(
+                f"--lend of {self.name!r} must have the memory sink, whose readers merge the parts of a group, got "
+                f"{self.effective_sink}; leave one of them out",
+                name=self.name,
+                option="--lend",
+                rule="memory",
+            )
 
     def _check_mode(self) -> None:
         if self.mode not in MODES:

@@ -169,6 +169,12 @@ class Cluster:
             [self.board.accept(task)] if any(feed.stream for feed in instance.job.feeds) else [self.board.source(task)]
         )
         keys += [self.board.send(name) for name in instance.job.outlets]
+        keys += [
+            self.board.lent(name, partition)
+            for name, (_, partitions, _) in zip(instance.job.outlets, instance.job.topics, strict=True)
+            if name in instance.job.lends
+            for partition in range(partitions)
+        ]
         since = {instance.job.weighed_since, *(feed.weighed_since for feed in instance.job.feeds)}
         keys += [self.board.accuracy(made) for made in since if made is not None]
         if instance.is_paced:

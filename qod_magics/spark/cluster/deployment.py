@@ -160,7 +160,11 @@ class Deployment:
 
     def apart(self, spec: TaskSpec, keys: Collection[str] | None) -> bool:
         """Return whether each instance of a task has its own rows of a group, which has these columns."""
-        return keys is not None and self.instances(spec) > 1 and spec.key not in keys
+        return keys is not None and self.instances(spec) > 1 and (spec.lends or spec.key not in keys)
+
+    def lends(self, task: str) -> bool:
+        """Return whether rows of one key of a task may be sent to several of its instances."""
+        return task in self.specs and self.specs[task].lends
 
     def copy(self) -> Deployment:
         """Return a copy for a rollback. It shares the accounts, which go on counting."""
@@ -494,6 +498,10 @@ class Deployment:
         if known is None:
             return spec.id in checked.kept
         same = known.tail.recipe == spec.tail.recipe or spec.id in checked.resumed
+        same = same and (spec.lends, spec.lends and spec.parallelism) == (
+            known.lends,
+            known.lends and known.parallelism,
+        )
         return same and same_columns(self.checked.schemas.get(spec.id), checked.schemas[spec.id], ordered=False)
 
     def _new_topic(self, name: str) -> str:

@@ -77,4 +77,5 @@ def _job(deployment: Deployment, spec: TaskSpec, index: int, found: Origins, sin
         apart=deployment.apart(spec, groups),
         record=record,
         whole=deployment.checked.whole.get(spec.id, ""),
+        lends=frozenset(pipe.name for pipe in outgoing if deployment.lends(pipe.target)),
     )

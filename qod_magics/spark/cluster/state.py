@@ -33,6 +33,7 @@ def state_facts(cluster: Cluster, task: str) -> StateFacts:
         None if spec is None else spec.key,
         all(len(i.job.feeds) == 1 and i.job.feeds[0].stream for i in mine),
         _obstacle(cluster, spec, mine),
+        spec is not None and spec.lends,
     )
 
 

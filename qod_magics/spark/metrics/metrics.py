@@ -18,6 +18,7 @@ from qod_magics.kafka.history import OffsetHistory
 from qod_magics.lifecycle.admission import TaskFacts, why_state_stays
 from qod_magics.sources.source import Part, is_topic
 from qod_magics.spark.cluster.cluster import MB, OTHERS_PERIODS, Cluster
+from qod_magics.spark.cluster.lending import can_lend
 from qod_magics.spark.cluster.observation import InstanceView, TaskView, observation
 from qod_magics.spark.cluster.state import state_facts
 from qod_magics.spark.metrics.latency import Lateness
@@ -245,7 +246,8 @@ class Metrics:
         if keeps_state:
             facts = TaskFacts(spec.id, (), keeps_state, state_facts(self.cluster, spec.id))
             state["divisible"] = int(not why_state_stays(facts))
-        return most | self._fusion(spec, keeps_state) | state
+        lends = {"lends": int(can_lend(self.cluster, spec.id))} if spec.lends else {}
+        return most | self._fusion(spec, keeps_state) | state | lends
 
     def _fusion(self, spec: TaskSpec, keeps_state: bool) -> dict[str, Any]:
         """Return the streams within a task, those of them at which it can't be unfused, and whether it and the task
@@ -331,7 +333,18 @@ class Metrics:
         instance = self.cluster.instances.get(view.id)
         if instance is None or not instance.job.feeds:
             return view
-        return replace(view, fields={**view.fields, "waiting": self.rows_waiting(instance)})
+        fields = {**view.fields, "waiting": self.rows_waiting(instance)}
+        if self.cluster.deployment.lends(view.task):
+            fields["arrival_rate"] = round(self._arriving(instance), 2)
+        return replace(view, fields=fields)
+
+    def _arriving(self, instance: Instance) -> float:
+        """Return the rows/s that reach the partitions of an instance, over the last period of the controller."""
+        now, rate = time.monotonic(), 0.0
+        for feed in instance.job.feeds:
+            end, start = self.history.at(feed.topic, now), self.history.at(feed.topic, now - self.cluster.period_s)
+            rate += sum(max(end[p] - start[p], 0.0) for p in feed.partitions if p in end and p in start)
+        return rate / self.cluster.period_s
 
     def _with_input(self, view: InstanceView) -> InstanceView:
         """Return the view with its task's input rate over the window of its reading."""

@@ -31,6 +31,8 @@ PARTS = 1 << 53
 MOST_S = 10.0
 #: The latest time after its oldest row at which a batch that takes turns is due, and the least, seconds: 0 is no turns.
 LATEST_DUE_S, LEAST_DUE_S = 100.0, 1e-3
+#: The largest share of its rows that a partition lends.
+LARGEST_SHARE = 0.999
 
 
 class DialReading(Enum):
@@ -69,6 +71,10 @@ class DialBoard:
         """Return the name of the desired accuracy of `task`: its aggregated rows have the weight 1 / accuracy."""
         return f"qod.{self.session}.accuracy.{task}"
 
+    def lent(self, stream: str, partition: int | str) -> str:
+        """Return the name of what this partition of the stream "from>to" lends (`lent_value`)."""
+        return f"qod.{self.session}.lent.{stream}.{partition}"
+
     def topic(self, task_manager: str) -> str:
         """Return the name of the topic from which the plans of this task manager read their dials, if they must."""
         return f"qod.{self.session}.{task_manager}.dials"
@@ -80,6 +86,23 @@ class DialBoard:
     def due(self, instance: str) -> str:
         """Return the name of the time at which this instance's micro-batches are due (`due_value`)."""
         return f"qod.{self.session}.due.{instance}"
+
+
+#: Partitions of a stream that can take rows of others.
+MOST_PARTITIONS = 1024
+
+
+def lent_value(to: int, share: float) -> float:
+    """Return the value of the dial of a partition that lends this share of its rows, below 1, to another one."""
+    return 1.0 - (to + min(max(share, 0.0), LARGEST_SHARE)) / MOST_PARTITIONS
+
+
+def lent_sql(prefix: str) -> str:
+    """SQL that reads, for the partition whose number is put in the place of "{}", the partition that it lends to plus
+    the share of its rows: 0 where it lends none. Only for plans that read dials row by row."""
+    key = f"concat('{prefix}', {{}})"
+    lent = f"TRY_CAST(replace(reflect('java.lang.System', 'getProperty', {key}), 'null', '0') AS BIGINT)"
+    return f"COALESCE({lent} * {MOST_PARTITIONS / PARTS!r}D, 0.0D)"
 
 
 def due_value(due_s: float | None) -> float:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from qod_magics.application.application import Application
+from qod_magics.application.merging import Merges
 from qod_magics.application.recipes.recipe import SqlRecipe, raise_unless_connection
 from qod_magics.application.shed_keys import Ask, asking, renamed, with_keys
 from qod_magics.application.streams.sink import KafkaTopic
@@ -42,6 +43,7 @@ from qod_magics.spark.plans.job import (
     watermarks_of,
 )
 from qod_magics.spark.plans.labels import Labels, labels
+from qod_magics.spark.plans.merging import merges_of
 from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.plans.plan_text import kept_columns, positions
 from qod_magics.spark.plans.records import Whole, check_whole, may_be_whole, whole_of
@@ -74,6 +76,8 @@ class Checked:
     resumed: frozenset[str] = frozenset()  #: tasks that are replaced, but go on with their state
     kept: frozenset[str] = frozenset()  #: tasks that start, and go on from the checkpoints of an earlier kernel
     whole: Mapping[str, str] = field(default_factory=dict)  #: the queries in complete mode, and what asks for it
+    #: by query that lends rows of its keys: how the parts of a group are merged
+    merges: Mapping[str, Merges] = field(default_factory=dict)
 
 
 def built(spec: TaskSpec, found: Origins, weights: Weights, usages: Usages | None = None) -> Build:
@@ -222,6 +226,7 @@ class Inspection:
         may_shed = any(spec.is_query and (spec.min_accuracy or 0.0) < 1.0 for spec in specs)
         losing = losing_rows(specs)
         whole: dict[str, str] = {}
+        merges: dict[str, Merges] = {}
         for spec in specs:
             if spec not in self._passed:
                 self._check_topics(spec, workshop)
@@ -236,6 +241,8 @@ class Inspection:
                 if may_shed:
                     labelled = known.get(spec) if spec.is_source else None
                     _note_labels(spec, labelled or self._labels(spec, rows, weights, told, losing), told, losing)
+                if spec.lends:
+                    merges[spec.id] = _checked_merges(spec, merges_of(analyzed_plan_of(rows), plans.last))
                 found_whole = whole_of(analyzed_plan_of(rows)) if may_be_whole(plans.last) else None
             states[spec.id] = TaskState(spec.aggregates) if plans.last is None else task_state(plans.last)
             signatures[spec.id] = None if plans.last is None else state_signature(plans.last)
@@ -249,7 +256,7 @@ class Inspection:
         groups = chained(states, {spec.id: spec.upstream for spec in specs})
         _check_chained(groups, states)
         self._passed = tuple(specs)
-        return Checked(schemas, weights, told, groups, keys, watermarks, signatures, whole=whole)
+        return Checked(schemas, weights, told, groups, keys, watermarks, signatures, whole=whole, merges=merges)
 
     def _watermarks(
         self, spec: TaskSpec, schemas: Mapping[str, StructType], found: Origins, weights: Weights, workshop: Workshop
@@ -412,6 +419,18 @@ def _note_labels(spec: TaskSpec, found: Labels | None, labels: dict[str, Labels]
         labels[spec.id] = found  # else nothing is known of the columns that it reads
     if found.refused is not None and spec.id in losing:
         raise ApplicationError(f"stream {spec.id!r}: {found.refused}")
+
+
+def _checked_merges(spec: TaskSpec, found: Merges | str) -> Merges:
+    """Return how parts of its groups are merged. Raises ApplicationError where they can't be."""
+    if isinstance(found, str):
+        raise ApplicationError(
+            f"--lend of {spec.id!r} must be of groups whose parts can be merged: {found}",
+            name=spec.id,
+            option="--lend",
+            rule="merges",
+        )
+    return found
 
 
 def _check_chained(groups: Mapping[str, str], states: Mapping[str, TaskState]) -> None:

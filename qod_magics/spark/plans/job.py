@@ -113,6 +113,7 @@ class Job:
     apart: bool = False  #: whether each instance has its own rows of a group
     record: tuple[str, ...] = ()  #: the columns of a record in a Kafka sink; (): a row is JSON in its value
     whole: str = ""  #: what needs complete mode, "ORDER BY and LIMIT"; "": nothing does
+    lends: frozenset[str] = frozenset()  #: the outgoing streams that may send rows of a key to several instances
 
     @property
     def only_microbatch(self) -> str | None:

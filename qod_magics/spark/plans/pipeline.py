@@ -148,7 +148,9 @@ class Workshop:
 
     def writer(self, job: Job, rows: DataFrame, most: int | None = None) -> DataStreamWriter:
         """Return the writer of this job's output: see `OutputWriter.writer`."""
-        return OutputWriter(self.board, self.dial, self.reading.reflects, self.kafka).writer(job, rows, most)
+        row_by_row = self.reading is DialReading.ROW
+        writer = OutputWriter(self.board, self.dial, self.reading.reflects, self.kafka, row_by_row)
+        return writer.writer(job, rows, most)
 
     def check_schema(self, ddl: str, shed_by: Sequence[str] = (), record: Sequence[str] = ()) -> None:
         """Raise ApplicationError, one line, for DDL that Spark can't read, that has reserved column names or those

@@ -1,9 +1,9 @@
 """Drop rows as part of a query's plan: Poisson sampling with a probability that each row's weight records.
 
 Internal columns, which never reach a recipe: `_u`, the row's random number; `_p` and `_d0`, `_d1`, ..., the keep
-probabilities as this row read them; `_sent`, its weight on arrival or its outlet; `_t`, of `timing`; `_malformed`, of
-`parsing`; `_file`, `_n` and `_at`, of `sources.files`. `_weight` = 1 / (probability with which the row was kept so far)
-is for the user; null where a recipe lost it.
+probabilities as this row read them; `_l0`, ..., what is lent of the rows of its key; `_sent`, its weight on arrival or
+its outlet; `_t`, of `timing`; `_malformed`, of `parsing`; `_file`, `_n` and `_at`, of `sources.files`. `_weight` = 1 /
+(probability with which the row was kept so far) is for the user; null where a recipe lost it.
 
 Reading a dial by reflection for each row is expensive (most of a microsecond where only C1 compiles), and so is copying
 a row between operators. Each shedder therefore reads its dial once, in one projection of only the columns needed after
@@ -41,7 +41,7 @@ _UNHASHED = re.compile(r"\bmap<|\bvariant\b")
 #: Guards 1/d where d = 0: no row passes there, but a projection may be evaluated before the filter.
 SMALLEST = 1e-9
 #: Names of the shedders' internal columns; in Spark, column names are case-insensitive.
-_OWN = re.compile(r"_(u|p|t|n|at|file|sent|malformed|d\d+|r\d+)", re.IGNORECASE)
+_OWN = re.compile(r"_(u|p|t|n|at|file|sent|malformed|d\d+|l\d+|r\d+)", re.IGNORECASE)
 
 
 def key_text(*columns: Column) -> Column:
@@ -191,6 +191,9 @@ class Outlet:
     key: str | None  #: column whose value decides the partition; None: spread evenly
     send_sql: str  #: reads d(from, to)
     accuracy_sql: str  #: reads the sender's accuracy, for rows of unknown weight
+    #: reads which share of the rows of a partition goes to which other one (`dial.lent_sql`), from the partition's
+    #: number, as "{}"; None: rows of a key stay together
+    lent_sql: str | None = None
 
 
 def sent_counts(outlets: Sequence[Outlet]) -> list[Column]:
@@ -216,6 +219,9 @@ def draw(
         weight = F.col(WEIGHT)
         place = _position(key, _of_input(weight, sampled_sql))
         chance = F.when(key.isNull() | weight.isNull(), chance).otherwise(place)
+    for i, outlet in enumerate(outlets):
+        if outlet.lent_sql is not None:
+            dials.append(F.expr(outlet.lent_sql.format(_home(outlet))).alias(f"_l{i}"))
     return rows.select("*", chance.alias("_u"), *dials)
 
 
@@ -226,7 +232,7 @@ def send(drawn: DataFrame, outlets: Sequence[Outlet], value: Column, key: Column
     records = [
         (
             F.lit(outlet.topic).alias("topic"),
-            _partition(outlet).alias("partition"),
+            _partition(outlet, i).alias("partition"),
             _weight_sent(i, outlet).alias("weight"),
         )
         for i, outlet in enumerate(outlets)
@@ -255,12 +261,21 @@ def _weight_sent(i: int, outlet: Outlet) -> Column:
     return F.expr(f"{known} / greatest(_d{i}, {SMALLEST}D)")
 
 
-def _partition(outlet: Outlet) -> Column:
-    """Return the partition of a row: by its key, or by a hash of its random number."""
+def _partition(outlet: Outlet, i: int) -> Column:
+    """Return the partition of a row: by its key, or by a hash of its random number. Of a partition that lends rows, a
+    share drawn at random goes to another one."""
     if outlet.partitions == 1:
         return F.lit(0)
+    home = _home(outlet)
+    if outlet.lent_sql is not None:
+        return F.expr(f"IF({_DRAW} < _l{i} - floor(_l{i}), CAST(floor(_l{i}) AS INT), {home})")
+    return F.expr(home)
+
+
+def _home(outlet: Outlet) -> str:
+    """Return SQL of the partition that a row's key belongs to."""
     key = "_u" if outlet.key is None else "`{}`".format(outlet.key.replace("`", "``"))
-    return F.expr(f"CAST(pmod(xxhash64({key}), {outlet.partitions}) AS INT)")
+    return f"CAST(pmod(xxhash64({key}), {outlet.partitions}) AS INT)"
 
 
 def weight_header(weight: Column) -> Column:

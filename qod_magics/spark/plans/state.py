@@ -146,6 +146,11 @@ def state_signature(plan: str) -> str | None:
     return "\n".join(meaning(line) for line in kept)
 
 
+def stateful_operators(plan: str) -> list[str]:
+    """Return the operators of a physical plan that keep state."""
+    return [node.operator for node in nodes_of(plan) if _KEEPS_STATE.fullmatch(node.operator)]
+
+
 #: Operators whose state is a table with one row for each of their keys, which `assigned_state.scala` can divide.
 _DIVISIBLE = re.compile(r"StateStore(?:Save|Restore)|StreamingDeduplicate(?:WithinWatermark)?")
 

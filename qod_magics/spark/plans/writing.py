@@ -14,7 +14,7 @@ from qod_magics.application.streams.sink import Output
 from qod_magics.application.weights import WEIGHT, weighed
 from qod_magics.kafka.properties import LARGEST_RECORD
 from qod_magics.spark.plans import shedder
-from qod_magics.spark.plans.dial import DialBoard
+from qod_magics.spark.plans.dial import DialBoard, lent_sql
 from qod_magics.spark.plans.job import Job
 from qod_magics.spark.plans.parsing import JSON_FORMAT
 from qod_magics.spark.plans.records import columns_of_record, headers
@@ -45,6 +45,7 @@ class OutputWriter:
     dial: Callable[[str], str]  #: SQL that reads a dial there, by its key
     reflects: bool  #: whether SQL may call Java there
     kafka: Mapping[str, str] = field(repr=False)  #: options of Spark's Kafka sink; passwords too
+    row_by_row: bool = False  #: whether plans there read dials for each row
 
     def writer(self, job: Job, rows: DataFrame, most: int | None = None) -> DataStreamWriter:
         """Return the writer of this job's output, to its streams or to its sink.
@@ -84,7 +85,7 @@ class OutputWriter:
         accuracy = self.dial(self.board.accuracy(job.task))
         names = [c for c in rows.columns if c != WEIGHT]
         outlets = [
-            Outlet(name, topic, partitions, key, self.dial(self.board.send(name)), accuracy)
+            Outlet(name, topic, partitions, key, self.dial(self.board.send(name)), accuracy, self._lent(job, name))
             for name, (topic, partitions, key) in zip(job.outlets, job.topics, strict=True)
         ]
         key = shedder.key_text(*(F.col(f"`{name}`") for name in job.shed_by)) if job.shed_by else None
@@ -93,6 +94,10 @@ class OutputWriter:
         value = self._value(names, most)
         records = shedder.send(drawn, outlets, value, key)
         return self._to_kafka(records).option("includeHeaders", "true")
+
+    def _lent(self, job: Job, stream: str) -> str | None:
+        """Return SQL of what a partition of an outgoing stream lends; None where its rows stay together."""
+        return lent_sql(self.board.lent(stream, "")) if stream in job.lends and self.row_by_row else None
 
     def _sampled(self, job: Job) -> str | None:
         """Read the accuracy at which the groups were made from which on the output is weighed."""

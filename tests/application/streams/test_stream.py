@@ -52,6 +52,20 @@ def test_files_go_to_a_url_or_beside_the_notebook(
     assert stream("q", topic="t", sink=sink) == stream("q", topic="t", sink=Parquet(sink.path))
 
 
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ({"parallelism": 2}, "instances"),
+        ({"key": "k"}, "instances"),
+        ({"key": "k", "parallelism": 2, "sink": KafkaTopic("out")}, "memory"),
+    ],
+)
+def test_rows_are_lent_between_instances_whose_parts_are_merged(given: dict[str, Any], rule: str) -> None:
+    with pytest.raises(ApplicationError, check=breaks(rule, name="q", option="--lend")):
+        stream("q", "a", priority=1, lend=True, **given)
+    assert stream("q", "a", priority=1, lend=True, key="k", parallelism=2).lend
+
+
 def test_demands_read_as_the_user_would_write_them() -> None:
     assert stream("q", topic="t", priority=0, min_accuracy=0.0, sink=KafkaTopic("out")).demands == (
         "--sink kafka:out --priority 0 --min-accuracy 0.0"

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from qod_magics.spark.plans.dial import (
     LATEST_DUE_S,
+    MOST_PARTITIONS,
     PARTS,
     DialBoard,
     DialReading,
     due_value,
+    lent_value,
     read_sql,
     record,
     reflection_allowed,
@@ -101,6 +103,16 @@ def test_reflection_counts_only_when_the_value_comes_back() -> None:
     assert reflection_allowed(Spark(0.25), "qod.probe")  # type: ignore[arg-type]
     assert not reflection_allowed(Spark(1.0), "qod.probe")  # type: ignore[arg-type]
     assert not reflection_allowed(Spark(None), "qod.probe")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("to", "share"), [(0, 0.0), (0, 0.25), (3, 0.5), (1000, 0.9)])
+def test_what_a_partition_lends_is_read_from_one_number(to: int, share: float) -> None:
+    read = int(written(lent_value(to, share))) * MOST_PARTITIONS / PARTS
+    assert (int(read), read - int(read)) == (to, pytest.approx(share))
+
+
+def test_no_partition_lends_all_its_rows() -> None:
+    assert int(int(written(lent_value(2, 1.0))) * MOST_PARTITIONS / PARTS) == 2
 
 
 @pytest.mark.parametrize(("due_s", "held"), [(None, None), (0.0, 0.001), (0.75, 0.75), (10.9, 10.9), (1e6, 100.0)])
