@@ -1,0 +1,219 @@
+"""A hot key on two task managers: its rows lent or not, `python -m benchmarks.lending`.
+
+One of 41 keys has 60 % of the rows. A query counts and hashes them by key in windows, as two instances, each on a core
+of its own. Rows come at a rate above what the instance of the hot key counts alone, and below what both count. By
+`orleans` each key's rows stay on one instance; `dirigo` lends. They decide in turns, each from an empty backlog. Of
+each are printed: the rate, the largest backlog of an instance, in rows and in periods of the controller at the rate at
+which rows come, its growth (rows/s), the 95th percentile of latency (median and most over cycles), and the share lent.
+At the end the counts of all keys are compared with the rows that were sent. `results/scripts/lending.csv` keeps the
+figures. It takes less than six minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from qod_magics.core.plan import Lend
+from qod_magics.core.snapshot import Instance
+from qod_magics.kafka.topics import create_topics
+from qod_magics.session.session import Session
+
+RESULTS = Path(__file__).parent / "results" / "scripts" / "lending.csv"
+TOPIC, SCHEMA, QUERY = "visits", "k INT, v DOUBLE, at TIMESTAMP", "busy"
+SQL = (
+    "SELECT window(at, '10 seconds') AS w, k, count(*) AS n, max(v) AS most, "
+    "sum(length(sha2(repeat(CAST(v AS STRING), 100), 512))) AS work FROM visits GROUP BY 1, 2"
+)
+#: The hot key, of ten rows those that have it, and the number of the others.
+HOT, OF_TEN, OTHERS = 0, 6, 40
+POLICIES = ("orleans", "dirigo")
+#: Rows of the backlog by which the capacity is measured, and seconds at most until it or another backlog is read.
+BACKLOG, DRAIN_S = 100_000, 60.0
+FIELDS = (*("round", "policy", "rate", "waiting", "periods", "growth", "p95_s", "most_p95_s", "lent", "exact"),)
+
+
+def key_of(number: int) -> int:
+    """Return the key of a row by its number."""
+    return HOT if number % 10 < OF_TEN else 1 + number // 10 * (10 - OF_TEN) % OTHERS + number % 10 - OF_TEN
+
+
+def send(bootstrap: str, rate: float, rows: float) -> None:
+    """Send `rows` rows, or rows until SIGTERM; print how many were acknowledged. Client settings come from the
+    environment."""
+    from confluent_kafka import Producer
+
+    stopped: list[int] = []
+    signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
+    settings = json.loads(os.environ["QOD_BENCHMARK_CLIENT"])
+    producer = Producer({**settings, "bootstrap.servers": bootstrap, "linger.ms": 20, "enable.idempotence": True})
+    began, sent = time.time(), 0
+    while os.getppid() != 1 and sent < rows and not stopped:
+        now = time.time()
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
+        upto = min((now - began) * rate, rows, sent + 20_000)
+        while sent < upto:
+            try:
+                producer.produce(TOPIC, f'{{"k": {key_of(sent)}, "v": {sent * 0.37 % 1.0:.4f}, "at": "{at}"}}')
+                sent += 1
+            except BufferError:
+                producer.poll(0.05)
+        producer.poll(0)
+        time.sleep(0.02)
+    print(sent - producer.flush(60), flush=True)
+
+
+@dataclass
+class Run:
+    """A query of one session on two task managers."""
+
+    session: Session
+    sent: Counter[int] = field(default_factory=Counter)  #: rows by key
+
+    @contextmanager
+    def sending(self, rate: float, rows: float = float("inf")) -> Iterator[subprocess.Popen[str]]:
+        """Send rows at this rate meanwhile, from the broker's core."""
+        kafka = self.session.kafka
+        settings = {**os.environ, "QOD_BENCHMARK_CLIENT": json.dumps(kafka.client_config())}
+        words = [sys.executable, "-m", "benchmarks.lending", "--send", kafka.bootstrap, str(rate), str(rows)]
+        process = subprocess.Popen(words, env=settings, stdout=subprocess.PIPE, text=True)
+        try:
+            os.sched_setaffinity(process.pid, {max(os.sched_getaffinity(0))})
+            yield process
+        finally:
+            process.terminate()
+            told, _ = process.communicate(timeout=90)
+            self.sent.update(map(key_of, range(int(told))))
+
+    def instances(self) -> Sequence[Instance]:
+        """Return the query's instances in the last cycle."""
+        last = self.session.last
+        seen = None if last is None else last.snapshot
+        return [] if seen is None else [each for each in seen.instances if each.task == QUERY]
+
+    @property
+    def waiting(self) -> int:
+        """Return the rows that the query has not read, or the source."""
+        return sum(each.count.waiting for each in self.session.runtime.rows())
+
+    def drain(self) -> float:
+        """Wait until all rows are counted; return the seconds that it took."""
+        began = time.time()
+        time.sleep(3.0)  # until they are in the accounts
+        while self.waiting and time.time() < began + DRAIN_S:
+            time.sleep(0.25)
+        return time.time() - began
+
+    def capacity(self) -> float:
+        """Return the rows/s of all keys at which the instance of the hot key reads a backlog alone."""
+        before = [each.count.processed for each in self.session.runtime.rows() if each.task == QUERY]
+        with self.sending(1e9, BACKLOG) as process:
+            process.wait()
+        began = time.time()
+        self.drain()
+        after = [each.count.processed for each in self.session.runtime.rows() if each.task == QUERY]
+        return (after[0] - before[0]) / (time.time() - began)
+
+    def measured(self, policy: str, rate: float, seconds: float) -> Mapping[str, Any]:
+        """Return the figures of a policy, from an empty backlog."""
+        self.session.set_policy(policy)
+        late: list[float] = []
+        backlog: list[tuple[float, int]] = []
+        shares: list[float] = []
+        cycle = None
+        with self.sending(rate):
+            began = time.time()
+            while time.time() < began + seconds:
+                last = self.session.last
+                if last is not None and last.number != cycle and last.snapshot is not None and last.plan is not None:
+                    cycle = last.number
+                    task = next(each for each in last.snapshot.tasks if each.id == QUERY)
+                    late.append(max(task.latency_p95_s or 0.0, task.oldest_s or 0.0))
+                    backlog.append((time.time() - began, max(each.waiting or 0 for each in self.instances())))
+                    shares.append(sum(each.share for each in last.plan.actions if isinstance(each, Lend)))
+                time.sleep(0.25)
+        print(self.session.why(QUERY), file=sys.stderr, flush=True)
+        half = [each for each in backlog if each[0] > seconds / 2]
+        (t0, first), (t1, last_one) = half[0], half[-1]
+        most = max(rows for _, rows in backlog)
+        return {
+            "waiting": most,
+            "periods": most / (rate * self.session.controller.period_s),
+            "growth": (last_one - first) / (t1 - t0),
+            "p95_s": median(late),
+            "most_p95_s": max(late),
+            "lent": median(shares),
+        }
+
+    def is_exact(self) -> bool:
+        """Return whether the query's counts by key are those of the rows sent."""
+        found = {
+            row["k"]: row["n"]
+            for row in self.session.results(QUERY).groupBy("k").agg({"n": "sum"}).toDF("k", "n").collect()
+        }
+        if found != dict(self.sent):
+            wrong = {key: (found.get(key), n) for key, n in self.sent.items() if found.get(key) != n}
+            print(f"counted, sent by key: {wrong}", file=sys.stderr, flush=True)
+        return found == dict(self.sent)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--send", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--load", type=float, default=1.3, help="rate, as a share of what the hot key's instance reads")
+    parser.add_argument("--policies", nargs="+", default=POLICIES)
+    parser.add_argument("--rounds", type=int, default=2, help="turns of all policies")
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--warm", type=float, default=25.0)
+    given = parser.parse_args()
+    if given.send:
+        send(given.send[0], float(given.send[1]), float(given.send[2]))
+        return
+    rows = []
+    with Session.up(task_managers=2, cores=1, kafka_cpus={max(os.sched_getaffinity(0))}, warm=True) as session:
+        run = Run(session)
+        session.set_policy("orleans")
+        session.set_period(2.5)
+        create_topics(session.kafka, {TOPIC: 1})
+        session.stream(TOPIC, topic=TOPIC, schema=SCHEMA, starting="earliest", fuse=False)
+        session.stream(QUERY, SQL, key="k", lend=True, parallelism=2, priority=1, min_accuracy=1.0, mode="microbatch")
+        with run.sending(1000.0):
+            time.sleep(given.warm)
+        run.drain()
+        rate = given.load * run.capacity()
+        print(f"{rate:.0f} rows/s", file=sys.stderr, flush=True)
+        for n, policy in [(n, each) for n in range(given.rounds) for each in given.policies]:
+            found = run.measured(policy, rate, given.seconds)
+            session.set_policy("dirigo")  # which drains sooner
+            run.drain()
+            row = {"round": n + 1, "policy": policy, "rate": rate, **found, "exact": run.is_exact()}
+            row = {name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()}
+            rows.append(row)
+            keep(rows)
+            print(*(f"{name} {value}" for name, value in row.items()), sep=", ", flush=True)
+
+
+def keep(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write the rows to the results."""
+    with RESULTS.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
