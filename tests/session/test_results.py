@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType
 
+from qod_magics.application.merging import Merge
 from qod_magics.application.streams.sink import KafkaTopic, Memory, Sink
 from qod_magics.application.tasks import tasks
 from qod_magics.kafka.reading import News, Record
@@ -45,16 +46,22 @@ def tails() -> Tails:
     return Tails()
 
 
-def session_of(sink: Sink, parallelism: int = 1, schema: StructType = COUNTS, whole: bool = False) -> Any:
+def session_of(
+    sink: Sink, parallelism: int = 1, schema: StructType = COUNTS, whole: bool = False, lend: bool = False
+) -> Any:
     """In the place of a session in which a query counts by zone."""
+    more: dict[str, Any] = {"key": "zone", "lend": True} if lend else {}
     app = application(
         stream("trips", topic="trips", parallelism=parallelism),
-        stream("counts", "trips", priority=1, sink=sink, parallelism=parallelism),
+        stream("counts", "trips", priority=1, sink=sink, parallelism=parallelism, **more),
     )
     specs = {spec.id: spec for spec in tasks(app)}
     deployment = Deployment(None, "s", specs)  # type: ignore[arg-type]
     deployment.checked = Checked(
-        {"counts": schema}, keys={"counts": (schema.names[0],)}, whole={"counts": "ORDER BY"} if whole else {}
+        {"counts": schema},
+        keys={"counts": (schema.names[0],)},
+        whole={"counts": "ORDER BY"} if whole else {},
+        merges={"counts": {"trips": Merge("sum")}} if lend else {},
     )
     deployment.results, deployment.sinks = {"counts": "qod.s.counts.out.1"}, {"counts": {0: 3, 1: 0, 2: 5}}
     runtime = SimpleNamespace(deployment=deployment, workshop=lambda: None, instances={}, incomplete=Incomplete())
@@ -108,6 +115,16 @@ def test_those_of_a_memory_sink_by_their_partitions(tails: Tails) -> None:
     tails.news = [News((count(0, 1, 4, 10), count(1, 1, 5, 20)))]
     assert shown(results) == [{"zone": 1, "trips": 4, "_instance": 1}, {"zone": 1, "trips": 5, "_instance": 2}]
     assert tails.made[-1][2] == {}
+
+
+def test_parts_of_a_group_that_instances_have_counted_for_one_another_are_merged(tails: Tails) -> None:
+    session = session_of(Memory(), parallelism=2, lend=True)
+    results = QueryResults(session, "counts", tails.open)
+    tails.news = [News((count(0, 1, 4, 10), count(1, 1, 5, 20), count(1, 2, 1, 30))), News((count(0, 1, 6, 40),))]
+    result = results.read()
+    assert [dict(row) for row in result.rows.values()] == [{"zone": 1, "trips": 9}, {"zone": 2, "trips": 1}]
+    assert (result.keys, [column.name for column in result.columns]) == (("zone",), ["zone", "trips"])
+    assert shown(results) == [{"zone": 2, "trips": 1}, {"zone": 1, "trips": 11}]
 
 
 def test_records_of_the_users_are_read_as_they_are(tails: Tails) -> None:
