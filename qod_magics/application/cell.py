@@ -54,7 +54,7 @@ def declaration_of(
     values and the `views` that the body reads are captured now. Raises ApplicationError, one line.
     """
     if isinstance(options.sink, Named):
-        options = replace(options, sink=options.sink.found(namespace))
+        options = replace(options, sink=options.sink.function_in(namespace))
     if options.sql or is_sql(body):
         sql = body.strip()
         parameters = parameters_of(sql, namespace, whose="a variable of the notebook")

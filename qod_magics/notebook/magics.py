@@ -6,15 +6,17 @@ import asyncio
 import logging
 import os
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, needs_local_scope
+from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, needs_local_scope, no_var_expand
+from IPython.utils.text import DollarFormatter
 from traitlets import Bool, Enum, Float, Unicode, observe
 
 from qod_magics.application.streams.options import COMMAND as STREAM
 from qod_magics.application.streams.options import parse_stream_line
+from qod_magics.application.streams.sinks import FUNCTION
 from qod_magics.arguments.option import Option
 from qod_magics.arguments.parser import Command, continued, joined, wants_help, words_of
 from qod_magics.errors import QodError, UsageProblem, nearest
@@ -94,6 +96,16 @@ def _after(row: Option, before: Sequence[str]) -> Iterable[str]:
 def _of(row: Option, names: Names) -> list[str]:
     listed = row.one_of() if row.one_of else ()
     return [*row.choices, *row.offers, *listed, *(name for kind in row.names for name in names(kind))]
+
+
+def expanded(line: str, namespace: Mapping[str, Any]) -> str:
+    """Return a magic line with the values of the notebook's variables, as IPython does, but for the function that
+    `--sink $NAME` names."""
+    named = FUNCTION.sub(r"\1function:\2", line)
+    try:
+        return DollarFormatter().vformat(named, (), namespace)
+    except Exception:  # a text in braces that is none of Python's
+        return named
 
 
 class Completion:
@@ -179,15 +191,16 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
     # -- magics ----------------------------------------------------------------------------------------------------
 
     @needs_local_scope
+    @no_var_expand
     @line_cell_magic
     def qod_stream(self, line: str, cell: str = "", local_ns: dict[str, Any] | None = None) -> None:
         """Declare and start a stream. As a line magic it has no body: the stream passes its input through."""
-        line, cell = joined(line, cell)
+        namespace = {**self.shell.user_ns, **(local_ns or {})}
+        line, cell = joined(expanded(line, namespace), cell)
         if wants_help(line):
             print(STREAM.help())
             return
         options = parse_stream_line(line)
-        namespace = {**self.shell.user_ns, **(local_ns or {})}
         handle = self._session().cell(options, cell, namespace)
         if not options.dry_run:
             self.shell.user_ns[options.name] = handle

@@ -247,7 +247,7 @@ class Streams:
         if name not in application.queries or sink is None or name not in self._checked.schemas:
             return None
         if not isinstance(sink, KafkaTopic):
-            return sink.guarantee or None
+            return sink.guarantee_in(self._checked.tables.get(name)) or None
         form = record_form(self._checked.schemas[name])
         told = form.words(sink.topic, self._checked.keys.get(name))
         whole = f"; {WHOLE_IN_KAFKA}" if name in self._checked.whole else ""

@@ -11,7 +11,8 @@ from qod_magics.application.application import Application
 from qod_magics.application.cell import declaration_of, declared, find_inputs
 from qod_magics.application.recipes.recipe import FunctionRecipe, SqlRecipe
 from qod_magics.application.streams.options import StreamOptions, parse_stream_line
-from qod_magics.application.streams.sink import ForEachBatch, as_sink
+from qod_magics.application.streams.sink import ForEachBatch
+from qod_magics.application.streams.sinks import as_sink
 from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
 from qod_magics.errors import ApplicationError
 from tests.application.frames import application, stream

@@ -13,10 +13,12 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from qod_magics.application.streams.options import parse_stream_line
-from qod_magics.errors import ApplicationError
+from qod_magics.errors import ApplicationError, QodError
+from qod_magics.machine.releases import installed_spark, numbers
 from qod_magics.session.session import Session
 from tests.live.applications import all_read, cell, count, instances, rows_in
 from tests.live.conftest import eventually, new_topic, produce
+from tests.raising import breaks
 
 LINE = "--topic {} --schema 'id BIGINT, name STRING' --starting earliest -p 1"
 
@@ -70,6 +72,80 @@ def test_parquet_files_can_be_read_by_all_and_outlive_the_stream(
     assert len({row["run"] for row in found}) == 2 * parallelism
     frame = pd.read_parquet(where)
     assert dict(zip(frame["id"], frame["name"], strict=True)) == expected
+
+
+def test_a_table_gets_each_row_wherever_its_query_runs(brief: Session, topic: str, tmp_path: Path) -> None:
+    session, spark = brief, brief.runtime.workshop().spark
+    spark.sql("CREATE SCHEMA taxi")
+    spark.sql(f"CREATE TABLE taxi.fares (name STRING, id BIGINT, more INT) USING parquet LOCATION '{tmp_path}/fares'")
+    spark.sql("CREATE TABLE managed (id BIGINT) USING parquet")
+    line = f"filed {LINE.format(topic)} --sink"
+    try:
+        assert "at least once" in cell(session, f"{line} table:taxi.fares", "source").said
+        produce(session, topic, numbered(0, 200))
+        eventually(lambda: all_read(session, "filed", 200), what="the first rows")
+        for sink, body, rule in (
+            ("table:taxi.faers", "source", "exists"),
+            ("iceberg:taxi.fares", "source", "format"),
+            ("nope:/x", "source", "format"),
+            ("table:managed", "source.select('id')", "external"),
+            ("table:taxi.fares", "source.withColumn('x', source.id)", "columns"),
+        ):
+            with pytest.raises(ApplicationError, check=breaks(rule)):
+                cell(session, f"{line} {sink}", body)
+        (instance,) = instances(session, "filed")
+        here = instance.task_manager
+        session.move("filed.1", next(id for id, each in session.runtime.task_managers.items() if each is not here))
+        eventually(lambda: instances(session, "filed")[0].task_manager is not here, what="the move")
+        produce(session, topic, numbered(200, 400))
+        eventually(lambda: all_read(session, "filed", 400), what="all rows")
+        session.stop("filed")
+        frame = pd.read_parquet(tmp_path / "fares")
+        assert sorted(zip(frame["id"], frame["name"], strict=True)) == [(i, f"é{i}") for i in range(400)]
+        assert frame["more"].isna().all()
+        cell(session, f"unseen {LINE.format(topic)} --sink noop:", "source")
+        eventually(lambda: all_read(session, "unseen", 400), what="rows into a format without a path")
+    finally:
+        session.stop_all()
+        for each in list(session.runtime.task_managers.values()):
+            each.spark.sql("DROP SCHEMA IF EXISTS taxi CASCADE")
+            each.spark.sql("DROP TABLE IF EXISTS managed")
+
+
+#: The newest Delta, and the Spark that it is made for; on Spark 4.3 it can't read its own tables.
+DELTA, OF_SPARK = "io.delta:delta-spark_4.2_2.13:4.4.0", (4, 2)
+
+
+@pytest.mark.skipif(numbers(installed_spark()) != OF_SPARK, reason="the newest Delta is made for Spark 4.2")
+def test_a_delta_table_gets_each_row_once_through_moves_and_a_kill(tmp_path: Path) -> None:
+    conf = {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+    with Session.up(task_managers=2, cores=1, period_s=2.0, packages=[DELTA], conf=conf) as session:
+        topic = new_topic(session)
+        spark = session.runtime.workshop().spark
+        spark.sql(f"CREATE TABLE fares (id BIGINT, name STRING) USING delta LOCATION '{tmp_path}/table'")
+        assert (
+            "exactly once" in cell(session, f"paths {LINE.format(topic)} --sink delta:{tmp_path}/path", "source").said
+        )
+        assert "exactly once" in cell(session, f"tabled {LINE.format(topic)} --sink table:fares", "source").said
+        for n in range(6):
+            produce(session, topic, numbered(100 * n, 100 * n + 100))
+            for name in ("paths", "tabled"):
+                session.move(f"{name}.1", f"tm{1 + n % 2}") if n != 4 else None
+            if n == 4:  # a batch may be under way
+                manager = session.runtime.task_managers["tm1"]
+                assert manager.server is not None
+                manager.server.child.kill()
+        for name in ("paths", "tabled"):
+            eventually(lambda name=name: all_read(session, name, 600), what="all rows")  # type: ignore[misc]
+        with pytest.raises(QodError):
+            cell(session, f"other {LINE.format(topic)} --sink delta:{tmp_path}/o --sink-option mergeSchema=maybe")
+        spark = session.runtime.workshop().spark
+        for place in ("path", "table"):
+            found = sorted(row.id for row in spark.read.format("delta").load(f"{tmp_path}/{place}").collect())
+            assert found == list(range(600))
 
 
 def test_the_console_is_a_file_that_the_cell_and_show_name(brief: Session, topic: str) -> None:

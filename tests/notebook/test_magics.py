@@ -16,15 +16,15 @@ from traitlets.config import Config
 from qod_magics.application.application import Application
 from qod_magics.application.cell import declaration_of
 from qod_magics.application.recipes.recipe import SqlRecipe
-from qod_magics.application.streams.options import OPTIONS, StreamOptions
-from qod_magics.application.streams.sink import Memory
+from qod_magics.application.streams.options import OPTIONS, StreamOptions, parse_stream_line
+from qod_magics.application.streams.sink import Memory, Named
 from qod_magics.application.streams.stream import TopicInput
 from qod_magics.controller.clock import ManualClock
 from qod_magics.controller.journal import Journal, describe
 from qod_magics.controller.log import DecisionLog
 from qod_magics.errors import UsageProblem
 from qod_magics.notebook.commands import Begun, Commands
-from qod_magics.notebook.magics import QodMagics
+from qod_magics.notebook.magics import QodMagics, expanded
 from qod_magics.policies import DEFAULT_POLICY
 from qod_magics.session.show import write_sample
 from tests.results.rows import PER_ZONE, per_zone, result
@@ -374,6 +374,16 @@ def test_a_variable_in_sql_is_frozen_when_the_cell_runs(notebook: Notebook, decl
     assert [(each.name, each.value) for each in recipe.parameters] == [("threshold", 30)]
     notebook.shown(cell)
     assert declaring.application["a"] != before
+
+
+@pytest.mark.parametrize("given", ["--sink $write", "--sink=$write", "--sink '$write'"])
+def test_a_function_is_named_by_its_variable_and_others_are_values(given: str) -> None:
+    def write(batch: Any, number: int) -> None: ...
+
+    line = expanded(f"q --topic $where -p {{2 + 1}} {given}", {"write": write, "where": "trips"})
+    options = parse_stream_line(line)
+    assert (options.topic, options.priority, options.sink) == ("trips", 3, Named("write"))
+    assert expanded("q --registry http://${USER}:x", {}) == "q --registry http://${USER}:x"
 
 
 def test_a_stream_without_a_session_says_what_to_do(notebook: Notebook) -> None:

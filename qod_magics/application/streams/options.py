@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from qod_magics.application.graph import check_stream_name
 from qod_magics.application.streams.rules import Rule, as_rules, rule
-from qod_magics.application.streams.sink import SINK_FORMS, Sink, as_sink, parse_sink, with_options
+from qod_magics.application.streams.sink import Sink
+from qod_magics.application.streams.sinks import SINK_FORMS, as_sink, parse_sink, with_options
 from qod_magics.application.streams.stream import (
     DEFAULT_MAX_PARALLELISM,
     DEFAULT_MIN_ACCURACY,
@@ -291,8 +292,9 @@ class StreamOptions:
     )
     sink: Sink | None = _row(
         f"--sink {'|'.join(SINK_FORMS)}",
-        "where the rows go. A relative PATH is one of the notebook's directory; a function of the "
-        "notebook takes each batch (a DataFrame) and its number",
+        "where the rows go. A relative PATH is one of the notebook's directory; a function of the notebook, $NAME or "
+        "function:NAME, takes each batch (a DataFrame) and its number; a table exists already; FORMAT is one that "
+        "Spark's writeStream has",
         convert=parse_sink,
         offers=tuple(form.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ") for form in SINK_FORMS),
         unless="memory for a query",
@@ -302,8 +304,8 @@ class StreamOptions:
     )
     sink_options: tuple[str, ...] = _row(
         "--sink-option NAME=VALUE",
-        "of a Kafka sink: partitions=12, which its topic has, and gets where there is none, 1 if not given; of files: "
-        "an option of Spark's writer, such as compression=gzip",
+        "of a Kafka sink: partitions=12, which its topic has, and gets where there is none, 1 if not given; of files, "
+        "tables and formats: an option of Spark's writer, such as compression=gzip",
         (),
         several=True,
         cell_only=True,

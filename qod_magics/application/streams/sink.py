@@ -1,26 +1,40 @@
-"""Where the rows of a query go: the class `Sink`, and those of each kind; paths that task managers open.
+"""Where the rows of a query go: the class `Sink`, and the kinds that need no table; paths that task managers open.
 
-A new kind is a subclass of `Sink`, and a line of `KINDS`.
+A new kind is a subclass of `Sink`, and a line of `KINDS` in `sinks.py`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from qod_magics.arguments.option import pairs
-from qod_magics.errors import ApplicationError, nearest
+from qod_magics.errors import ApplicationError
 from qod_magics.sources.source import check_topic
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+    from pyspark.sql.types import StructType
 
-_AT_LEAST_ONCE = "rows of a batch that is tried again are written again"
+AT_LEAST_ONCE = (
+    "at least once: rows of a batch that is tried again are written again, and columns of `--with partition,offset` "
+    "tell them"
+)
+EXACTLY_ONCE = "exactly once: each row is written once, also where a batch is tried again"
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What the catalog says of a table into which rows are written."""
+
+    provider: str  #: "delta", "iceberg", "parquet" ...
+    columns: tuple[tuple[str, str], ...]  #: names and types
+    location: str = ""  #: of its files, where the catalog tells
+    definition: tuple[str, ...] = ()  #: SQL with which a task manager that has a catalog of its own gets it
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +46,7 @@ class Output:
     results: str | None  #: the session's topic for the rows of a memory sink
     #: writes rows as records to a topic, all to one partition if it is given
     to_topic: Callable[[DataFrame, str, int | None], DataStreamWriter]
+    table: TableFacts | None = None  #: what `Sink.found` has found
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +80,23 @@ class Sink:
 
     def with_options(self, given: Mapping[str, str]) -> Sink:
         """Return the sink with options. Raises ApplicationError: it does not have them."""
-        raise ApplicationError(f"--sink-option {next(iter(given))} must go with a topic or files, got {self}")
+        raise ApplicationError(f"--sink-option {next(iter(given))} must go with a topic, files or a table, got {self}")
+
+    def found(self, spark: SparkSession, columns: StructType) -> TableFacts | None:
+        """Ask a task manager whether it can write there; return what it says of the table, if it is one.
+
+        Args:
+            spark: a session on the task manager.
+            columns: those of the rows.
+
+        Raises ApplicationError, one line: there is no such table or format, or the table lacks a column.
+
+        """
+        return None
+
+    def begin(self, writer: DataStreamWriter, table: TableFacts | None) -> StreamingQuery:
+        """Start the query of a writer that `write` has returned."""
+        return writer.start()
 
     def write(self, rows: DataFrame, output: Output) -> DataStreamWriter:
         """Return the writer of the rows of an instance."""
@@ -76,7 +107,11 @@ class Sink:
         """Say how often a row is written where a batch is tried again; "" where only people look at it."""
         if self.inspects:
             return ""
-        return "each row is written once" if self.exactly_once else _AT_LEAST_ONCE
+        return EXACTLY_ONCE if self.exactly_once else AT_LEAST_ONCE
+
+    def guarantee_in(self, table: TableFacts | None) -> str:
+        """Return the guarantee, given what was found of the table."""
+        return self.guarantee
 
     def where(self, results: str | None, begun: Mapping[int, int] | None) -> Where | None:
         """Return where its newest rows are read; None while it is being deployed.
@@ -186,14 +221,7 @@ class Files(Sink):
 
     def with_options(self, given: Mapping[str, str]) -> Sink:
         """Return the files with options of Spark's writer."""
-        if len({name.casefold() for name in given}) < len(given):
-            raise ApplicationError(f"options of files ignore case, got one twice: {', '.join(given)}", rule="unique")
-        for name in given:
-            if name.casefold() in _OWN_OPTIONS:
-                raise ApplicationError(
-                    f"{name} must be left out of --sink-option, as the session sets it, got {given[name]!r}", name=name
-                )
-        return replace(self, options=tuple(sorted(given.items())))
+        return replace(self, options=options_of_writer(given))
 
     def write(self, rows: DataFrame, output: Output) -> DataStreamWriter:
         """Write to a directory of the run: Spark skips batches whose ids are in a directory's log, whichever query
@@ -209,6 +237,19 @@ class Files(Sink):
 
 #: Options of Spark's writer that are not the user's.
 _OWN_OPTIONS = frozenset({"path", "checkpointlocation"})
+
+
+def options_of_writer(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return options of Spark's writer in the order of their names. Raises ApplicationError: one is given twice, or is
+    the session's own."""
+    if len({name.casefold() for name in given}) < len(given):
+        raise ApplicationError(f"options of a writer ignore case, got one twice: {', '.join(given)}", rule="unique")
+    for name in given:
+        if name.casefold() in _OWN_OPTIONS:
+            raise ApplicationError(
+                f"{name} must be left out of --sink-option, as the session sets it, got {given[name]!r}", name=name
+            )
+    return tuple(sorted(given.items()))
 
 
 class Parquet(Files):
@@ -230,6 +271,20 @@ class JsonFiles(Files):
 
     __slots__ = ()
     kind: ClassVar[str] = "json"
+
+
+class TextFiles(Files):
+    """Files with the only column of a row, a text, in each line."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "text"
+
+
+class XmlFiles(Files):
+    """Files with an XML element for each row."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "xml"
 
 
 class CsvFiles(Files):
@@ -300,7 +355,7 @@ class Named(Sink):
             raise ApplicationError("the sink 'function' needs a name: function:NAME")
         return cls(place or "")
 
-    def found(self, namespace: Mapping[str, Any]) -> Sink:
+    def function_in(self, namespace: Mapping[str, Any]) -> Sink:
         """Return the function in this name space as a sink. Raises ApplicationError."""
         function = namespace.get(self.name)
         if not callable(function):
@@ -312,48 +367,6 @@ class Named(Sink):
                 rule="function",
             )
         return ForEachBatch(function)
-
-
-#: How `--sink` names each kind, and its class.
-KINDS: Mapping[str, tuple[str, type[Sink]]] = {
-    "memory": ("memory", Memory),
-    "kafka": ("kafka:TOPIC", KafkaTopic),
-    "parquet": ("parquet:PATH", Parquet),
-    "orc": ("orc:PATH", Orc),
-    "json": ("json:PATH", JsonFiles),
-    "csv": ("csv:PATH", CsvFiles),
-    "avro": ("avro:PATH", AvroFiles),
-    "console": ("console", Console),
-    "function": ("function:NAME", Named),
-}
-SINK_FORMS = tuple(form for form, _ in KINDS.values())
-
-
-def as_sink(given: Sink | str | Callable[[DataFrame, int], Any] | None) -> Sink | None:
-    """A sink, its text form, or a function for foreachBatch. Raises ApplicationError for other text."""
-    if isinstance(given, str):
-        sink = parse_sink(given)
-        if isinstance(sink, Named):
-            raise ApplicationError(f"sink must be the function itself, got its name {given!r}", name=sink.name)
-        return sink
-    return given if given is None or isinstance(given, Sink) else ForEachBatch(given)
-
-
-def parse_sink(text: str) -> Sink:
-    """The sink that `--sink` names, in one of `SINK_FORMS`. Raises ApplicationError."""
-    kind, colon, place = text.partition(":")
-    if kind not in KINDS:
-        raise ApplicationError(f"unknown sink {text!r}.{nearest(kind, KINDS)} The forms are {', '.join(SINK_FORMS)}.")
-    return KINDS[kind][1].parsed(place if colon else None)
-
-
-def with_options(sink: Sink | None, words: Sequence[str]) -> Sink:
-    """Return the sink with options of the form NAME=VALUE. Raises ApplicationError: it does not have them;
-    UsageProblem: one is not of this form, or given twice."""
-    given = pairs(words)
-    if sink is None:
-        raise ApplicationError(f"--sink-option {next(iter(given))} must go with a topic or files, got no --sink")
-    return sink.with_options(given)
 
 
 def absolute(path: str) -> str:

@@ -274,8 +274,8 @@ class Fuser:
             files = [spec.id for spec in (keeping[0], heirs[0]) if spec.sink is not None and spec.sink.appends]
             if len(files) == 1:
                 raise TaskManagerError(
-                    f"{change.undone}: {files[0]} writes files, where each group stands once, when it is complete; "
-                    "in two queries a group is written whenever it changes.",
+                    f"{change.undone}: {files[0]} writes files or a table, where each group stands once, when it is "
+                    "complete; in two queries a group is written whenever it changes.",
                     rule="whole groups",
                 )
             if len(self.cluster.instances_of(keeping[0].id)[0].job.feeds) > 1 and heirs[0] is not change.made[0]:

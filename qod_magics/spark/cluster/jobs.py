@@ -78,4 +78,5 @@ def _job(deployment: Deployment, spec: TaskSpec, index: int, found: Origins, sin
         record=record,
         whole=deployment.checked.whole.get(spec.id, ""),
         lends=frozenset(pipe.name for pipe in outgoing if deployment.lends(pipe.target)),
+        table=deployment.checked.tables.get(spec.id),
     )

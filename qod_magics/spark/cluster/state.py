@@ -45,7 +45,7 @@ def _obstacle(cluster: Cluster, spec: TaskSpec | None, mine: Sequence[Instance])
         if instance.mode == "real-time":
             return "real-time mode keeps it in a format of its own: declare it with --mode microbatch"
     if spec is not None and spec.sink is not None and spec.sink.appends:
-        return "it writes files, whose log has the numbers of one query's batches"
+        return "it writes files or a table, whose log has the numbers of one query's batches"
     if spec is not None and (whole := cluster.deployment.checked.whole.get(spec.id)):
         return f"{whole} over groups: each instance would write a whole result"
     managers = [each for each in list(cluster.task_managers.values()) if each.alive()]

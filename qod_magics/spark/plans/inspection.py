@@ -14,7 +14,7 @@ from qod_magics.application.application import Application
 from qod_magics.application.merging import Merges
 from qod_magics.application.recipes.recipe import SqlRecipe, raise_unless_connection
 from qod_magics.application.shed_keys import Ask, asking, renamed, with_keys
-from qod_magics.application.streams.sink import KafkaTopic
+from qod_magics.application.streams.sink import KafkaTopic, TableFacts
 from qod_magics.application.streams.stream import RECORD_KEY, StreamDeclaration
 from qod_magics.application.tasks import Edges, TaskSpec, sources_of, tasks
 from qod_magics.application.weights import WEIGHT, Origins, Usage, Usages, Weights, opened_chain, origins
@@ -78,6 +78,7 @@ class Checked:
     whole: Mapping[str, str] = field(default_factory=dict)  #: the queries in complete mode, and what asks for it
     #: by query that lends rows of its keys: how the parts of a group are merged
     merges: Mapping[str, Merges] = field(default_factory=dict)
+    tables: Mapping[str, TableFacts] = field(default_factory=dict)  #: by task, into which a query writes
 
 
 def built(spec: TaskSpec, found: Origins, weights: Weights, usages: Usages | None = None) -> Build:
@@ -227,6 +228,7 @@ class Inspection:
         losing = losing_rows(specs)
         whole: dict[str, str] = {}
         merges: dict[str, Merges] = {}
+        tables: dict[str, TableFacts] = {}
         for spec in specs:
             if spec not in self._passed:
                 self._check_topics(spec, workshop)
@@ -253,10 +255,14 @@ class Inspection:
                 kept = signatures[spec.id]
                 signatures[spec.id] = None if kept is None else f"complete {kept}"
             self._check_columns(spec, schemas)
+            table = None if spec.sink is None else spec.sink.found(workshop.spark, schemas[spec.id])
+            if table is not None:
+                tables[spec.id] = table
         groups = chained(states, {spec.id: spec.upstream for spec in specs})
         _check_chained(groups, states)
         self._passed = tuple(specs)
-        return Checked(schemas, weights, told, groups, keys, watermarks, signatures, whole=whole, merges=merges)
+        found_all = Checked(schemas, weights, told, groups, keys, watermarks, signatures, whole=whole)
+        return replace(found_all, merges=merges, tables=tables)
 
     def _watermarks(
         self, spec: TaskSpec, schemas: Mapping[str, StructType], found: Origins, weights: Weights, workshop: Workshop

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from qod_magics.application.streams.sink import Sink
+from qod_magics.application.streams.sink import Sink, TableFacts
 from qod_magics.application.streams.stream import Form
 from qod_magics.application.weights import WEIGHT
 from qod_magics.formats.format import Format
@@ -114,6 +114,7 @@ class Job:
     record: tuple[str, ...] = ()  #: the columns of a record in a Kafka sink; (): a row is JSON in its value
     whole: str = ""  #: what needs complete mode, "ORDER BY and LIMIT"; "": nothing does
     lends: frozenset[str] = frozenset()  #: the outgoing streams that may send rows of a key to several instances
+    table: TableFacts | None = None  #: into which the sink writes
 
     @property
     def only_microbatch(self) -> str | None:

@@ -166,7 +166,7 @@ def check_whole(spec: TaskSpec, whole: Whole, readers: Sequence[str]) -> None:
         )
     if spec.sink is not None and spec.sink.appends:
         raise ApplicationError(
-            f"{needs}, which files don't take: take --sink memory, kafka:TOPIC or console", rule="sink"
+            f"{needs}, which files and tables don't take: take --sink memory, kafka:TOPIC or console", rule="sink"
         )
     if spec.mode == "realtime":
         raise ApplicationError(

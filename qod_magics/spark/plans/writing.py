@@ -65,7 +65,7 @@ class OutputWriter:
             return self._to_kafka(self._records(job, counted, topic, partition, most))
 
         counted = rows.observe("out", F.count(F.lit(1)).alias("rows"))
-        return job.sink.write(counted, Output(job.index, job.run, job.results, to_topic))
+        return job.sink.write(counted, Output(job.index, job.run, job.results, to_topic, job.table))
 
     def _records(self, job: Job, rows: DataFrame, topic: str, partition: int | None, most: int | None) -> DataFrame:
         """Rows as records of a topic: their own columns, where they are those of a record, or as JSON."""

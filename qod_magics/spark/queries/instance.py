@@ -419,7 +419,7 @@ class Instance:
                         writer = writer.trigger(realTime=f"{max(trigger or 0.0, REALTIME_BATCH_S):g} seconds")
                     else:
                         writer = writer.trigger(processingTime=f"{job.batches_every_s:g} seconds")
-                    query = writer.start()
+                    query = writer.start() if job.sink is None else job.sink.begin(writer, job.table)
                 break
             except QodError:
                 raise

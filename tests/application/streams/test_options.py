@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,9 @@ from qod_magics.application.streams.sink import (
     Named,
     Orc,
     Parquet,
+    TextFiles,
 )
+from qod_magics.application.streams.tables import DataSource, Delta, Iceberg, Table
 from qod_magics.arguments.option import Option
 from qod_magics.arguments.parser import wants_help
 from qod_magics.errors import UsageProblem
@@ -116,6 +119,13 @@ def test_from_takes_all_words_up_to_the_next_option(line: str) -> None:
         ("csv:/d", CsvFiles("/d")),
         ("avro:/d", AvroFiles("/d")),
         ("function:write", Named("write")),
+        ("$write", Named("write")),
+        ("text:/d", TextFiles("/d")),
+        ("delta:/d", Delta("delta", "/d")),
+        ("table:lake.taxi.fares", Table("lake.taxi.fares")),
+        ("iceberg:lake.fares", Iceberg("lake.fares")),
+        ("noop:", DataSource("noop", "")),
+        ("org.acme.Store:a:b", DataSource("org.acme.Store", "a:b")),
         ("'parquet:/with space'", Parquet("/with space")),
     ],
 )
@@ -134,6 +144,13 @@ def test_files_take_options_of_their_writer() -> None:
     assert made.sink == CsvFiles("/d", (("header", "true"), ("sep", ";")))
     made = parse_stream_line("q --sink csv:/d --sink-option sep=, 'timestampFormat=EEE, d'")
     assert made.sink == CsvFiles("/d", (("sep", ","), ("timestampFormat", "EEE, d")))
+
+
+@pytest.mark.parametrize(("text", "bare"), [("delta:/d", Delta("delta", "/d")), ("table:t", Table("t"))])
+def test_tables_and_formats_take_options_of_their_writer(text: str, bare: DataSource | Table) -> None:
+    made = parse_stream_line(f"q --sink {text} --sink-option mergeSchema=true").sink
+    assert made == replace(bare, options=(("mergeSchema", "true"),))
+    assert made != bare
 
 
 @pytest.mark.parametrize(
@@ -161,7 +178,20 @@ def test_files_take_options_of_their_writer() -> None:
         "--from": ["q --from", "q --topic t --from a"],
         "--sink": [
             f"q --sink {text}"
-            for text in ("kafak:t", "file:/x", "parquet", "parquet:", "kafka:", "'kafka:a b'", "memory:x")
+            for text in (
+                "kafak:t",
+                "noop",
+                "$",
+                "$a-b",
+                "delta:",
+                "detla:/x",
+                "table",
+                "parquet",
+                "parquet:",
+                "kafka:",
+                "'kafka:a b'",
+                "memory:x",
+            )
         ],
         "--mode": ["q --mode realtme"],
         "--topic": ["q --topic t/x"],
@@ -190,7 +220,8 @@ def test_what_is_wrong_is_said_of_its_option_in_one_line(option: str, lines: lis
         ("q -a 40", "0.4"),
         ("q -a 40%", "0.4"),
         ("q --sink kafak:t", "Did you mean 'kafka'?"),
-        ("q --sink file:/x", "memory, kafka:TOPIC, parquet:PATH, orc:PATH"),
+        ("q --sink noop", "memory, kafka:TOPIC, parquet:PATH, orc:PATH"),
+        ("q --sink detla:/x", "Did you mean 'delta'?"),
         ("q --mode realtme", "Did you mean 'realtime'?"),
         ("q --topic t --starting newest", "latest, earliest"),
         ("q --schema 'a INT'", "--topic"),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from qod_magics.application.streams.sink import as_sink
+from qod_magics.application.streams.sinks import as_sink
 from qod_magics.application.tasks import tasks
 from qod_magics.core.plan import Scale
 from qod_magics.errors import TaskManagerError

@@ -1,0 +1,239 @@
+"""Sinks in formats of Spark's `writeStream`, and in tables of a catalog: `delta:PATH`, `table:NAME`, `iceberg:NAME`.
+
+A batch that is tried again is written once where the format remembers the batches of a query: Delta by the id of the
+query and the number of the batch, and Iceberg likewise. Tables of other formats get the rows of each batch by INSERT.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from qod_magics.application.recipes.recipe import analysis_errors_unprinted, first_line, raise_unless_connection
+from qod_magics.application.streams.sink import (
+    AT_LEAST_ONCE,
+    EXACTLY_ONCE,
+    Output,
+    Sink,
+    TableFacts,
+    absolute,
+    is_url,
+    options_of_writer,
+)
+from qod_magics.errors import ApplicationError, nearest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+    from pyspark.sql.types import StructType
+
+DELTA, ICEBERG = "delta", "iceberg"
+#: How a catalog calls where the files of a table are, its format, its kind, and itself.
+_LOCATION, _PROVIDER, _TYPE, _CATALOG = "Location", "Provider", "Type", "Catalog"
+#: The catalog that each Spark server has, and the setting that says whether it outlives the server.
+_OWN_CATALOG, _IMPLEMENTATION = "spark_catalog", "spark.sql.catalogImplementation"
+_PACKAGES = "; `%qod up --packages GROUP:ARTIFACT:VERSION` adds the package of a format"
+
+
+@dataclass(frozen=True, slots=True)
+class DataSource(Sink):
+    """A format of Spark's `writeStream`, with the path, if it has one, that this format takes."""
+
+    format: str  #: a short name, or that of a class
+    place: str  #: "": it takes none
+    options: tuple[tuple[str, str], ...] = ()
+    kind: ClassVar[str] = "format"
+    realtime: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        return f"{self.format}:{self.place}"
+
+    def with_options(self, given: Mapping[str, str]) -> Sink:
+        """Return it with options of its writer."""
+        return replace(self, options=options_of_writer(given))
+
+    def found(self, spark: SparkSession, columns: StructType) -> TableFacts | None:
+        """Raise ApplicationError where the task manager has no such format."""
+        with analysis_errors_unprinted():
+            try:
+                _ = spark.read.format(self.format).load().schema
+            except Exception as error:  # without a path most formats refuse: then there is one
+                raise_unless_unknown(error, self.format)
+        return None
+
+    def write(self, rows: DataFrame, output: Output) -> DataStreamWriter:
+        """Write to its place."""
+        writer = rows.writeStream.format(self.format).options(**dict(self.options))
+        return writer.option("path", self.place) if self.place else writer
+
+    def instead(self, printed: str) -> str:
+        """Name the call that reads them."""
+        return f"read it by spark.read.format({self.format!r}).load({self.place!r}), or declare it with --sink memory"
+
+
+class Delta(DataSource):
+    """A Delta table by its path."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = DELTA
+    appends: ClassVar[bool] = True
+    exactly_once: ClassVar[bool] = True
+
+    @classmethod
+    def parsed(cls, place: str | None) -> Sink:
+        """Return the sink of a path."""
+        if not (place or "").strip():
+            raise ApplicationError("the sink 'delta' needs a path: delta:/data/out")
+        return cls(DELTA, absolute(place or ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Sink):
+    """A table of a catalog of the task managers."""
+
+    name: str  #: as SQL has it: "fares", "lake.taxi.fares"
+    options: tuple[tuple[str, str], ...] = ()
+    kind: ClassVar[str] = "table"
+    realtime: ClassVar[bool] = False
+    appends: ClassVar[bool] = True
+    runs_python: ClassVar[bool] = True
+    providers: ClassVar[tuple[str, ...]] = ()  #: formats that its table may have; (): any
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+    @classmethod
+    def parsed(cls, place: str | None) -> Sink:
+        """Return the sink of a table."""
+        if not (place or "").strip():
+            raise ApplicationError(f"the sink {cls.kind!r} needs a table: {cls.kind}:NAME")
+        return cls((place or "").strip())
+
+    def with_options(self, given: Mapping[str, str]) -> Sink:
+        """Return it with options of its writer."""
+        return replace(self, options=options_of_writer(given))
+
+    def found(self, spark: SparkSession, columns: StructType) -> TableFacts:
+        """Return what the catalog says of the table."""
+        with analysis_errors_unprinted():
+            try:
+                there = {field.name: field.dataType.simpleString() for field in spark.table(self.name).schema.fields}
+                told = {row[0]: row[1] for row in spark.sql(f"DESCRIBE TABLE EXTENDED {self.name}").collect()}
+                facts = TableFacts(told.get(_PROVIDER, "").lower(), tuple(there.items()), told.get(_LOCATION, ""))
+                if told.get(_CATALOG, _OWN_CATALOG) == _OWN_CATALOG and facts.provider not in (DELTA, ICEBERG):
+                    facts = replace(facts, definition=self._definition(spark, facts, told))
+            except ApplicationError:
+                raise
+            except Exception as error:
+                raise_unless_connection(error)
+                raise ApplicationError(
+                    f"--sink {self} must name a table that a task manager can read, got: {first_line(error)}; make it "
+                    'by `qod.spark.sql("CREATE TABLE ...")`',
+                    name=self.name,
+                    option="--sink",
+                    rule="exists",
+                ) from error
+        if self.providers and facts.provider not in self.providers:
+            raise ApplicationError(
+                f"--sink {self} must name a table of {' or '.join(self.providers)}, got one of {facts.provider}; take "
+                f"--sink table:{self.name}",
+                name=self.name,
+                value=facts.provider,
+                option="--sink",
+                rule="format",
+            )
+        known = {name.casefold() for name in there}
+        for name in columns.names:
+            if name.casefold() not in known:
+                raise ApplicationError(
+                    f"--sink {self} must name a table with the columns of the result, and it has no {name!r}."
+                    f"{nearest(name, there)} Select those that it has: {', '.join(there)}",
+                    name=self.name,
+                    value=name,
+                    option="--sink",
+                    rule="columns",
+                )
+        return facts
+
+    def _definition(self, spark: SparkSession, facts: TableFacts, told: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the SQL that makes the table known to a task manager whose catalog ends with it."""
+        if spark.conf.get(_IMPLEMENTATION, "in-memory") != "in-memory":
+            return ()
+        if told.get(_TYPE) != "EXTERNAL" or not is_url(facts.location):
+            raise ApplicationError(
+                f"--sink {self} must name a table with a LOCATION, got one whose files end with its task manager; make "
+                "it by CREATE TABLE ... LOCATION '/data/out'",
+                name=self.name,
+                option="--sink",
+                rule="external",
+            )
+        text = str(spark.sql(f"SHOW CREATE TABLE {self.name}").collect()[0][0])
+        schema = f"CREATE SCHEMA IF NOT EXISTS `{told.get('Database') or told.get('Namespace') or 'default'}`"
+        return schema, re.sub(r"^CREATE TABLE\b", "CREATE TABLE IF NOT EXISTS", text)
+
+    def guarantee_in(self, table: TableFacts | None) -> str:
+        """Say whether the format of the table remembers batches."""
+        return EXACTLY_ONCE if table is not None and table.provider in (DELTA, ICEBERG) else AT_LEAST_ONCE
+
+    def write(self, rows: DataFrame, output: Output) -> DataStreamWriter:
+        """Write to the table as its format allows."""
+        assert output.table is not None
+        facts = output.table
+        if facts.provider == DELTA and facts.location:
+            return rows.writeStream.format(DELTA).options(**dict(self.options)).option("path", facts.location)
+        if facts.provider == ICEBERG:
+            return rows.writeStream.format(ICEBERG).options(**dict(self.options))
+        for statement in facts.definition:
+            rows.sparkSession.sql(statement)
+        return rows.writeStream.foreachBatch(_inserting(self.name, facts.columns, dict(self.options)))
+
+    def begin(self, writer: DataStreamWriter, table: TableFacts | None) -> StreamingQuery:
+        """Start the query, into the table where Spark writes it itself."""
+        return writer.toTable(self.name) if table is not None and table.provider == ICEBERG else writer.start()
+
+    def instead(self, printed: str) -> str:
+        """Name the call that reads them."""
+        return f"read it by spark.table({self.name!r}), or declare it with --sink memory"
+
+
+class Iceberg(Table):
+    """An Iceberg table."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = ICEBERG
+    runs_python: ClassVar[bool] = False
+    providers: ClassVar[tuple[str, ...]] = (ICEBERG,)
+
+
+def raise_unless_unknown(error: Exception, format: str) -> None:
+    """Raise ApplicationError where Spark says that there is no such format, and the error itself where Spark could not
+    be reached."""
+    raise_unless_connection(error)
+    if "DATA_SOURCE_NOT_FOUND" in str(error) or "ClassNotFoundException" in str(error):
+        raise ApplicationError(
+            f"--sink {format}: must name a format that the task managers know, got {format!r}{_PACKAGES}",
+            name=format,
+            option="--sink",
+            rule="format",
+        ) from error
+
+
+def _inserting(
+    table: str, columns: tuple[tuple[str, str], ...], options: dict[str, str]
+) -> Callable[[DataFrame, int], Any]:
+    """Return a function that inserts a batch, null where the rows lack a column. It is sent as it is to the Python of
+    the server."""
+
+    def insert(batch: DataFrame, number: int) -> None:
+        from pyspark.sql import functions as F
+
+        there = {name.lower(): name for name in batch.columns}
+        row = [
+            (F.col(f"`{there[name.lower()]}`") if name.lower() in there else F.lit(None)).cast(kind).alias(name)
+            for name, kind in columns
+        ]
+        batch.select(*row).write.options(**options).insertInto(table)
+
+    return insert
