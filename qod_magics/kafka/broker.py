@@ -399,6 +399,23 @@ def configure(bootstrap: str | None, options: Mapping[str, str] | None, cpus: se
     return kafka
 
 
+def check_internal(internal: bool, bootstrap: str | None, name: str | None) -> None:
+    """Raise UsageProblem unless a session may have a broker of its own beside the user's."""
+    if internal and bootstrap is None:
+        raise UsageProblem(
+            "--internal-kafka must go with a broker of yours that is only read, got none; name it, --kafka HOST:PORT",
+            option="--internal-kafka",
+            rule="own broker",
+        )
+    if internal and name is not None:
+        raise UsageProblem(
+            f"--internal-kafka must be left out of a session with a name, got --name {name}: the broker ends with the "
+            "kernel, and the topics of the session with it",
+            option="--internal-kafka",
+            rule="no name",
+        )
+
+
 def access(kafka: Kafka) -> Kafka:
     """Start the embedded broker, or connect to the user's cluster; return `kafka` once it answers.
 

@@ -201,6 +201,11 @@ _COMMANDS = (
         KAFKA_OPTION,
         KAFKA_CONFIG,
         Option("--kafka-cpus N,N", "cores for the embedded broker", cores, unless="all"),
+        Option(
+            "--internal-kafka",
+            "only read your broker: topics of the session, of sinks and of rejects are on one that it starts",
+            default=False,
+        ),
         PACKAGES,
         JARS,
         CONF,

@@ -478,12 +478,14 @@ class Resources:
         kafka: the broker.
         settings: headroom, checkpoints, and the period that rates are averaged over.
         own_kafka: whether the broker ends with the rest.
+        internal: a broker of the session's, where `kafka` is only read; None: its own topics are on `kafka`, too.
         keeper: of a session with a name, whose lease ends with the rest; None: it has none.
 
     Attributes:
         id: names the session's topics, dials and checkpoints.
         kafka: the broker.
-        own_kafka: whether it ends with the rest.
+        own_kafka: whether the broker with the session's own topics ends with the rest.
+        only_reads: whether nothing is written to `kafka`.
         directory: temporary files.
         runtime: the task managers and the queries on them.
         provisioner: adds task managers to the runtime.
@@ -493,16 +495,24 @@ class Resources:
     """
 
     def __init__(
-        self, kafka: Kafka, settings: Settings, *, own_kafka: bool = False, keeper: Keeper | None = None
+        self,
+        kafka: Kafka,
+        settings: Settings,
+        *,
+        own_kafka: bool = False,
+        keeper: Keeper | None = None,
+        internal: EmbeddedBroker | None = None,
     ) -> None:
         self.id = secrets.token_hex(3) if keeper is None else keeper.id
         self.keeper = keeper
         self.kafka = kafka
-        self.own_kafka = own_kafka
+        self.only_reads = internal is not None
+        self.own_kafka = own_kafka = own_kafka or self.only_reads
         self._endings = ExitStack()  #: cleanup callbacks, last in first out
         try:
-            if own_kafka and isinstance(kafka, EmbeddedBroker):
-                self._endings.callback(kafka.stop)
+            broker = internal or kafka
+            if own_kafka and isinstance(broker, EmbeddedBroker):
+                self._endings.callback(broker.stop)
             self.notes = () if own_kafka or keeper is not None else self._appear()
             if keeper is not None:
                 self._endings.callback(keeper.close)
@@ -515,7 +525,13 @@ class Resources:
             checkpoints = f"{root.rstrip('/')}/{self.id}" if keeper is None else str(keeper.directory)
             manifest = None if keeper is None else keeper.manifest
             self.runtime = SparkRuntime(
-                kafka, self.id, checkpoints, settings.period_s, named=keeper is not None, manifest=manifest
+                broker,
+                self.id,
+                checkpoints,
+                settings.period_s,
+                named=keeper is not None,
+                manifest=manifest,
+                read=kafka if self.only_reads else None,
             )
             self.runtime.resuming.same_kafka = keeper is None or keeper.same_kafka
             self.provisioner = Provisioner(self.runtime, settings.headroom, own_kafka)

@@ -30,7 +30,7 @@ from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.controller import Controller, ControllerThread, Recording
 from qod_magics.core.plan import ReleaseNode
 from qod_magics.errors import QodError, UsageProblem
-from qod_magics.kafka.broker import EmbeddedBroker, access, configure
+from qod_magics.kafka.broker import EmbeddedBroker, access, check_internal, configure
 from qod_magics.kafka.injector import Injector, ScenarioForm
 from qod_magics.kafka.rows import RowSender
 from qod_magics.machine.child import at_exit
@@ -86,7 +86,7 @@ class Session(Decisions, Outside, OwnData):
 
     def __init__(self, resources: Resources, settings: Settings) -> None:
         self.id, self.kafka, self.runtime = resources.id, resources.kafka, resources.runtime
-        self._settings, self._own_kafka = settings, resources.own_kafka
+        self._settings, self._own_kafka = settings, resources.own_kafka and not resources.only_reads
         self._rows, self._spark = RowSender(self.kafka), NotebookSpark(self.runtime)
         self.began = datetime.now(UTC)
         recording = Recording(settings.record or resources.directory.path / "run.jsonl")
@@ -143,6 +143,7 @@ class Session(Decisions, Outside, OwnData):
         kafka: str | None = None,
         kafka_options: Mapping[str, str] | None = None,
         kafka_cpus: Cores | None = None,
+        internal_kafka: bool = False,
         warm: bool = False,
         name: str | None = None,
         take_over: bool = False,
@@ -166,6 +167,8 @@ class Session(Decisions, Outside, OwnData):
             kafka: `host:port` of the user's broker; None starts one.
             kafka_options: options of that broker's clients, as librdkafka names them.
             kafka_cpus: cores of the started broker; default all. `say` reports if it can't be pinned to them.
+            internal_kafka: whether the user's broker is only read: the topics that the session makes, and those of
+                sinks and rejects, are on a broker that it starts.
             warm: whether all task managers are warm when this returns; by default only local ones on the user's broker
                 are, and the others warm up until a query starts there.
             name: of a session that a later kernel goes on with; needs `checkpoints`, a local directory.
@@ -179,7 +182,10 @@ class Session(Decisions, Outside, OwnData):
         check_cores(kafka_cpus)
         if take_over and name is None:
             raise UsageProblem("--take-over must come with --name, got none; name the session", option="--name")
-        settings, broker = Settings(**options), configure(kafka, kafka_options, kafka_cpus)
+        check_internal(internal_kafka, kafka, name)
+        settings = Settings(**options)
+        broker = configure(kafka, kafka_options, None if internal_kafka else kafka_cpus)
+        internal = EmbeddedBroker(cpus=kafka_cpus) if internal_kafka else None
         settings.check_local(task_managers > 0)
         begun = time.monotonic()
         keeper = None if name is None else Keeper.open(name, settings.checkpoints, take_over)
@@ -188,15 +194,22 @@ class Session(Decisions, Outside, OwnData):
         launched: Sequence[Any] = ()
         try:
             launched = launch(lambda: [settings.server(share, not is_limited()) for share in budget.core_sets()])
-            resources = Resources(access(broker), settings, own_kafka=kafka is None, keeper=keeper)
+            access(broker)
+            if internal is not None:
+                internal.start()
+            resources = Resources(broker, settings, own_kafka=kafka is None, keeper=keeper, internal=internal)
         except BaseException:
             if keeper is not None:
                 keeper.close()
+            if internal is not None:
+                internal.stop()
             abandon(launched)
             raise
         try:
             where = "" if kafka_cpus is None or can_pin() else " on any core (this system can't pin it)"
             say(f"Kafka at {resources.kafka.bootstrap}{where} ({time.monotonic() - begun:.1f} s)")
+            if internal is not None:
+                say(f"it is only read: topics of this session, sinks and rejects are at {internal.bootstrap}")
             for note in filter(None, (*resources.notes, budget.sharing)):
                 say(note)
             for manager in resources.provisioner.assemble(launched, servers, warm):

@@ -271,7 +271,7 @@ class JsonFiles(_Lines):
     """A JSON value in each line."""
 
     payload: ClassVar[Payload] = "json"
-    options: ClassVar[frozenset[str]] = Files.options | {"malformed", "time_unit"}
+    options: ClassVar[frozenset[str]] = Files.options | {"malformed", "time_unit", "json_options"}
 
 
 class CsvFiles(_Lines):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from qod_magics.errors import ApplicationError
+from qod_magics.errors import ApplicationError, KafkaError
 from qod_magics.kafka.properties import fetch_options
 from qod_magics.kafka.reading import (
     beginning_offsets,
@@ -17,13 +17,11 @@ from qod_magics.kafka.reading import (
     offsets_at,
 )
 from qod_magics.kafka.topics import partitions
-from qod_magics.sources.source import OPTIONS, Context, Identity, Part, Payload, Position, Span, check_topic
+from qod_magics.sources.source import OPTIONS, Context, Identity, Part, Payload, Position, Span, check_topics
 from qod_magics.sources.starting import LATEST, parse_start
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-    from qod_magics.kafka.cluster import Kafka
 
 #: Spark's Kafka source, and ours, whose reader sheds, delays batches and has them take turns: the class, and the
 #: options that name its dials. Its columns `_p` and `_records` are the probability with which a record was kept, 0 in a
@@ -58,8 +56,8 @@ class KafkaSource:
 
     @staticmethod
     def checked(place: str) -> str:
-        """Return the name of a topic."""
-        return check_topic(place)
+        """Return the names of topics."""
+        return check_topics(place)
 
     @staticmethod
     def span(place: str, noted: Mapping[str, Any]) -> Span | None:
@@ -72,24 +70,24 @@ class KafkaSource:
 
     def splits(self, place: str) -> int:
         """Return the partitions of a topic."""
-        return partitions(self._kafka, place)
+        return partitions(self._context.of(place), place)
 
     def begin(self, place: str, starting: str) -> Position:
         """Return the offsets of a starting point. Raises KafkaError, ApplicationError: partitions lack an offset."""
-        start = parse_start(starting)
+        start, kafka = parse_start(starting), self._context.of(place)
         if start.offsets is not None:
             return self._given(place, start.offsets)
         if start.group:
-            committed = committed_offsets(self._kafka, start.group, place, timeout_s=_ANSWER_S)
-            first = beginning_offsets(self._kafka, [place], timeout_s=_ANSWER_S)[place]
+            committed = committed_offsets(kafka, start.group, place, timeout_s=_ANSWER_S)
+            first = beginning_offsets(kafka, [place], timeout_s=_ANSWER_S)[place]
             return self._given(place, {**first, **committed})
         if (at_ms := start.instant_ms(datetime.now(UTC))) is not None:
-            return dict(offsets_at(self._kafka, [place], at_ms, timeout_s=_ANSWER_S)[place])
+            return dict(offsets_at(kafka, [place], at_ms, timeout_s=_ANSWER_S)[place])
         ask = end_offsets if start.end == LATEST else beginning_offsets
-        return dict(ask(self._kafka, [place], timeout_s=_ANSWER_S)[place])
+        return dict(ask(kafka, [place], timeout_s=_ANSWER_S)[place])
 
     def _given(self, place: str, offsets: dict[int, int]) -> Position:
-        ends = end_offsets(self._kafka, [place], timeout_s=_ANSWER_S)[place]
+        ends = end_offsets(self._context.of(place), [place], timeout_s=_ANSWER_S)[place]
         if ends.keys() != offsets.keys():
             raise ApplicationError(
                 f"--starting must give an offset to each of the {len(ends)} partitions of {place!r}, "
@@ -107,13 +105,33 @@ class KafkaSource:
         return offsets
 
     def ends(self, places: Collection[str]) -> tuple[Mapping[str, Position], Mapping[str, str]]:
-        """Return the end offsets of topics, all in one request."""
-        return known_end_offsets(self._kafka, places, timeout_s=2.0)
+        """Return the end offsets of topics, all of a cluster in one request."""
+        found: dict[str, Position] = {}
+        missing: dict[str, str] = {}
+        problems: list[KafkaError] = []
+        clusters = {id(kafka): kafka for kafka in map(self._context.of, places)}.values()
+        for kafka in clusters:
+            try:
+                ends, lacking = known_end_offsets(
+                    kafka, [place for place in places if self._context.of(place) is kafka], timeout_s=2.0
+                )
+            except KafkaError as error:
+                problems.append(error)
+            else:
+                found |= ends
+                missing |= lacking
+        if problems and len(problems) == len(clusters):
+            raise problems[0]
+        return found, missing
 
     def read(self, spark: SparkSession, place: str, part: Part) -> DataFrame:
         """Return the records of the partitions that are assigned to an instance."""
         batched = part.most is not None  # a micro-batch reads existing records: waiting gains nothing
-        options = {**fetch_options(len(part.splits)), **({} if batched else GATHERING), **self._kafka.spark_options()}
+        options = {
+            **fetch_options(len(part.splits)),
+            **({} if batched else GATHERING),
+            **self._context.of(place).spark_options(),
+        }
         reader = (
             spark.readStream.format(PLAIN if part.keep is None else READER)
             .options(**options)
@@ -134,7 +152,3 @@ class KafkaSource:
 
     def tend(self, parts: Iterable[Part]) -> None:
         """Do nothing: the broker looks after its topics."""
-
-    @property
-    def _kafka(self) -> Kafka:
-        return self._context.kafka

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 #: The kind of a name without one: a topic.
 KAFKA = "kafka"
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+#: How the topics begin that sessions make for themselves.
+OWN = "qod."
+#: Between the topics of a stream that reads several.
+_BETWEEN = ","
 
 
 def kind_and_place(name: str) -> tuple[str, str]:
@@ -40,6 +44,29 @@ def kind_and_place(name: str) -> tuple[str, str]:
 def is_topic(name: str) -> bool:
     """Tell whether a source is a Kafka topic."""
     return kind_and_place(name)[0] == KAFKA
+
+
+def topics_of(name: str) -> tuple[str, ...]:
+    """Return the names of the sources that a stream of this source reads: of each topic, or the name itself."""
+    return tuple(name.split(_BETWEEN)) if is_topic(name) else (name,)
+
+
+def check_topics(names: str) -> str:
+    """Return the names of topics, "east,west", without spaces; raise ApplicationError unless Kafka allows each, and
+    each is there once."""
+    if re.search(r"[*+?|()\[\]^$]|^pattern:", names):
+        raise ApplicationError(
+            f"--topic must name each topic, got the pattern {names!r}; write them with commas between",
+            value=names,
+            option="--topic",
+            rule="names",
+        )
+    topics = [check_topic(name.strip()) for name in names.split(_BETWEEN)]
+    if len(set(topics)) < len(topics):
+        raise ApplicationError(
+            f"--topic must name each topic once, got {names!r}", value=names, option="--topic", rule="unique"
+        )
+    return _BETWEEN.join(topics)
 
 
 def check_topic(topic: str) -> str:
@@ -56,7 +83,12 @@ Position = Mapping[int, int]
 #: What a row is when the shedder sees it: a column `value` that is parsed behind the shedder, or columns already.
 Payload = Literal["json", "csv", "columns"]
 #: Options of a stream that are about its source, beside the source itself: the fields of `TopicInput`.
-OPTIONS = frozenset({"schema", "starting", "malformed", "time_unit", "shed_by", "format", "registry", "with_record"})
+OPTIONS = frozenset(
+    {
+        *("schema", "starting", "malformed", "time_unit", "json_options", "shed_by"),
+        *("format", "registry", "with_record"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +97,11 @@ class Context:
 
     kafka: Kafka  #: the broker
     directory: Path | None = None  #: for files of their own, which all task managers reach; None: there is none
+    read: Kafka | None = None  #: the cluster that has the user's topics, where it is only read; None: the broker
+
+    def of(self, topic: str) -> Kafka:
+        """Return the cluster that has a topic: a session's own are on its broker."""
+        return self.kafka if self.read is None or topic.startswith(OWN) else self.read
 
 
 @dataclass(frozen=True, slots=True)

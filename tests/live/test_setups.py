@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -15,11 +16,19 @@ import psutil
 import pyspark
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import ConfigResource
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ConfigResource,
+    ResourcePatternType,
+    ResourceType,
+)
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
 
 from qod_magics.errors import KafkaError, QodError, SetupError, TaskManagerError
+from qod_magics.kafka import broker as broker_module
 from qod_magics.kafka import topics
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.reading import end_offsets
@@ -314,6 +323,56 @@ def test_the_users_kafka_and_a_place_for_checkpoints(
     assert {path.name for path in (tmp_path / "my cp").iterdir()} == {"of the user", session.id}
     assert list(tmp_path.glob(f"my cp/{session.id}/**/offsets/0"))
     assert not [topic for topic in topic_partitions(cluster.kafka) if topic.startswith(f"qod.{session.id}.")]
+
+
+def test_a_broker_that_may_only_be_read_gets_no_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With Read and Describe on one topic, two streams apart from each other run; their topics are elsewhere."""
+    plain = broker_module.server_properties
+
+    def with_acls(*given: Any) -> str:
+        jaas = given[-1].jaas()
+        text = plain(*given).replace(jaas, jaas.replace(";", ' user_reader="reads";'))
+        authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+        return f"{text}authorizer.class.name={authorizer}\nsuper.users=User:qod\n"
+
+    monkeypatch.setattr(broker_module, "server_properties", with_acls)
+    source = EmbeddedBroker()
+    try:
+        source.start()
+        monkeypatch.undo()
+        create_topics(source, {"taxi": 2, "other": 1})
+        there = ResourceType.TOPIC, "taxi", ResourcePatternType.LITERAL, "User:reader", "*"
+        may = [AclBinding(*there, each, AclPermissionType.ALLOW) for each in (AclOperation.READ, AclOperation.DESCRIBE)]
+        for done in source.admin().create_acls(may).values():
+            done.result(10.0)
+        before = topic_partitions(source)
+        options = {**source.credentials, "sasl.username": "reader", "sasl.password": "reads"}
+        there_too: dict[str, Any] = {"kafka": source.bootstrap, "kafka_options": options, "internal_kafka": True}
+        with Session.up(task_managers=1, cores=1, period_s=2.0, **there_too) as session:
+            schema = "zone INT, at TIMESTAMP"
+            session.stream("trips", topic="taxi", schema=schema, starting="earliest", fuse=False)
+            sql = "SELECT window(at, '10 seconds') AS w, zone, sum(_weight) AS n FROM trips GROUP BY 1, 2"
+            session.stream("per_zone", sql, priority=1, min_accuracy=0.4)
+            producer = Producer(source.client_config())
+            for i in range(1000):
+                row = {"zone": i % 3, "at": "2026-01-01T00:00:00Z"}
+                producer.produce("taxi", json.dumps(row).encode(), partition=i % 2)
+            producer.flush()
+            eventually(
+                lambda: session.status() and _sums(session, "per_zone", "zone", "n") == 1000, what=session.status
+            )
+            with pytest.raises(QodError):
+                session.stream("none", topic="other", schema=schema, priority=1)
+            assert list(session.topics()) == ["taxi"]
+            assert topic_partitions(source) == before
+        assert topic_partitions(source) == before
+    finally:
+        source.stop()
+
+
+def _sums(session: Session, name: str, group: str, column: str) -> float:
+    """The newest values of each group, added up."""
+    return sum(row[1] for row in session.results(name).groupBy(group).max(column).collect())
 
 
 def test_topics_of_a_dead_session_go_with_the_next_one_and_no_others(cluster: Session, broker: EmbeddedBroker) -> None:

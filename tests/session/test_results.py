@@ -65,6 +65,7 @@ def session_of(
     )
     deployment.results, deployment.sinks = {"counts": "qod.s.counts.out.1"}, {"counts": {0: 3, 1: 0, 2: 5}}
     runtime = SimpleNamespace(deployment=deployment, workshop=lambda: None, instances={}, incomplete=Incomplete())
+    runtime.kafka = None
     return SimpleNamespace(alive=True, application=app, runtime=runtime, kafka=None, last=None)
 
 

@@ -403,7 +403,11 @@ class Running(Session):
             apart=lambda *_: False,
         )
         self.runtime = SimpleNamespace(
-            incomplete=Incomplete(), deployment=deployment, instances={"query.1": self.instance}, workshop=lambda: None
+            kafka=None,
+            incomplete=Incomplete(),
+            deployment=deployment,
+            instances={"query.1": self.instance},
+            workshop=lambda: None,
         )
 
     def _keys(self, *_: Any) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from functools import partial
 
 from qod_magics.errors import KafkaError
+from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.history import OffsetHistory
 from qod_magics.kafka.reading import beginning_offsets, peek
 from qod_magics.sources.registry import kind_of
@@ -97,8 +98,11 @@ class Peeks:
         self._rows = {key: at for key, at in self._rows.items() if key in stuck}
         return found if now >= self._not_before else None
 
+    def _kafka(self, topic: str) -> Kafka:
+        return self.cluster.deployment.sources.context.of(topic)
+
     def _find_rows(self, name: str, account: Account, partition: int, start: int, end: int) -> None:
-        seen = peek(self.cluster.deployment.kafka, account.topic, partition, start, end)
+        seen = peek(self._kafka(account.topic), account.topic, partition, start, end)
         with self.cluster.lock:
             if not seen.values and seen.reached > start:
                 begun, until = account.empty.get(partition, (0, 0))
@@ -109,7 +113,7 @@ class Peeks:
             self._stuck.pop((name, partition), None)
 
     def _explain(self, name: str, account: Account, gap: Gap) -> None:
-        kafka, topic = self.cluster.deployment.kafka, account.topic
+        kafka, topic = self._kafka(account.topic), account.topic
         starts = beginning_offsets(kafka, [topic])[topic]
         first = {p: min(starts.get(p, 0), account.next_offset(p)) for p in gap.starts}
         deleted = min(sum(max(first[p] - start, 0) for p, start in gap.starts.items()), gap.offsets)
@@ -136,7 +140,7 @@ class Peeks:
         for partition, position in account.next_rows.items():
             start = max(position - NAMED, account.first.get(partition, 0), 0)
             if start < position:
-                seen = peek(self.cluster.deployment.kafka, account.topic, partition, start, position, NAMED)
+                seen = peek(self._kafka(account.topic), account.topic, partition, start, position, NAMED)
                 for value in seen.values.values():
                     names.update(dict.fromkeys(_keys(value)))
         with self.cluster.lock:
