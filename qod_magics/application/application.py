@@ -112,7 +112,7 @@ def _check_rejects(streams: Streams) -> None:
     sources: dict[str, tuple[str, ...]] = {}
     for topic in (stream.topic for stream in streams if stream.topic is not None):
         if topic.rejects is not None:
-            sources[topic.rejects] = (*sources.get(topic.rejects, ()), topic.topic)
+            sources[topic.rejects] = (*sources.get(topic.rejects, ()), *topic.topics)
     if topics := graph.cycle(sources):
         raise ApplicationError(
             f"--malformed must name topics that don't form a cycle, got {' -> '.join(topics)}; take another",
@@ -123,7 +123,7 @@ def _check_rejects(streams: Streams) -> None:
 
 
 def _check_sinks(streams: Streams) -> None:
-    readers = {stream.topic.topic: stream.name for stream in streams if stream.topic is not None}
+    readers = {name: stream.name for stream in streams if stream.topic is not None for name in stream.topic.topics}
     writers: dict[str, str] = {}
     for stream in streams:
         if isinstance(stream.sink, KafkaTopic) and stream.sink.topic in readers:

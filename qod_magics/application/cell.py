@@ -19,6 +19,7 @@ from qod_magics.application.streams.sink import Named
 from qod_magics.application.streams.stream import StreamDeclaration, TopicInput, subject_of
 from qod_magics.errors import ApplicationError, nearest
 from qod_magics.formats.schema_registry import SchemaRegistry
+from qod_magics.sources.source import topics_of
 
 _COMMENTS = re.compile(r"(?:\s|\(|--[^\n]*(?:\n|$)|/\*.*?\*/|#[^\n]*(?:\n|$))*", re.DOTALL)
 #: How an SQL text begins; of statements that are no queries, too: the error is then one about SQL.
@@ -93,7 +94,7 @@ def _topic_input(options: StreamOptions, source: str) -> TopicInput:
     """Return the topic or other source of a stream. Asks the schema registry where a schema is not stated."""
     given = {**options.shared(TopicInput), "topic": source}
     if options.registry is not None and options.schema is None and options.format == "avro":
-        given["schema"] = SchemaRegistry(options.registry).latest(subject_of(source))
+        given["schema"] = SchemaRegistry(options.registry).latest(subject_of(topics_of(source)[0]))
     return TopicInput(**given)
 
 

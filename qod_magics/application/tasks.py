@@ -17,6 +17,15 @@ from qod_magics.lifecycle.deployment import Declared, Difference, compare
 # From streams to the tasks of the model: which streams run in one Spark query, as in operator chaining.
 
 
+#: Between a head and one of its several topics.
+_OF_SEVERAL = ":"
+
+
+def head_of(name: str) -> str:
+    """Return the stream that reads the topic of this name in `TaskSpec.topics`."""
+    return name.partition(_OF_SEVERAL)[0]
+
+
 @dataclass(frozen=True)
 class TaskSpec:
     """One task of the model: streams that run as one Spark query per instance.
@@ -69,9 +78,14 @@ class TaskSpec:
 
     @property
     def topics(self) -> Mapping[str, TopicInput]:
-        """Return the topics that feed it, by the names of its heads; empty for tasks fed by tasks, and for recipes with
-        a source of their own."""
-        return {head.name: head.topic for head in self.heads if head.topic is not None}
+        """Return the topics that feed it, each by the name of its head (`head_of`); empty for tasks fed by tasks, and
+        for recipes with a source of their own."""
+        return {
+            head.name if len(head.topic.topics) == 1 else f"{head.name}{_OF_SEVERAL}{part.topic}": part
+            for head in self.heads
+            if head.topic is not None
+            for part in head.topic.parts
+        }
 
     @property
     def is_source(self) -> bool:
@@ -246,7 +260,7 @@ def _inlined(
     if not all(splits) or any(count % reader.parallelism for count in splits):
         return ()
     streams = sources_of(application, reader.name)[:-1]
-    topics = [stream.topic.topic for stream in streams if stream.topic is not None]
+    topics = [name for stream in streams if stream.topic is not None for name in stream.topic.topics]
     # `source` can be the name of one view only
     views = [stream for stream in streams if stream.topic is not None and isinstance(stream.recipe, SqlRecipe)]
     if not streams or len(set(topics)) < len(topics) or (len(topics) > 1 and len(views) > 1):

@@ -113,7 +113,7 @@ def weighed_since(specs: Sequence[TaskSpec], weights: Weights) -> dict[str, str]
 def origins_of(stream: StreamDeclaration, known: Origins) -> frozenset[str]:
     """Return where a stream's rows come from."""
     if stream.topic is not None:
-        return frozenset({f"topic {stream.topic.topic}"})
+        return frozenset(f"topic {topic}" for topic in stream.topic.topics)
     if not stream.upstream:
         return frozenset({f"source of {stream.name}"})
     return frozenset().union(*(known[name] for name in stream.upstream))

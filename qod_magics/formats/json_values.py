@@ -29,6 +29,7 @@ class Json:
     checks_names: ClassVar[bool] = True
 
     options: Mapping[str, str] = field(default_factory=dict)
+    told: tuple[tuple[str, str], ...] = ()  #: those of them that the user gave
 
     def rows(self, records: DataFrame, schema: StructType | str, also: Sequence[str], marker: str = "") -> DataFrame:
         """See `Format.rows`; a schema may be DDL."""
@@ -45,10 +46,13 @@ class Json:
         """See `Format.fields`."""
         from pyspark.sql import functions as F
 
-        return F.from_json(F.col("value").cast("string"), type(schema)([schema[name] for name in names]))
+        of_names = type(schema)([schema[name] for name in names])
+        return F.from_json(F.col("value").cast("string"), of_names, dict(self.options) or None)
 
     def misfit(self, sample: str, schema: StructType, cut: bool = False) -> str | None:
         """See `Format.misfit`."""
+        if self.told:  # they change what fits
+            return "it has no value" if sample.strip() in ("", "null") else None
         return misfit(sample, schema, cut)
 
     def reason(self, marker: str) -> str:
@@ -56,7 +60,18 @@ class Json:
         return "'not JSON of its schema'"
 
     def check(self, spark: SparkSession, ddl: str) -> None:
-        """Do nothing: the schema was read as that of JSON."""
+        """Raise what Spark raises for the value of an option. The schema was read as that of JSON."""
+        from pyspark.sql import functions as F
+
+        if not self.told:
+            return
+        tries = [F.from_json(F.lit("{}"), ddl, dict(self.options))]
+        for name, value in self.told:
+            if name in _PATTERNS:
+                tries.append(F.date_format(F.lit(0).cast("timestamp"), value))
+            elif name == "timeZone":
+                tries.append(F.from_utc_timestamp(F.lit(0).cast("timestamp"), value))
+        spark.range(1).select(*tries).collect()
 
     def needs_plan(self, why: str) -> bool:
         """Return False."""
@@ -67,6 +82,15 @@ _WHOLE = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _FLOATING = ("float", "double")
 #: Texts that Spark reads as numbers of a floating type.
 _NOT_NUMBERS = ("NaN", "Infinity", "+INF", "INF", "+Infinity", "-INF", "-Infinity")
+#: The options of Spark's reader of JSON that say how a value is read whose schema is given. Others say where a value
+#: begins, what is done with malformed ones, or how a schema is found.
+OPTIONS = (
+    *("allowBackslashEscapingAnyCharacter", "allowComments", "allowNonNumericNumbers", "allowNumericLeadingZeros"),
+    *("allowSingleQuotes", "allowUnquotedControlChars", "allowUnquotedFieldNames", "dateFormat"),
+    *("enableDateTimeParsingFallback", "locale", "timeZone", "timestampFormat", "timestampNTZFormat"),
+)
+#: Those that are patterns of times.
+_PATTERNS = ("dateFormat", "timestampFormat", "timestampNTZFormat")
 #: Characters of a value that are shown.
 SHOWN_VALUE = 60
 

@@ -120,6 +120,13 @@ def query_of(session: SessionInterface, name: str) -> Query:
 
 
 def _check_source(stream: StreamDeclaration) -> None:
+    if stream.topic is not None and len(stream.topic.topics) > 1:
+        raise ApplicationError(
+            f"exact must be of streams that read one topic each, and {stream.name} reads {stream.topic.topic}; declare "
+            "a stream for each, and one over them",
+            name=stream.name,
+            rule="one topic",
+        )
     if not stream.upstream and (stream.topic is None or not is_topic(stream.topic.topic)):
         what = "a source within its recipe" if stream.topic is None else stream.topic.topic
         raise ApplicationError(

@@ -10,10 +10,11 @@ from qod_magics.core.runtime import Count
 from qod_magics.errors import ApplicationError
 from qod_magics.kafka.reading import Tail
 from qod_magics.session.session import Session
-from tests.live.applications import cell, rows, written
-from tests.live.conftest import eventually
+from tests.live.applications import all_read, cell, count, instances, rows, turn, written
+from tests.live.conftest import eventually, new_topic, produce
 from tests.live.framed_avro import send
 from tests.live.watching import books, settled
+from tests.raising import breaks
 
 CSV = [b"1,2.5,a", b"2,x,b", b'3,4.5,"c,d"\r', b"4,5", None, b""]
 
@@ -35,6 +36,48 @@ def test_csv_has_columns_of_its_records(brief: Session, topic: str) -> None:
     found = sorted((row["a"], row["d"], row["s"], row["_offset"], row["_partition"]) for row in rows(brief, "q"))
     assert found == [(1, 2.5, "a", 0, 0), (3, 4.5, "c,d", 2, 0)]
     assert all(row["_timestamp"].year >= 2020 and row["_key"] is None for row in rows(brief, "q"))
+
+
+def test_several_topics_are_one_stream_and_each_row_is_counted(brief: Session) -> None:
+    """Of topics with unlike numbers of partitions, with rows shed before they are parsed, through a move and a restart
+    of the query; rejects tell the topic."""
+    one, two = new_topic(brief, partitions=2), new_topic(brief, partitions=3)
+    rejects = f"{one}.rejects"
+    line = f"q --topic {one},{two} --schema 'id BIGINT' --with topic,partition,offset --starting earliest -p 1 -a 0.1"
+    line = f"{line} -n 2 --malformed topic:{rejects}"
+    produce(brief, one, ({"id": i} for i in range(400)), partitions=2)
+    produce(brief, two, ({"id": i} for i in range(400, 1000)), partitions=3)
+    send(brief, two, [b"{"])
+    cell(brief, line, "source.select('id', '_topic', '_partition', '_offset', '_weight')")
+
+    def counted(rows: int) -> Count:
+        eventually(lambda: all_read(brief, "q", rows), what=brief.status)
+        now = count(brief, "q")
+        assert now.arrived == now.processed + now.dropped == rows
+        return now
+
+    assert counted(1001).dropped == 0
+    whole = rows(brief, "q")
+    assert {(row["_topic"], row["id"]) for row in whole} == {(one if i < 400 else two, i) for i in range(1000)}
+    assert len({(row["_topic"], row["_partition"], row["_offset"]) for row in whole}) == 1000
+    accounts = brief.runtime.deployment.accounts
+    assert {each.topic: sum(each.position.values()) for each in accounts.values()} == {one: 400, two: 601}
+    with closing(Tail(brief.kafka, rejects, 10)) as tail:
+        assert {record.headers["qod.topic"] for record in tail.read().by_time} == {two.encode()}
+    turn(brief, {(None, "q"): 0.5})
+    there = instances(brief, "q")[0].task_manager
+    brief.move("q.1", next(id for id, each in brief.runtime.task_managers.items() if each is not there))
+    produce(brief, one, ({"id": i} for i in range(1000, 3000)), partitions=2)
+    produce(brief, two, ({"id": i} for i in range(3000, 5000)), partitions=3)
+    now = counted(5001)
+    assert 0.4 < now.dropped / 4000 < 0.6
+    eventually(lambda: written(brief, "q") == now.processed - 1, what=brief.status)
+    shed = rows(brief, "q")
+    for topic, came in ((one, 2000), (two, 2000)):
+        weights = [row["_weight"] for row in shed if row["_topic"] == topic and row["id"] >= 1000]
+        assert sum(weights) == pytest.approx(came, rel=0.2)
+    with pytest.raises(ApplicationError, check=breaks("one topic", option="--starting")):
+        cell(brief, f"r --topic {one},{two} --schema 'id INT' --starting '{{\"0\": 1}}' -p 1", "source")
 
 
 def test_rejects_go_to_a_topic_with_reason_and_place(brief: Session, topic: str) -> None:

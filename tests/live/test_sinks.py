@@ -103,8 +103,16 @@ def test_a_table_gets_each_row_wherever_its_query_runs(brief: Session, topic: st
         frame = pd.read_parquet(tmp_path / "fares")
         assert sorted(zip(frame["id"], frame["name"], strict=True)) == [(i, f"é{i}") for i in range(400)]
         assert frame["more"].isna().all()
-        cell(session, f"unseen {LINE.format(topic)} --sink noop:", "source")
-        eventually(lambda: all_read(session, "unseen", 400), what="rows into a format without a path")
+        for name, sink, body in (
+            ("unseen", "noop:", "source"),
+            ("lines", f"text:{tmp_path}/lines", "source.select('name')"),
+            ("marked", f"xml:{tmp_path}/marked", "source"),
+        ):
+            cell(session, f"{name} {LINE.format(topic)} --sink {sink}", body)
+            eventually(lambda name=name: all_read(session, name, 400), what=sink)  # type: ignore[misc]
+            session.stop(name)
+        assert spark.read.text(f"{tmp_path}/lines").count() == 400
+        assert spark.read.option("rowTag", "ROW").schema("id BIGINT").xml(f"{tmp_path}/marked").count() == 400
     finally:
         session.stop_all()
         for each in list(session.runtime.task_managers.values()):
@@ -112,40 +120,71 @@ def test_a_table_gets_each_row_wherever_its_query_runs(brief: Session, topic: st
             each.spark.sql("DROP TABLE IF EXISTS managed")
 
 
-#: The newest Delta, and the Spark that it is made for; on Spark 4.3 it can't read its own tables.
-DELTA, OF_SPARK = "io.delta:delta-spark_4.2_2.13:4.4.0", (4, 2)
+#: The newest Delta and Iceberg, by the Spark that they are made for: neither runs with Spark 4.3.
+DELTA, ICEBERG = "io.delta:delta-spark_4.2_2.13:4.4.0", "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+SPARK = numbers(installed_spark())
 
 
-@pytest.mark.skipif(numbers(installed_spark()) != OF_SPARK, reason="the newest Delta is made for Spark 4.2")
-def test_a_delta_table_gets_each_row_once_through_moves_and_a_kill(tmp_path: Path) -> None:
-    conf = {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    }
-    with Session.up(task_managers=2, cores=1, period_s=2.0, packages=[DELTA], conf=conf) as session:
-        topic = new_topic(session)
-        spark = session.runtime.workshop().spark
-        spark.sql(f"CREATE TABLE fares (id BIGINT, name STRING) USING delta LOCATION '{tmp_path}/table'")
-        assert (
-            "exactly once" in cell(session, f"paths {LINE.format(topic)} --sink delta:{tmp_path}/path", "source").said
+@pytest.mark.skipif(SPARK not in ((4, 2), (4, 1)), reason="Delta is made for Spark 4.2, Iceberg for Spark 4.1")
+def test_a_table_that_knows_its_batches_gets_each_row_once_through_moves_and_kills(tmp_path: Path) -> None:
+    if SPARK == (4, 2):
+        conf = {
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        }
+        package, create = (
+            DELTA,
+            [f"CREATE TABLE fares (id BIGINT, name STRING) USING delta LOCATION '{tmp_path}/fares'"],
         )
-        assert "exactly once" in cell(session, f"tabled {LINE.format(topic)} --sink table:fares", "source").said
-        for n in range(6):
-            produce(session, topic, numbered(100 * n, 100 * n + 100))
-            for name in ("paths", "tabled"):
-                session.move(f"{name}.1", f"tm{1 + n % 2}") if n != 4 else None
-            if n == 4:  # a batch may be under way
-                manager = session.runtime.task_managers["tm1"]
-                assert manager.server is not None
-                manager.server.child.kill()
-        for name in ("paths", "tabled"):
-            eventually(lambda name=name: all_read(session, name, 600), what="all rows")  # type: ignore[misc]
+        sinks = {"one": f"delta:{tmp_path}/path", "two": "table:fares"}
+        tables = {"one": f"delta.`{tmp_path}/path`", "two": f"delta.`{tmp_path}/fares`"}
+    else:
+        lake = "spark.sql.catalog.lake"
+        conf = {lake: "org.apache.iceberg.spark.SparkCatalog", f"{lake}.type": "hadoop"}
+        conf[f"{lake}.warehouse"] = str(tmp_path)
+        package = ICEBERG
+        create = [f"CREATE TABLE lake.taxi.{name} (id BIGINT, name STRING) USING iceberg" for name in ("one", "two")]
+        sinks = {"one": "iceberg:lake.taxi.one", "two": "table:lake.taxi.two"}
+        tables = {"one": "lake.taxi.one", "two": "lake.taxi.two"}
+    with Session.up(task_managers=2, cores=1, period_s=2.0, packages=[package], conf=conf) as session:
+        topic = new_topic(session)
+        for statement in create:
+            session.runtime.workshop().spark.sql(statement)
+        for name, sink in sinks.items():
+            said = cell(session, f"{name} {LINE.format(topic)} --sink {sink} --trigger 0.5", "source").said
+            assert "exactly once" in said
+        sent = 0
+
+        def came(rows: int) -> None:
+            nonlocal sent
+            produce(session, topic, numbered(sent, sent + rows))
+            sent += rows
+
+        for n in range(10):
+            came(50)
+            for name in sinks:
+                session.move(f"{name}.1", f"tm{2 - n % 2}")
+            came(50)
+            eventually(lambda: all(all_read(session, name, sent) for name in sinks), what=session.status)
+        for _ in range(2):
+            came(200)
+            place = instances(session, "one")[0].task_manager
+            assert place is not None
+            assert place.server is not None
+            came(200)
+            place.server.child.kill()
+            came(100)
+            session.add_task_manager()
+            eventually(lambda: all(count(session, name).waiting == 0 for name in sinks), what=session.status)
         with pytest.raises(QodError):
             cell(session, f"other {LINE.format(topic)} --sink delta:{tmp_path}/o --sink-option mergeSchema=maybe")
-        spark = session.runtime.workshop().spark
-        for place in ("path", "table"):
-            found = sorted(row.id for row in spark.read.format("delta").load(f"{tmp_path}/{place}").collect())
-            assert found == list(range(600))
+        for name in sinks:
+            eventually(lambda name=name: count(session, name).waiting == 0, what=session.status)  # type: ignore[misc]
+            books = count(session, name)
+            assert books.arrived - session.runtime.deployment.accounts[name].again == sent
+            spark = session.runtime.workshop().spark
+            found = Counter(row.id for row in spark.sql(f"SELECT id FROM {tables[name]}").collect())
+            assert found == Counter(range(sent))
 
 
 def test_the_console_is_a_file_that_the_cell_and_show_name(brief: Session, topic: str) -> None:

@@ -36,11 +36,12 @@ from qod_magics.application.streams.stream import (
     check_utility,
     schema_text,
 )
-from qod_magics.arguments.option import Option, duration, number, seconds, whole, words
+from qod_magics.arguments.option import Option, duration, number, pairs, seconds, whole, words
 from qod_magics.arguments.parser import Command, words_of, wrapped
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
+from qod_magics.formats.json_values import OPTIONS as JSON_OPTIONS
 from qod_magics.sources.registry import FORMS, KINDS, as_source, source_name
-from qod_magics.sources.source import check_topic
+from qod_magics.sources.source import check_topics
 from qod_magics.sources.starting import ENDS, LATEST, check_start
 from qod_magics.sources.starting import FORMS as FORMS_OF_START
 
@@ -94,6 +95,28 @@ def ddl(text: str) -> str:
     return schema_text(text)
 
 
+def json_option(text: str) -> tuple[tuple[str, str], ...]:
+    """Return an option NAME=VALUE, as Spark spells its name. Raises UsageProblem or ApplicationError: it has no such
+    form, or there is none of this name."""
+    ((name, value),) = pairs([text]).items()
+    found = next((each for each in JSON_OPTIONS if each.casefold() == name.casefold()), None)
+    if found is None:
+        raise ApplicationError(
+            f"--json-option must be one of {', '.join(JSON_OPTIONS)}, got {name!r}.{nearest(name, JSON_OPTIONS)}",
+            name=name,
+            option="--json-option",
+            rule="known",
+        )
+    return ((found, value),)
+
+
+def as_json_options(given: str | Sequence[str] | Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the options that the Python API is given. Raises UsageProblem, ApplicationError."""
+    if isinstance(given, Mapping):
+        given = [f"{name}={value}" for name, value in given.items()]
+    return tuple(each for text in ((given,) if isinstance(given, str) else given) for each in json_option(text))
+
+
 #: What rows have in common: all options of a topic, those that a schema parses, and the restrictions of a query.
 _OF_TOPIC: Mapping[str, Any] = {"needs": ("topic",)}
 _OF_SCHEMA: Mapping[str, Any] = {"needs": ("topic", "schema")}
@@ -113,8 +136,9 @@ class StreamOptions:
     name: str
     topic: str | None = _row(
         "--topic T",
-        "Kafka topic that feeds the stream; the body calls it `source`, or by its own name",
-        convert=check_topic,
+        "Kafka topic that feeds the stream; the body calls it `source`, or by its own name; several with commas "
+        "between, with one schema",
+        convert=check_topics,
         changes="input",
     )
     source: str | None = _row(
@@ -150,8 +174,8 @@ class StreamOptions:
     )
     with_record: tuple[str, ...] = _row(
         f"--with {'|'.join(WITH)}",
-        "columns _key, _timestamp, _headers, _partition, _offset of the record beside those of its value; several with "
-        "commas between",
+        "columns _key, _timestamp, _headers, _topic, _partition, _offset of the record beside those of its value; "
+        "several with commas between",
         (),
         convert=words,
         several=True,
@@ -182,6 +206,16 @@ class StreamOptions:
         "s",
         choices=TIME_UNITS,
         **_OF_SCHEMA,
+    )
+    json_options: tuple[tuple[str, str], ...] = _row(
+        "--json-option NAME=VALUE",
+        "of Spark's reader of JSON, such as timestampFormat=dd.MM.yyyy or allowComments=true",
+        (),
+        convert=json_option,
+        several=True,
+        **_OF_SCHEMA,
+        accepts=as_json_options,
+        in_python="or a mapping",
     )
     shed_by: tuple[str, ...] = _row(
         "--shed-by COL",
@@ -291,10 +325,10 @@ class StreamOptions:
         accepts=as_rules,
     )
     sink: Sink | None = _row(
-        f"--sink {'|'.join(SINK_FORMS)}",
-        "where the rows go. A relative PATH is one of the notebook's directory; a function of the notebook, $NAME or "
-        "function:NAME, takes each batch (a DataFrame) and its number; a table exists already; FORMAT is one that "
-        "Spark's writeStream has",
+        "--sink SINK",
+        f"where the rows go: {', '.join(SINK_FORMS)}. A relative PATH is one of the notebook's directory; a function "
+        "of the notebook takes each batch (a DataFrame) and its number; a table exists already; FORMAT is one of "
+        "Spark's writeStream",
         convert=parse_sink,
         offers=tuple(form.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ") for form in SINK_FORMS),
         unless="memory for a query",
@@ -498,6 +532,7 @@ class StreamKeywords(RestrictionKeywords, total=False):
     starting: str
     malformed: Malformed | None
     time_unit: TimeUnit
+    json_options: str | Sequence[str] | Mapping[str, str]
     shed_by: str | Sequence[str]
     from_: str | Sequence[str]
     parallelism: int

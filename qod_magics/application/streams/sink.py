@@ -35,6 +35,8 @@ class TableFacts:
     columns: tuple[tuple[str, str], ...]  #: names and types
     location: str = ""  #: of its files, where the catalog tells
     definition: tuple[str, ...] = ()  #: SQL with which a task manager that has a catalog of its own gets it
+    #: whether each batch is inserted, of which Spark's files of one table allow one at a time
+    by_insert: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class Sink:
     read_back: ClassVar[bool] = False  #: whether its newest rows can be shown
     inspects: ClassVar[bool] = False  #: whether only people look at its rows
     prints: ClassVar[bool] = False  #: whether rows are printed by the task manager
+    looks_up: ClassVar[bool] = False  #: whether a task manager is asked for its place before anything is written
     runs_python: ClassVar[bool] = False  #: whether it calls a function of the notebook's
 
     @classmethod

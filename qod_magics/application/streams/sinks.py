@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.streams.sink import (
@@ -48,6 +49,8 @@ KINDS: Mapping[str, tuple[str, type[Sink]]] = {
 SINK_FORMS = (*(form for form, _ in KINDS.values()), "$NAME", "FORMAT:PATH")
 #: What names a function of the notebook on a magic line: IPython would write the function itself there.
 FUNCTION = re.compile(r"""(--sink[ =]+["']?)\$(\w+)""")
+#: From which likeness on a name is taken for a misspelt kind, not for another format.
+_ALIKE = 0.75
 #: A format of Spark's: a short name, or that of a class.
 _FORMAT = re.compile(r"[A-Za-z_][\w.$-]*")
 
@@ -72,9 +75,8 @@ def parse_sink(text: str) -> Sink:
     kind, colon, place = text.partition(":")
     if kind in KINDS:
         return KINDS[kind][1].parsed(place if colon else None)
-    meant = nearest(kind, KINDS)
-    if meant or not colon or not _FORMAT.fullmatch(kind):
-        raise ApplicationError(f"unknown sink {text!r}.{meant} The forms are {', '.join(SINK_FORMS)}.")
+    if not colon or not _FORMAT.fullmatch(kind) or get_close_matches(kind, KINDS, n=1, cutoff=_ALIKE):
+        raise ApplicationError(f"unknown sink {text!r}.{nearest(kind, KINDS)} The forms are {', '.join(SINK_FORMS)}.")
     return DataSource(kind, place)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
@@ -20,8 +20,8 @@ from qod_magics.formats.format import Format
 from qod_magics.formats.json_values import Json
 from qod_magics.formats.schema_registry import SchemaRegistry
 from qod_magics.sources.registry import checked_name, kind_of
-from qod_magics.sources.source import check_topic, is_topic
-from qod_magics.sources.starting import ENDS, LATEST, check_start
+from qod_magics.sources.source import check_topic, is_topic, topics_of
+from qod_magics.sources.starting import ENDS, LATEST, check_start, parse_start
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -150,7 +150,7 @@ CORRUPT = "_corrupt_record"
 #: the name of a record's key
 RECORD_KEY = "key"
 #: What `--with` takes of a record: a column of this name, behind an underscore.
-WITH = ("key", "timestamp", "headers", "partition", "offset")
+WITH = ("key", "timestamp", "headers", "topic", "partition", "offset")
 #: to shed by what the queries ask for, in the place of columns: one of this name can't be shed by alone
 AUTO = ("auto",)
 #: Spark's minimum duration of a real-time batch, in seconds
@@ -169,7 +169,8 @@ DEFAULT_MIN_ACCURACY = 1.0
 class TopicInput:
     """A source that feeds a stream: a Kafka topic, or what `--source` names."""
 
-    topic: str  #: the name of the source: a topic, or kind and place, "json:/data/in"
+    #: the name of the source: a topic, several with commas between, or kind and place, "json:/data/in"
+    topic: str
     #: DDL of the rows, "id INT, fare DOUBLE", or a type of other JSON values; of Avro, its schema as JSON; None: the
     #: raw Kafka record
     schema: str | None = None
@@ -183,6 +184,7 @@ class TopicInput:
     time_unit: TimeUnit = "s"  #: of JSON numbers in the schema's columns of type TIMESTAMP
     format: FormatName | None = None  #: of a topic's values; None: JSON with a schema, else raw
     with_record: tuple[str, ...] = ()  #: what of the record is a column, too, of `WITH`
+    json_options: tuple[tuple[str, str], ...] = ()  #: of Spark's reader of JSON, by their names in Spark's spelling
     registry: str | None = None  #: URL of the schema registry with whose frames Avro values begin; None: they have none
 
     def __post_init__(self) -> None:
@@ -192,6 +194,13 @@ class TopicInput:
         if self.schema is not None and not self.schema.strip():
             raise ApplicationError(f"the schema of the topic {self.topic!r} is empty: give DDL such as 'id INT'")
         check_start(self.starting)
+        if len(self.topics) > 1 and parse_start(self.starting).offsets is not None:
+            raise ApplicationError(
+                f"--starting must be an end, a time or a group for several topics, got offsets {self.starting}; their "
+                "partitions have the same numbers",
+                option="--starting",
+                rule="one topic",
+            )
         if self.malformed is not None:
             check_malformed(self.malformed)
             if self.rejects is not None and not is_topic(self.topic):
@@ -200,7 +209,7 @@ class TopicInput:
                     "no offsets",
                     option="--malformed",
                 )
-            if self.rejects == self.topic:
+            if self.rejects in self.topics:
                 raise ApplicationError(
                     f"--malformed must name another topic than the one that is read, got {self.topic!r}",
                     option="--malformed",
@@ -247,10 +256,11 @@ class TopicInput:
             "format": self.format is not None,
             "registry": self.registry is not None,
             "with_record": bool(self.with_record),
+            "json_options": bool(self.json_options),
         }
         for option, is_stated in stated.items():
             if is_stated and option not in kind.options:
-                flag = f"--{option.removesuffix('_record').replace('_', '-')}"
+                flag = f"--{option.removesuffix('_record').removesuffix('s').replace('_', '-')}"
                 raise ApplicationError(f"{flag} must be left out for a {kind.unit}, got {self.topic}", option=flag)
         if self.starting not in ENDS:
             raise ApplicationError(
@@ -298,10 +308,43 @@ class TopicInput:
             object.__setattr__(self, "schema", avro_schema.normal(self.schema))
         elif avro_schema.is_avro(self.schema):
             raise ApplicationError("an Avro schema must stand beside --format avro; add that", option="--format")
+        if self.json_options:
+            self._check_json_options()
         if named in ("avro", "csv") and self.time_unit != "s":
             raise ApplicationError(f"--time-unit must be left out for --format {named}: it is about numbers in JSON")
         if named == "csv" and form_of(self.schema) is not Form.ROW:
             raise ApplicationError(f"the schema of --format csv must be one of columns, got {self.schema!r}")
+
+    def _check_json_options(self) -> None:
+        """Raise ApplicationError for options that its format does not take, or that say two things."""
+        if self.format in ("avro", "csv"):
+            raise ApplicationError(
+                f"--json-option must be left out for --format {self.format}: it is about JSON", option="--json-option"
+            )
+        names = [name for name, _ in self.json_options]
+        if len(set(names)) < len(names):
+            raise ApplicationError(
+                f"--json-option must name each option once, got {', '.join(names)}",
+                option="--json-option",
+                rule="unique",
+            )
+        if self.time_unit != "s" and "timestampFormat" in names:
+            raise ApplicationError(
+                f"--json-option timestampFormat must be left out beside --time-unit {self.time_unit}; times are texts "
+                "of this format, or numbers of this unit",
+                option="--json-option",
+                rule="one form",
+            )
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Return the names of what it reads: each topic, or the other source."""
+        return topics_of(self.topic)
+
+    @property
+    def parts(self) -> tuple[TopicInput, ...]:
+        """Return it as one for each topic: each has its own partitions, positions and row accounting."""
+        return (self,) if len(self.topics) == 1 else tuple(replace(self, topic=topic) for topic in self.topics)
 
     @property
     def values(self) -> Format:
@@ -309,7 +352,9 @@ class TopicInput:
         if self.format == "avro":
             assert self.schema is not None
             return Avro(self.schema, self.registry or "", subject_of(self.topic) if self.registry else "")
-        return Csv() if self.format == "csv" or kind_of(self.topic).payload == "csv" else Json()
+        if self.format == "csv" or kind_of(self.topic).payload == "csv":
+            return Csv()
+        return Json(dict(self.json_options), self.json_options)
 
     @property
     def ddl(self) -> str | None:

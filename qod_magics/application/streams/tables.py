@@ -7,7 +7,7 @@ query and the number of the batch, and Iceberg likewise. Tables of other formats
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -34,7 +34,8 @@ DELTA, ICEBERG = "delta", "iceberg"
 _LOCATION, _PROVIDER, _TYPE, _CATALOG = "Location", "Provider", "Type", "Catalog"
 #: The catalog that each Spark server has, and the setting that says whether it outlives the server.
 _OWN_CATALOG, _IMPLEMENTATION = "spark_catalog", "spark.sql.catalogImplementation"
-_PACKAGES = "; `%qod up --packages GROUP:ARTIFACT:VERSION` adds the package of a format"
+#: Below which line it says so, behind the columns.
+_DETAILS = "# Detailed Table Information"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class DataSource(Sink):
     place: str  #: "": it takes none
     options: tuple[tuple[str, str], ...] = ()
     kind: ClassVar[str] = "format"
+    looks_up: ClassVar[bool] = True
     realtime: ClassVar[bool] = False
 
     def __str__(self) -> str:
@@ -60,7 +62,14 @@ class DataSource(Sink):
             try:
                 _ = spark.read.format(self.format).load().schema
             except Exception as error:  # without a path most formats refuse: then there is one
-                raise_unless_unknown(error, self.format)
+                if "DATA_SOURCE_NOT_FOUND" in str(error):
+                    raise ApplicationError(
+                        f"--sink {self} must name a format that the task managers know, got {self.format!r}; `%qod up "
+                        "--packages GROUP:ARTIFACT:VERSION` adds the package of a format",
+                        name=self.format,
+                        option="--sink",
+                        rule="format",
+                    ) from error
         return None
 
     def write(self, rows: DataFrame, output: Output) -> DataStreamWriter:
@@ -96,6 +105,7 @@ class Table(Sink):
     name: str  #: as SQL has it: "fares", "lake.taxi.fares"
     options: tuple[tuple[str, str], ...] = ()
     kind: ClassVar[str] = "table"
+    looks_up: ClassVar[bool] = True
     realtime: ClassVar[bool] = False
     appends: ClassVar[bool] = True
     runs_python: ClassVar[bool] = True
@@ -120,9 +130,11 @@ class Table(Sink):
         with analysis_errors_unprinted():
             try:
                 there = {field.name: field.dataType.simpleString() for field in spark.table(self.name).schema.fields}
-                told = {row[0]: row[1] for row in spark.sql(f"DESCRIBE TABLE EXTENDED {self.name}").collect()}
-                facts = TableFacts(told.get(_PROVIDER, "").lower(), tuple(there.items()), told.get(_LOCATION, ""))
-                if told.get(_CATALOG, _OWN_CATALOG) == _OWN_CATALOG and facts.provider not in (DELTA, ICEBERG):
+                told = _details(spark.sql(f"DESCRIBE TABLE EXTENDED {self.name}").collect())
+                provider = told.get(_PROVIDER, "").lower()
+                by_insert = provider not in (DELTA, ICEBERG)
+                facts = TableFacts(provider, tuple(there.items()), told.get(_LOCATION, ""), by_insert=by_insert)
+                if told.get(_CATALOG, _OWN_CATALOG) == _OWN_CATALOG and by_insert:
                     facts = replace(facts, definition=self._definition(spark, facts, told))
             except ApplicationError:
                 raise
@@ -175,7 +187,7 @@ class Table(Sink):
 
     def guarantee_in(self, table: TableFacts | None) -> str:
         """Say whether the format of the table remembers batches."""
-        return EXACTLY_ONCE if table is not None and table.provider in (DELTA, ICEBERG) else AT_LEAST_ONCE
+        return EXACTLY_ONCE if table is not None and not table.by_insert else AT_LEAST_ONCE
 
     def write(self, rows: DataFrame, output: Output) -> DataStreamWriter:
         """Write to the table as its format allows."""
@@ -207,17 +219,11 @@ class Iceberg(Table):
     providers: ClassVar[tuple[str, ...]] = (ICEBERG,)
 
 
-def raise_unless_unknown(error: Exception, format: str) -> None:
-    """Raise ApplicationError where Spark says that there is no such format, and the error itself where Spark could not
-    be reached."""
-    raise_unless_connection(error)
-    if "DATA_SOURCE_NOT_FOUND" in str(error) or "ClassNotFoundException" in str(error):
-        raise ApplicationError(
-            f"--sink {format}: must name a format that the task managers know, got {format!r}{_PACKAGES}",
-            name=format,
-            option="--sink",
-            rule="format",
-        ) from error
+def _details(rows: Sequence[Any]) -> dict[str, str]:
+    """Return what DESCRIBE TABLE EXTENDED says of a table below its columns."""
+    names = [row[0] for row in rows]
+    begin = names.index(_DETAILS) if _DETAILS in names else 0
+    return {row[0]: row[1] for row in rows[begin:]}
 
 
 def _inserting(

@@ -12,7 +12,7 @@ from qod_magics.application.recipes.recipe import raise_unless_connection
 from qod_magics.application.shed_keys import Ask
 from qod_magics.application.streams.sink import KafkaTopic, Memory
 from qod_magics.application.streams.stream import StreamDeclaration
-from qod_magics.application.tasks import TaskSpec
+from qod_magics.application.tasks import TaskSpec, head_of
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.reading import end_offsets
@@ -416,6 +416,9 @@ class Deployment:
         """Return to how many instances a task can be scaled: a topic of the user's keeps its partitions, streams get
         more."""
         feeds = feeds_of(spec)
+        table = self.checked.tables.get(spec.id)
+        if table is not None and table.by_insert:
+            return 1
         topics = [self.source_partitions[name] for name in feeds if name in self.source_partitions]
         if topics:
             return min([spec.stated_max_parallelism or min(topics), *topics])
@@ -514,7 +517,8 @@ class Deployment:
         neither."""
         topic = spec.topics[head].topic
         stay = {feed_of(each, name) for each in specs for name in each.topics}
-        names = [feed_of(known, head) for known in self.specs.values() if head in known.topics]
+        same = head_of(head)
+        names = [feed_of(k, name) for k in self.specs.values() for name in k.topics if head_of(name) == same]
         accounts = {name: each for name, each in self.accounts.items() if each.topic == topic}
         own = accounts.get(feed_of(spec, head))
         left = [accounts[name] for name in names if name in accounts and name not in stay]

@@ -16,7 +16,7 @@ from qod_magics.application.recipes.recipe import SqlRecipe, raise_unless_connec
 from qod_magics.application.shed_keys import Ask, asking, renamed, with_keys
 from qod_magics.application.streams.sink import KafkaTopic, TableFacts
 from qod_magics.application.streams.stream import RECORD_KEY, StreamDeclaration
-from qod_magics.application.tasks import Edges, TaskSpec, sources_of, tasks
+from qod_magics.application.tasks import Edges, TaskSpec, head_of, sources_of, tasks
 from qod_magics.application.weights import WEIGHT, Origins, Usage, Usages, Weights, opened_chain, origins
 from qod_magics.errors import ApplicationError
 from qod_magics.sources.registry import Sources, kind_of
@@ -255,14 +255,17 @@ class Inspection:
                 kept = signatures[spec.id]
                 signatures[spec.id] = None if kept is None else f"complete {kept}"
             self._check_columns(spec, schemas)
-            table = None if spec.sink is None else spec.sink.found(workshop.spark, schemas[spec.id])
+            asked = spec.sink if spec.sink is not None and spec.sink.looks_up else None
+            table = None if asked is None else asked.found(workshop.spark, schemas[spec.id])
             if table is not None:
+                _check_alone(spec, table, tables)
                 tables[spec.id] = table
         groups = chained(states, {spec.id: spec.upstream for spec in specs})
         _check_chained(groups, states)
         self._passed = tuple(specs)
-        found_all = Checked(schemas, weights, told, groups, keys, watermarks, signatures, whole=whole)
-        return replace(found_all, merges=merges, tables=tables)
+        return Checked(
+            schemas, weights, told, groups, keys, watermarks, signatures, whole=whole, merges=merges, tables=tables
+        )
 
     def _watermarks(
         self, spec: TaskSpec, schemas: Mapping[str, StructType], found: Origins, weights: Weights, workshop: Workshop
@@ -398,7 +401,7 @@ class Inspection:
     def _asks_of(self, spec: TaskSpec, workshop: Workshop) -> tuple[Ask, ...] | None:
         """Return what a query asks for that computes all its inputs itself; None where its plan doesn't tell topics
         apart."""
-        heads = {topic.topic: head for head, topic in spec.topics.items()}
+        heads = {topic.topic: head_of(head) for head, topic in spec.topics.items()}
         views = [stream for stream in spec.streams if stream.topic is not None and isinstance(stream.recipe, SqlRecipe)]
         if len(heads) < len(spec.topics) or (len(heads) > 1 and len(views) > 1):
             return None
@@ -409,6 +412,29 @@ class Inspection:
             raise_unless_connection(error)
             return ()
         return () if found is None else renamed(found.asks, heads)
+
+
+def _check_alone(spec: TaskSpec, table: TableFacts, others: Mapping[str, TableFacts]) -> None:
+    """Raise ApplicationError where two instances would insert into a table at the same time: Spark's writer of files
+    removes what another one has under way."""
+    if not table.by_insert:
+        return
+    if spec.parallelism > 1:
+        raise ApplicationError(
+            f"--parallelism must be 1 for {spec.sink}, got {spec.parallelism}: rows of one instance could remove those "
+            "that another has under way",
+            name=spec.id,
+            option="--parallelism",
+            rule="one writer",
+        )
+    twice = next((name for name, each in others.items() if each.by_insert and each.location == table.location), None)
+    if twice is not None and table.location:
+        raise ApplicationError(
+            f"{twice!r} and {spec.id!r} both insert into the table at {table.location}; give each a table of its own",
+            name=spec.id,
+            option="--sink",
+            rule="one writer",
+        )
 
 
 def acts_on_rows(streams: Collection[StreamDeclaration]) -> bool:

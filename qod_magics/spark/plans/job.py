@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from qod_magics.application.streams.sink import Sink, TableFacts
 from qod_magics.application.streams.stream import Form
+from qod_magics.application.tasks import head_of
 from qod_magics.application.weights import WEIGHT
 from qod_magics.formats.format import Format
 from qod_magics.sources.registry import kind_of
@@ -59,7 +60,7 @@ def source_feed(name: str, head: str, source: TopicInput, partitions: tuple[int,
     """Return what an instance reads of a source, for the stream `head`."""
     return Feed(
         name,
-        (head,),
+        (head_of(head),),
         source.topic,
         partitions,
         starting,
@@ -75,8 +76,9 @@ def source_feed(name: str, head: str, source: TopicInput, partitions: tuple[int,
 
 
 def feed_of(spec: TaskSpec, head: str) -> str:
-    """Return the name of the feed from a head's topic: the task's id, or "head>task" if the task has several heads."""
-    return spec.id if len(spec.heads) == 1 else f"{head}>{spec.id}"
+    """Return the name of the feed from a topic, given as `TaskSpec.topics` does: the task's id, or "head>task" if the
+    task has several."""
+    return spec.id if len(spec.heads) == 1 and len(spec.topics) == 1 else f"{head}>{spec.id}"
 
 
 def feeds_of(spec: TaskSpec) -> list[str]:

@@ -18,6 +18,7 @@ from qod_magics.application.streams.stream import CORRUPT, RECORD_KEY, VALUE, Fo
 from qod_magics.application.weights import WEIGHT
 from qod_magics.errors import ApplicationError, nearest
 from qod_magics.formats.format import Format
+from qod_magics.formats.json_values import Json
 from qod_magics.sources.registry import Sources, kind_of
 from qod_magics.sources.source import Part, kind_and_place
 from qod_magics.spark.plans import shedder
@@ -98,7 +99,8 @@ class Workshop:
             settable = self.sheds_on_read and self.reading.reflects
             on_read = settable and checks and not feed.stream and not feed.shed_by and kind_of(feed.topic).sheds_on_read
             rows = self._rows(job, feed, max_offsets, (read or {}).get(feed.topic), timed, checks, on_read)
-            inputs.update(dict.fromkeys(feed.inputs, rows))
+            for name in feed.inputs:
+                inputs[name] = inputs[name].union(rows) if name in inputs else rows
         if not job.feeds:
             spark = SheddingSession(self.spark, self.dial(self.board.source(job.task)), self.reading.reflects)
         with job.build(spark, inputs) as rows:
@@ -315,7 +317,8 @@ class Workshop:
         if feed.form is Form.ROW:
             row = feed.values.fields(schema, feed.shed_by)  # of all values, but only these columns
         else:
-            row = F.from_json(_text(feed.form), type(schema)([schema[name] for name in feed.shed_by]))
+            options = dict(feed.values.options) if isinstance(feed.values, Json) else {}
+            row = F.from_json(_text(feed.form), type(schema)([schema[name] for name in feed.shed_by]), options or None)
         return shedder.key_text(*(row[name] for name in feed.shed_by))
 
 

@@ -18,6 +18,7 @@ from qod_magics.application.streams.options import (
     RestrictionKeywords,
     StreamKeywords,
     StreamOptions,
+    as_json_options,
     keywords,
     parse_stream_line,
 )
@@ -33,10 +34,12 @@ from qod_magics.application.streams.sink import (
     Parquet,
     TextFiles,
 )
+from qod_magics.application.streams.stream import TopicInput
 from qod_magics.application.streams.tables import DataSource, Delta, Iceberg, Table
 from qod_magics.arguments.option import Option
 from qod_magics.arguments.parser import wants_help
 from qod_magics.errors import UsageProblem
+from qod_magics.formats.json_values import Json
 
 
 def problem(line: str) -> UsageProblem:
@@ -144,6 +147,19 @@ def test_files_take_options_of_their_writer() -> None:
     assert made.sink == CsvFiles("/d", (("header", "true"), ("sep", ";")))
     made = parse_stream_line("q --sink csv:/d --sink-option sep=, 'timestampFormat=EEE, d'")
     assert made.sink == CsvFiles("/d", (("sep", ","), ("timestampFormat", "EEE, d")))
+
+
+def test_options_of_json_have_sparks_names() -> None:
+    made = parse_stream_line(
+        "q --topic t --schema 'a DATE' --json-option dateformat=dd.MM.yyyy ALLOWCOMMENTS=true -p 1"
+    )
+    assert made.json_options == (("dateFormat", "dd.MM.yyyy"), ("allowComments", "true"))
+    assert made.json_options == as_json_options({"dateFormat": "dd.MM.yyyy", "allowComments": "true"})
+    values = TopicInput("t", "a DATE", json_options=made.json_options).values
+    assert isinstance(values, Json)
+    assert values.options == dict(made.json_options)
+    for option in ("mode=FAILFAST", "multiLine=true", "dateFormat", "=x"):
+        assert problem(f"q --topic t --schema 'a DATE' --json-option {option}").option == "--json-option"
 
 
 @pytest.mark.parametrize(("text", "bare"), [("delta:/d", Delta("delta", "/d")), ("table:t", Table("t"))])

@@ -194,6 +194,10 @@ def test_the_columns_of_avro_are_those_of_its_schema() -> None:
         {"topic": "t", "schema": AVRO, "format": "avro", "registry": "host:8081"},
         {"topic": "t", "schema": "a TIMESTAMP", "format": "csv", "time_unit": "ms"},
         {"topic": "json:in", "schema": "a INT", "format": "csv"},
+        {"topic": "t", "schema": "a INT", "format": "csv", "json_options": (("locale", "de"),)},
+        {"topic": "csv:in", "schema": "a INT", "json_options": (("locale", "de"),)},
+        {"topic": "t", "schema": "a INT", "json_options": (("locale", "de"), ("locale", "en"))},
+        {"topic": "t", "schema": "a TIMESTAMP", "time_unit": "ms", "json_options": (("timestampFormat", "yyyy"),)},
     ],
 )
 def test_a_format_and_its_schema_fit(given: dict[str, Any]) -> None:

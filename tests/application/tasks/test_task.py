@@ -15,7 +15,10 @@ from qod_magics.application.application import Application
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.application.streams.sink import Console, Memory
-from qod_magics.application.tasks import TaskSpec, difference, sources_of, tasks
+from qod_magics.application.streams.stream import TopicInput
+from qod_magics.application.tasks import TaskSpec, difference, head_of, sources_of, tasks
+from qod_magics.errors import ApplicationError
+from qod_magics.spark.plans.job import feeds_of, reader
 from tests.application.frames import application, stream
 
 
@@ -36,6 +39,21 @@ def test_a_linear_chain_is_one_task_named_as_its_last_stream() -> None:
     assert spec.path == "a -> b -> c"
     assert spec.is_source
     assert (spec.priority, spec.min_accuracy, spec.sink) == (2, 1.0, Console())
+
+
+def test_each_topic_of_a_stream_is_a_feed_of_its_own() -> None:
+    app = application(stream("a", topic="east, west"), stream("q", "a", priority=1))
+    (spec,) = tasks(app)
+    assert spec.topics == {f"a:{t}": TopicInput(t) for t in ("east", "west")}
+    assert {head_of(name) for name in spec.topics} == {"a"}
+    assert feeds_of(spec) == ["a:east>q", "a:west>q"]
+    assert all(reader(feed) == "q" for feed in feeds_of(spec))
+
+
+@pytest.mark.parametrize("names", ["a,a", "a,", "a,b/c", "trips-.*", "pattern:trips-.*"])
+def test_topics_are_named_once_and_none_is_a_pattern(names: str) -> None:
+    with pytest.raises(ApplicationError):
+        TopicInput(names)
 
 
 def test_a_stream_with_two_readers_ends_its_chain() -> None:

@@ -94,6 +94,16 @@ def test_a_source_taken_out_of_several_readers_goes_on_at_the_slowest(mixed: boo
     assert (count.waiting, count.unreported) == (10, 0)
 
 
+def test_a_stream_that_reads_more_topics_goes_on_with_the_account_of_each() -> None:
+    made = running("first")
+    (new,) = tasks(application(stream("trips", topic="t,clicks"), stream("first", "trips", priority=1)))
+    assert made._known_account([new], new, "trips:t") is made.accounts["first"]
+    assert made._known_account([new], new, "trips:clicks") is None
+    made.specs, made.accounts = {"first": new}, {feed: Account("t", {0: 9}) for feed in ("trips:t>first",)}
+    (less,) = tasks(application(stream("trips", topic="t"), stream("first", "trips", priority=1)))
+    assert made._known_account([less], less, "trips") is made.accounts["trips:t>first"]
+
+
 def test_one_who_reads_the_topic_too_has_an_account_of_its_own() -> None:
     kafka = FakeKafka()
     made = running("first", kafka=kafka)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,17 +13,20 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.streams.rules import Rule
-from qod_magics.application.streams.sink import KafkaTopic, Memory, Sink
+from qod_magics.application.streams.sink import KafkaTopic, Memory, Sink, TableFacts
 from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
+from qod_magics.application.streams.tables import Table
 from qod_magics.application.tasks import tasks
+from qod_magics.errors import ApplicationError
 from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context
 from qod_magics.spark.plans import inspection
 from qod_magics.spark.plans.expressions import Label
-from qod_magics.spark.plans.inspection import Checked, Inspection, acts_on_rows, losing_rows
+from qod_magics.spark.plans.inspection import Checked, Inspection, _check_alone, acts_on_rows, losing_rows
 from qod_magics.spark.plans.job import Job
 from tests.application.frames import application, stream
 from tests.kafka.fakes import FakeKafka
+from tests.raising import breaks
 from tests.spark.fakes import FakeRows
 
 TOPICS = Sources(Context(FakeKafka({"t": 1, "clicks": 1, "orders": 1})))
@@ -130,3 +134,15 @@ def test_what_is_done_once_for_each_row_is_left_to_one_task(settings: dict[str, 
     source = TopicInput("t", "n INT", malformed=settings.get("malformed"))
     first = StreamDeclaration("a", PythonRecipe("source"), source, expect=settings.get("expect", ()))
     assert acts_on_rows([first, stream("b", "a")]) is acts
+
+
+def test_one_instance_of_one_query_inserts_into_a_table() -> None:
+    (spec,) = tasks(application(stream("q", topic="t", sink=Table("fares"), parallelism=2)))
+    table = TableFacts("parquet", (), "file:/x", by_insert=True)
+    with pytest.raises(ApplicationError, check=breaks("one writer", option="--parallelism")):
+        _check_alone(spec, table, {})
+    _check_alone(spec, replace(table, by_insert=False), {"p": table})
+    (alone,) = tasks(application(stream("q", topic="t", sink=Table("fares"))))
+    _check_alone(alone, table, {"p": replace(table, location="file:/y")})
+    with pytest.raises(ApplicationError, check=breaks("one writer", option="--sink")):
+        _check_alone(alone, table, {"p": table})
