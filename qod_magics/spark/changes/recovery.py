@@ -18,8 +18,8 @@ from qod_magics.lifecycle.events import (
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
+from qod_magics.spark.queries.instance_state import counted_share
 from qod_magics.spark.queries.modes import refuses_realtime
-from qod_magics.spark.queries.stall import share
 from qod_magics.spark.servers.connection import begin, reason
 from qod_magics.spark.servers.task_manager import TaskManager
 
@@ -261,7 +261,7 @@ class Recovery:
             others_end = any(i.stalled_s() < 2 * REALTIME_BATCH_S + self.cluster.period_s for i in others)
             stalled_s = self.cluster.patience.stalled_s + self.cluster.period_s
             stall, patience_s = instance.stall, instance.patience_s(stalled_s)
-            stall.look(now, instance.run_id, instance.ended(), share(manager.busy(BUSY_OVER_S), others_end))
+            stall.look(now, instance.run_id, instance.ended(), counted_share(manager.busy(BUSY_OVER_S), others_end))
             if stall.counted_s > patience_s:
                 if instance.handle(Stalled(f"no batch has ended for {stall.watched_s:.0f} s")):
                     begin(lambda i=instance, m=manager: self._revive(i, m), f"revive-{instance.id}")  # type: ignore[misc]

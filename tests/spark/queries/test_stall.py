@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.spark.queries.stall import BESIDE_OTHERS, FREE, LONGEST_LOOK_S, UNKNOWN, StallDetector, share
+from qod_magics.spark.queries.instance_state import (
+    BESIDE_OTHERS,
+    FREE,
+    LONGEST_LOOK_S,
+    UNKNOWN,
+    StallDetector,
+    counted_share,
+)
 
 
 def looked(*looks: tuple[float, int, float]) -> StallDetector:
@@ -39,7 +46,7 @@ def test_time_in_which_nobody_looked_is_no_time() -> None:
 
 
 def test_on_cores_with_too_much_to_do_time_passes_and_does_not_count() -> None:
-    still = looked(*((float(second), 3, share(0.9, others_end=False)) for second in range(500)))
+    still = looked(*((float(second), 3, counted_share(0.9, others_end=False)) for second in range(500)))
     assert (still.counted_s, still.watched_s) == (0.0, 499.0)
 
 
@@ -56,7 +63,7 @@ def test_on_cores_with_too_much_to_do_time_passes_and_does_not_count() -> None:
     ],
 )
 def test_what_counts(busy: float | None, others_end: bool, counts: float) -> None:
-    assert share(busy, others_end) == counts
+    assert counted_share(busy, others_end) == counts
 
 
 @given(
