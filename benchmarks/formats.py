@@ -19,7 +19,7 @@ import psutil
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from qod_magics.formats import avro_schema
+from qod_magics.formats import avro as avro_schema
 from qod_magics.formats.avro import PACKAGE, Avro
 from qod_magics.formats.json_values import Json
 from qod_magics.machine.packages import package_jars

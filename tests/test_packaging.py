@@ -328,6 +328,7 @@ FLOORS = {
         "tasks",
         "fingerprints",
         "weights",
+        "chain",
         "cell",
     ),
     "qod_magics.spark": ("plans", "servers", "queries", "cluster", "metrics", "changes", "runtime"),

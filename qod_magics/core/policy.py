@@ -197,3 +197,15 @@ class SheddingNothing:
     def starved(self, id: str) -> str:
         """See `Reasons`: none is."""
         return ""
+
+
+class ReasonsOfPlan(SheddingNothing):
+    """A base for the Reasons of one plan, for the snapshot that it was decided on."""
+
+    def __init__(self, snapshot: Snapshot, plan: Plan, policy: str) -> None:
+        super().__init__(policy)
+        self.snapshot = snapshot
+        self.plan = plan
+
+    def __repr__(self) -> str:
+        return f"reasons of a plan for {len(self.snapshot.tasks)} tasks"

@@ -146,7 +146,6 @@ _Ints = NDArray[np.int64]
 _Mask = NDArray[np.bool_]
 
 FIRST_PICKUP = np.datetime64("2024-05-06T00:00:00", "s")  #: a Monday
-_WEEK_S = 7 * 24 * 3600
 _KM_PER_MILE = 1.609344
 CARD, CASH, NO_CHARGE, DISPUTE = 1, 2, 3, 4
 STANDARD, TO_JFK, TO_NEWARK, NEGOTIATED = 1, 2, 3, 5

@@ -138,12 +138,6 @@ class PiecewiseLinear:
         """Whole rows due from second 0 up to second `t`: the integral, rounded down. 0 before the start."""
         return floor(self.rows(0.0, t) + ROUNDING) if t > 0 else 0
 
-    def peak(self, t0: float, t1: float) -> float:
-        """Return the highest rate within seconds `t0` to `t1`, inclusive; the rate before a jump at `t0` does not
-        count."""
-        inside = (rate for second, rate in self.points if t0 < second <= t1)
-        return max(self.rate(t0), self.rate(t1), *inside)
-
     @cached_property
     def _seconds(self) -> tuple[float, ...]:
         return tuple(second for second, _ in self.points)

@@ -18,7 +18,7 @@ from qod_magics.application.tasks import TaskSpec, difference, tasks
 from qod_magics.application.weights import EMPTY_SIDE, LEFT_OUT, WEIGHT, Weights
 from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, UsageProblem, counted
 from qod_magics.session.results import read_results
-from qod_magics.sources.starting import LATEST
+from qod_magics.sources.source import LATEST
 from qod_magics.spark.changes.resuming import held
 from qod_magics.spark.cluster.books import lost_text
 from qod_magics.spark.plans.inspection import Checked

@@ -32,7 +32,8 @@ from qod_magics.session.recomputing import (
 from qod_magics.session.status import instances_with
 from qod_magics.spark.queries.progress import report_json
 from qod_magics.spark.servers.connection import call_within, reason
-from qod_magics.spark.servers.task_manager import INQUIRY_S, release
+from qod_magics.spark.servers.joining import release
+from qod_magics.spark.servers.task_manager import INQUIRY_S
 
 if TYPE_CHECKING:
     from qod_magics.session.interface import SessionInterface

@@ -17,8 +17,18 @@ from qod_magics.kafka.reading import (
     offsets_at,
 )
 from qod_magics.kafka.topics import partitions
-from qod_magics.sources.source import OPTIONS, Context, Identity, Part, Payload, Position, Span, check_topics
-from qod_magics.sources.starting import LATEST, parse_start
+from qod_magics.sources.source import (
+    LATEST,
+    OPTIONS,
+    Context,
+    Identity,
+    Part,
+    Payload,
+    Position,
+    Span,
+    check_topics,
+    parse_start,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

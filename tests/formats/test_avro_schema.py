@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import ApplicationError
-from qod_magics.formats.avro_schema import READ, ddl, normal, pruned
+from qod_magics.formats.avro import READ, ddl, normal, pruned
 
 
 def record(*fields: tuple[str, Any], **more: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from qod_magics.application.recipes.recipe import active
+from qod_magics.application.recipes.building import active
 from qod_magics.errors import ApplicationError
 from qod_magics.kafka.topics import topic_partitions
 from qod_magics.session.session import Session

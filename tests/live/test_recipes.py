@@ -13,12 +13,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StringType, StructType
 
 from qod_magics.application.cell import declaration_of
+from qod_magics.application.chain import opened_chain
+from qod_magics.application.recipes.building import temporary_views
 from qod_magics.application.recipes.python import PythonRecipe
-from qod_magics.application.recipes.recipe import FunctionRecipe, SqlRecipe, temporary_views
+from qod_magics.application.recipes.recipe import FunctionRecipe, SqlRecipe
 from qod_magics.application.streams.options import parse_stream_line
 from qod_magics.application.streams.stream import StreamDeclaration, TopicInput, as_schema
 from qod_magics.application.tasks import TaskSpec, tasks
-from qod_magics.application.weights import build_chain, opened_chain
 from qod_magics.errors import ApplicationError
 from qod_magics.session.session import Session
 from qod_magics.spark.plans.inlining import analyzed_plan_of
@@ -198,12 +199,15 @@ def test_a_topic_and_a_stream_of_a_chain_may_differ_in_case_only(spark: SparkSes
 
 def test_a_failing_chain_names_the_stream_and_leaves_no_view(spark: SparkSession, rate: DataFrame) -> None:
     spec = chain(("a --topic t --sql", "SELECT value FROM source"), ("b -p 1", "a.select('valu')"))
-    with pytest.raises(ApplicationError, match=r"^stream 'b': .*UNRESOLVED_COLUMN") as caught:
-        build_chain(spec, spark, {"a": rate})
+    with (
+        pytest.raises(ApplicationError, match=r"^stream 'b': .*UNRESOLVED_COLUMN") as caught,
+        opened_chain(spec, spark, {"a": rate}),
+    ):
+        pass
     assert type(caught.value.__cause__).__name__ == "AnalysisException"
     assert views(spark) == set()
-    with pytest.raises(ApplicationError, check=breaks("input", name="t")):
-        build_chain(spec, spark, {})
+    with pytest.raises(ApplicationError, check=breaks("input", name="t")), opened_chain(spec, spark, {}):
+        pass
 
 
 def test_a_view_of_the_users_is_not_lost(spark: SparkSession, rate: DataFrame) -> None:
@@ -284,7 +288,8 @@ def test_declarations_without_a_cell(spark: SparkSession, rate: DataFrame) -> No
         "q", FunctionRecipe(lambda df: df.select("value")), TopicInput("nyc-taxi"), priority=1
     )
     (spec,) = tasks(application(declaration))
-    assert build_chain(spec, spark, {"q": rate}).columns == ["value"]
+    with opened_chain(spec, spark, {"q": rate}) as rows:
+        assert rows.columns == ["value"]
 
 
 def test_a_schema_may_be_a_struct_type(spark: SparkSession) -> None:

@@ -38,8 +38,8 @@ from qod_magics.machine.jars import broker_jars, connector_set
 from qod_magics.machine.java import find_java, free_ports
 from qod_magics.session.session import Session
 from qod_magics.spark.servers import server as server_module
+from qod_magics.spark.servers.joining import start_local
 from qod_magics.spark.servers.server import LocalServer, ServerOptions
-from qod_magics.spark.servers.task_manager import start_local
 from tests.live.conftest import eventually, kafka_of, new_topic, produce, server_of
 from tests.live.framed_avro import check_framed_avro
 from tests.live.watching import Events

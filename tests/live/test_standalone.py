@@ -45,7 +45,7 @@ def brief(theirs: TaskManager, brief: Session) -> Session:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qod_magics.spark.servers.task_manager.PATIENCE_S", 1.0)
+    monkeypatch.setattr("qod_magics.spark.servers.joining.PATIENCE_S", 1.0)
 
 
 def rows(begin: int, end: int) -> Iterable[dict[str, int]]:

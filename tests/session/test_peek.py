@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qod_magics.kafka.reading import Record
-from qod_magics.session.peek import Peek, json_objects, plain
+from qod_magics.session.own_data import Peek, json_objects, plain
 
 VALUES = [b'{"zone": 7}', b"[1]", b"7", b"", b"\xff\xfe", b'{"zone": 8, "fare": 1.5}', b'{"zone"']
 

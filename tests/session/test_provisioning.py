@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import SetupError
-from qod_magics.session.resources import ALONE_S, Provisioner, abandon
+from qod_magics.session.provisioning import ALONE_S, Provisioner, abandon
 
 WAIT_S = 20.0  #: far more than anything here takes
 

@@ -12,7 +12,8 @@ from qod_magics.core.snapshot import NodeState
 from qod_magics.errors import QodError, SetupError, TaskManagerError, UsageProblem
 from qod_magics.machine.cores import planned_cpus
 from qod_magics.session.pool import CONNECT, LOCAL, Budget
-from qod_magics.session.resources import Provisioner, TaskManagers
+from qod_magics.session.provisioning import Provisioner
+from qod_magics.session.resources import TaskManagers
 from qod_magics.session.settings import Settings
 from qod_magics.spark.runtime import SparkRuntime
 from tests.kafka.fakes import FakeKafka

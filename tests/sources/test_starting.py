@@ -8,7 +8,7 @@ import pytest
 
 from qod_magics.application.streams.stream import TopicInput
 from qod_magics.errors import ApplicationError
-from qod_magics.sources.starting import Start, parse_start
+from qod_magics.sources.source import Start, parse_start
 from tests.raising import breaks
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -9,17 +9,15 @@ from dataclasses import InitVar, dataclass, field
 from types import CodeType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from qod_magics.application.recipes.capture import Capture, on_session, same
-from qod_magics.application.recipes.modules import Modules
-from qod_magics.application.recipes.recipe import (
+from qod_magics.application.recipes.building import (
     advice,
     analysis_errors_unprinted,
     first_line,
-    has_name,
-    mentions,
     raise_unless_connection,
-    streaming,
 )
+from qod_magics.application.recipes.capture import Capture, on_session, same
+from qod_magics.application.recipes.modules import Modules
+from qod_magics.application.recipes.recipe import has_name, mentions, streaming
 from qod_magics.errors import ApplicationError, QodError
 from qod_magics.estimate.formulas import WEIGHT
 

@@ -41,9 +41,8 @@ from qod_magics.arguments.parser import Command, words_of, wrapped
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
 from qod_magics.formats.json_values import OPTIONS as JSON_OPTIONS
 from qod_magics.sources.registry import FORMS, KINDS, as_source, source_name
-from qod_magics.sources.source import check_topics
-from qod_magics.sources.starting import ENDS, LATEST, check_start
-from qod_magics.sources.starting import FORMS as FORMS_OF_START
+from qod_magics.sources.source import ENDS, LATEST, check_start, check_topics
+from qod_magics.sources.source import FORMS as FORMS_OF_START
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,15 +13,14 @@ from qod_magics.application.graph import SOURCE, check_stream_name, topic_alias
 from qod_magics.application.streams.rules import Rule
 from qod_magics.application.streams.sink import Memory, Sink
 from qod_magics.errors import ApplicationError, nearest
-from qod_magics.formats import avro_schema
+from qod_magics.formats import avro
 from qod_magics.formats.avro import Avro
 from qod_magics.formats.csv_lines import Csv
 from qod_magics.formats.format import Format
 from qod_magics.formats.json_values import Json
 from qod_magics.formats.schema_registry import SchemaRegistry
 from qod_magics.sources.registry import checked_name, kind_of
-from qod_magics.sources.source import check_topic, is_topic, topics_of
-from qod_magics.sources.starting import ENDS, LATEST, check_start, parse_start
+from qod_magics.sources.source import ENDS, LATEST, check_start, check_topic, is_topic, parse_start, topics_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -60,7 +59,7 @@ def columns_of(schema: str) -> str:
 def schema_text(text: str) -> str:
     """Return a schema as it is, or the Avro schema in a file that the text names. Raises ApplicationError: the file
     can't be read."""
-    if not text.strip().endswith(avro_schema.SUFFIXES):
+    if not text.strip().endswith(avro.SUFFIXES):
         return text
     try:
         return Path(text.strip()).expanduser().read_text("utf-8")
@@ -305,8 +304,8 @@ class TopicInput:
         if self.schema is None:
             return
         if named == "avro":
-            object.__setattr__(self, "schema", avro_schema.normal(self.schema))
-        elif avro_schema.is_avro(self.schema):
+            object.__setattr__(self, "schema", avro.normal(self.schema))
+        elif avro.is_avro(self.schema):
             raise ApplicationError("an Avro schema must stand beside --format avro; add that", option="--format")
         if self.json_options:
             self._check_json_options()
@@ -359,7 +358,7 @@ class TopicInput:
     @property
     def ddl(self) -> str | None:
         """Return the schema as DDL; None: the raw record."""
-        return avro_schema.ddl(self.schema) if self.schema is not None and self.format == "avro" else self.schema
+        return avro.ddl(self.schema) if self.schema is not None and self.format == "avro" else self.schema
 
     @property
     def form(self) -> Form:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from qod_magics.application.recipes.recipe import analysis_errors_unprinted, first_line, raise_unless_connection
+from qod_magics.application.recipes.building import analysis_errors_unprinted, first_line, raise_unless_connection
 from qod_magics.application.streams.sink import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE,

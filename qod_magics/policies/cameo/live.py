@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from qod_magics.core.plan import Plan, SetBatch, keeping_all
-from qod_magics.core.policy import Reasons, SheddingNothing
+from qod_magics.core.policy import Reasons, ReasonsOfPlan
 from qod_magics.core.snapshot import Snapshot, is_given_up
 from qod_magics.policies.cameo.contexts import URGENCY
-from qod_magics.policies.nephele.live import Constraint, Seen
+from qod_magics.policies.nephele.paths import Constraint, Seen
 from qod_magics.policies.parameters import Parameter, check
 
 #: The longest time for which a batch can wait for its turn, and the longest gap between batches, seconds.
@@ -229,16 +229,8 @@ def _yields(task: str, near: Mapping[str, Sequence[Constraint]], hosts: Iterable
     return f"{task} has no target, so it yields to {', '.join(names)}"
 
 
-class CameoReasons(SheddingNothing):
+class CameoReasons(ReasonsOfPlan):
     """The `core.policy.Reasons` of a plan that orders batches, for the snapshot that it was decided on."""
-
-    def __init__(self, snapshot: Snapshot, plan: Plan, policy: str) -> None:
-        super().__init__(policy)
-        self.snapshot = snapshot
-        self.plan = plan
-
-    def __repr__(self) -> str:
-        return f"reasons of a plan for {len(self.snapshot.tasks)} tasks"
 
     def task(self, id: str) -> Sequence[str]:
         """See `core.policy.Reasons`: of a query its latency and target."""

@@ -363,11 +363,6 @@ class Priority:
     cost: float  #: q3: by how much it raises the usage of the node, a fraction of 1
 
     @property
-    def is_infinite(self) -> bool:
-        """Return whether it gains traffic at no cost of the node's critical resource."""
-        return self.cost <= NOTHING < self.numerator
-
-    @property
     def value(self) -> float:
         """The quotient, or its limit where the cost is 0."""
         if self.cost <= NOTHING:

@@ -22,7 +22,7 @@ from qod_magics.core.plan import (
     separable_streams,
     within_a_core,
 )
-from qod_magics.core.policy import Reasons, SheddingNothing
+from qod_magics.core.policy import Reasons, ReasonsOfPlan
 from qod_magics.core.runtime import Unplaced, takes_instances
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager, replace
 from qod_magics.errors import listed
@@ -56,16 +56,8 @@ def trigger(state: State, window: Window, parameters: Parameters) -> str:
     return f"latency is {window.latency_s or 0.0:.2g} s, its limit {limit:.2g} s"
 
 
-class DStormReasons(SheddingNothing):
+class DStormReasons(ReasonsOfPlan):
     """The `core.policy.Reasons` of a plan of D-Storm or a baseline, for the snapshot that it was decided on."""
-
-    def __init__(self, snapshot: Snapshot, plan: Plan, policy: str) -> None:
-        super().__init__(policy)
-        self.snapshot = snapshot
-        self.plan = plan
-
-    def __repr__(self) -> str:
-        return f"reasons of a plan for {len(self.snapshot.tasks)} tasks"
 
     def task(self, id: str) -> Sequence[str]:
         """See `core.policy.Reasons`: what of it moves."""

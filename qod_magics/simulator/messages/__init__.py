@@ -5,6 +5,7 @@ from JSON, `declared` makes jobs of a notebook's streams.
 """
 
 from qod_magics.simulator.messages.dataflow import Dataflow, Job, Source, Stage
-from qod_magics.simulator.messages.engine import Engine, Links, Overheads, Results, Store
+from qod_magics.simulator.messages.engine import Engine, Links, Overheads, Store
+from qod_magics.simulator.messages.results import Results
 
 __all__ = ["Dataflow", "Engine", "Job", "Links", "Overheads", "Results", "Source", "Stage", "Store"]

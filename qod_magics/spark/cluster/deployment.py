@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from qod_magics.application.application import Application
-from qod_magics.application.recipes.recipe import raise_unless_connection
+from qod_magics.application.recipes.building import raise_unless_connection
 from qod_magics.application.shed_keys import Ask
 from qod_magics.application.streams.sink import KafkaTopic, Memory
 from qod_magics.application.streams.stream import StreamDeclaration

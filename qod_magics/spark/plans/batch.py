@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql import functions as F
 
-from qod_magics.application.recipes.recipe import first_line, raise_unless_connection
+from qod_magics.application.chain import opened_chain
+from qod_magics.application.recipes.building import first_line, raise_unless_connection
 from qod_magics.application.streams.stream import rejects_of
 from qod_magics.application.tasks import TaskSpec
-from qod_magics.application.weights import WEIGHT, Weights, opened_chain, origins
+from qod_magics.application.weights import WEIGHT, Weights, origins
 from qod_magics.errors import ApplicationError
 from qod_magics.kafka.properties import fetch_options
 from qod_magics.spark.plans.job import Feed

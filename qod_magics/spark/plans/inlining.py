@@ -14,7 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from qod_magics.application.recipes.recipe import temporary_views
+from qod_magics.application.recipes.building import temporary_views
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.plans.plan_text import NAMED, PARSES, Copies, Node, children_at, inputs_first, lists_of, nodes_of
 

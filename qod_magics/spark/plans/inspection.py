@@ -11,13 +11,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from qod_magics.application.application import Application
+from qod_magics.application.chain import opened_chain
 from qod_magics.application.merging import Merges
-from qod_magics.application.recipes.recipe import SqlRecipe, raise_unless_connection
+from qod_magics.application.recipes.building import raise_unless_connection
+from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.application.shed_keys import Ask, asking, renamed, with_keys
 from qod_magics.application.streams.sink import KafkaTopic, TableFacts
 from qod_magics.application.streams.stream import RECORD_KEY, StreamDeclaration
 from qod_magics.application.tasks import Edges, TaskSpec, head_of, sources_of, tasks
-from qod_magics.application.weights import WEIGHT, Origins, Usage, Usages, Weights, opened_chain, origins
+from qod_magics.application.weights import WEIGHT, Origins, Usage, Usages, Weights, origins
 from qod_magics.errors import ApplicationError
 from qod_magics.sources.registry import Sources, kind_of
 from qod_magics.spark.plans.expressions import Label

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from qod_magics.application.recipes.recipe import analysis_errors_unprinted, first_line, raise_unless_connection
+from qod_magics.application.recipes.building import analysis_errors_unprinted, first_line, raise_unless_connection
 from qod_magics.application.streams.stream import CORRUPT, RECORD_KEY, VALUE, Form, columns_of, form_of, rejects_of
 from qod_magics.application.weights import WEIGHT
 from qod_magics.errors import ApplicationError, nearest

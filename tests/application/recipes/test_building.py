@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.application.recipes.recipe import temporary_views
+from qod_magics.application.recipes.building import temporary_views
 from qod_magics.errors import ApplicationError
 from tests.raising import breaks
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from qod_magics.application.recipes.building import raise_unless_connection
 from qod_magics.application.recipes.python import PythonRecipe
-from qod_magics.application.recipes.recipe import FunctionRecipe, Recipe, SqlRecipe, as_recipe, raise_unless_connection
+from qod_magics.application.recipes.recipe import FunctionRecipe, Recipe, SqlRecipe, as_recipe
 from qod_magics.errors import ApplicationError
 
 

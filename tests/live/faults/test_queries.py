@@ -13,7 +13,7 @@ from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.lifecycle import query
 from qod_magics.session.session import Session
-from qod_magics.spark.queries import stall
+from qod_magics.spark.queries import instance_state
 from tests.live.conftest import eventually, new_topic, produce
 from tests.live.faults.breaking import (
     Counting,
@@ -166,7 +166,7 @@ def test_a_query_that_stands_still_is_restarted_and_holds_up_nobody(
     """The topic of its sink goes: what it has sent there waits, without a failure for a minute, and no batch ends."""
     session, gone = flowing.session, new_topic(flowing.session)
     impatient = patience(session, stalled_s=5.0)
-    monkeypatch.setattr(stall, "FREE", 2.0)  # whatever else the machine does
+    monkeypatch.setattr(instance_state, "FREE", 2.0)  # whatever else the machine does
     options = {"topic": flowing.topic, "schema": SCHEMA, "starting": "earliest", "sink": f"kafka:{gone}"}
     session.stream("stuck", "SELECT n FROM source", priority=1, min_accuracy=0.1, **options)  # type: ignore[arg-type]
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from math import inf
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ TRACED = [
 
 
 def shown(priority: Priority) -> Any:
-    return ["inf", pytest.approx(priority.numerator, rel=1e-6)] if priority.is_infinite else near(priority.value)
+    return ["inf", pytest.approx(priority.numerator, rel=1e-6)] if priority.value == inf else near(priority.value)
 
 
 def near(value: float) -> Any:

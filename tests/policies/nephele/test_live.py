@@ -12,7 +12,8 @@ from qod_magics.core.plan import Fuse, Plan, SetBatch
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager, replace
 from qod_magics.core.validation import check_snapshot
 from qod_magics.policies import policy
-from qod_magics.policies.nephele.live import Nephele, NepheleReasons, Parameters, Seen
+from qod_magics.policies.nephele.live import Nephele, NepheleReasons
+from qod_magics.policies.nephele.paths import Parameters, Seen
 from qod_magics.simulator.rates.run import Run, simulate
 from qod_magics.simulator.rates.simulation import Simulation
 

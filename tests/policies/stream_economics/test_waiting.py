@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot, Task
 from qod_magics.policies.stream_economics.evidence.limits import REST_S
-from qod_magics.policies.stream_economics.evidence.waiting import HELD_S, Collected
+from qod_magics.policies.stream_economics.evidence.trust import HELD_S, Collected
 
 rates = st.floats(1.0, 1e6)
 rows = st.integers(0, 10**7)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.application.recipes.recipe import raise_unless_connection
+from qod_magics.application.recipes.building import raise_unless_connection
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.plans.inlining import (
     groups_by,

@@ -15,7 +15,7 @@ import pytest
 
 from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.spark.plans.dial import DialReading
-from qod_magics.spark.servers import task_manager
+from qod_magics.spark.servers import joining
 from qod_magics.spark.servers.cpu import executor_cores, refuses
 from qod_magics.spark.servers.remote import Remote
 from qod_magics.spark.servers.server import LocalServer, _quoted
@@ -232,7 +232,7 @@ def test_a_server_that_falls_silent_after_its_first_answer_is_given_up() -> None
     spark.gate.clear()
     url = "sc://there:1/;token=secret"
     with pytest.raises(TaskManagerError) as caught:
-        task_manager.attach_url("tm1", Remote(url, cores=1.0), BOARD, 0.1, inquiry_s=0.2, connect=lambda *_: spark)
+        joining.attach_url("tm1", Remote(url, cores=1.0), BOARD, 0.1, inquiry_s=0.2, connect=lambda *_: spark)
     assert (caught.value.rule, caught.value.value, caught.value.name) == ("answers", 0.2, "sc://there:1/;token=...")
     assert "secret" not in str(caught.value)
     assert released == [spark]
@@ -252,11 +252,11 @@ def test_a_server_that_is_older_than_pyspark_is_let_go_and_refused(monkeypatch: 
     spark.stop = lambda: released.append(spark)
     url = "sc://there:1/;token=secret"
     with pytest.raises(SetupError, check=breaks("client not newer", value="4.2.9")) as caught:
-        task_manager.attach_url("tm1", Remote(url, cores=1.0), BOARD, 0.1, connect=lambda *_: spark)
+        joining.attach_url("tm1", Remote(url, cores=1.0), BOARD, 0.1, connect=lambda *_: spark)
     assert "secret" not in str(caught.value)
     assert released == [spark]
     with pytest.raises(SetupError, check=breaks("client not newer", value="4.2.9")):
-        task_manager.attach_session("spark", spark, BOARD, 0.1, clone=lambda each: each)
+        joining.attach_session("spark", spark, BOARD, 0.1, clone=lambda each: each)
 
 
 class Own(Spark):
@@ -283,7 +283,7 @@ class Own(Spark):
 @pytest.fixture(autouse=True)
 def classic(monkeypatch: pytest.MonkeyPatch) -> None:
     """No session of this process is of Connect."""
-    monkeypatch.delenv(task_manager.CONNECT_MODE, raising=False)
+    monkeypatch.delenv(joining.CONNECT_MODE, raising=False)
 
 
 class Clones(list[Any]):
@@ -299,7 +299,7 @@ class Clones(list[Any]):
 
 def test_settings_go_to_a_clone_of_the_notebooks_session() -> None:
     clones, spark = Clones(), Notebooks(2)
-    made = task_manager.attach_session("spark", spark, BOARD, 0.1, clone=clones)  # type: ignore[arg-type]
+    made = joining.attach_session("spark", spark, BOARD, 0.1, clone=clones)  # type: ignore[arg-type]
     (own,) = clones
     assert made.spark is own
     assert made.notebooks is made.for_notebook() is spark  # type: ignore[comparison-overlap]
@@ -313,7 +313,7 @@ def test_settings_go_to_a_clone_of_the_notebooks_session() -> None:
 def test_a_session_that_is_not_attached_after_all_keeps_its_settings() -> None:
     spark = Own()
     with pytest.raises(KeyboardInterrupt):
-        task_manager.attach_session("spark", spark, BOARD, 0.1, clone=Clones())  # type: ignore[arg-type]
+        joining.attach_session("spark", spark, BOARD, 0.1, clone=Clones())  # type: ignore[arg-type]
     assert spark.settings == {"spark.sql.shuffle.partitions": "200"}
 
 
@@ -341,7 +341,7 @@ def test_the_machines_cores_are_measured_only_for_a_session_that_may_use_them_al
     on(FakeMachine(range(8), quota), monkeypatch)
     counted = dict.fromkeys(range(8), 1.0)
     spark: Any = Notebooks(threads)
-    made = task_manager.attach_session("spark", spark, BOARD, 0.5, clone=Clones(), core_seconds=lambda: counted)
+    made = joining.attach_session("spark", spark, BOARD, 0.5, clone=Clones(), core_seconds=lambda: counted)
     assert made.cores == cores / 2
     assert (made.cpu_meter is not None) is measured
     if made.cpu_meter is not None:
