@@ -80,6 +80,21 @@ def test_several_topics_are_one_stream_and_each_row_is_counted(brief: Session) -
         cell(brief, f"r --topic {one},{two} --schema 'id INT' --starting '{{\"0\": 1}}' -p 1", "source")
 
 
+def test_options_of_json_decide_what_fits(brief: Session, topic: str) -> None:
+    line = f"q --topic {topic} --schema 'a INT, at TIMESTAMP' --starting earliest -p 1 --json-option"
+    for option in ("timestampFormat=bbbb", "allowComments=perhaps", "timeZone=Nowhere"):
+        with pytest.raises(ApplicationError, check=breaks(name=None)):
+            cell(brief, f"{line} {option}", "source")
+    cell(brief, f"{line} 'timestampFormat=dd.MM.yyyy HH:mm' allowComments=true", "source")
+    values = [b'{"a": 1, "at": "03.02.2026 10:30"} // a note', b'{"a": 2, "at": "2026-02-03T10:30:00"}', b'{"a": 3}']
+    send(brief, topic, values)
+    settled(brief, "q", 3)
+    eventually(lambda: "1 value is not JSON of its schema" in brief.status(), what=brief.status)
+    found = {row["a"]: row["at"] for row in rows(brief, "q")}
+    assert found.keys() == {1, 3}
+    assert (found[1].day, found[1].month, found[1].minute) == (3, 2, 30)
+
+
 def test_rejects_go_to_a_topic_with_reason_and_place(brief: Session, topic: str) -> None:
     rejects = f"{topic}.rejects"
     line = f"q --topic {topic} --schema 'a INT, at TIMESTAMP' --starting earliest -p 1 --malformed topic:{rejects}"
