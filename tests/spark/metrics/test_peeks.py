@@ -11,6 +11,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from qod_magics.core.runtime import Count
 from qod_magics.kafka.history import OffsetHistory
+from qod_magics.sources.registry import Sources
+from qod_magics.sources.source import Context
 from qod_magics.spark.cluster.books import Account, misfits
 from qod_magics.spark.cluster.deployment import Pipe
 from qod_magics.spark.metrics.peeks import STUCK_S, Peeks
@@ -31,7 +33,7 @@ class Broker:
         self.account = Account("t", {0: 0})
         self.history = OffsetHistory()
         made = self.cluster = cluster()
-        made.deployment.kafka = self.kafka
+        made.deployment.sources = Sources(Context(self.kafka))
         made.deployment.accounts["q"] = self.account
         self.events = made.events
         self.peeks = Peeks(made, self.history, begin=self._begin, clock=lambda: self.now)
