@@ -207,6 +207,7 @@ def recomputed(
         share=cpu,
         key=f"qod.{session.id}.{tag}",
         most=MOST_GROUPS,
+        python=_runs_python(session, query),
     )
     if found.too_many:
         raise _too_many()
@@ -215,6 +216,17 @@ def recomputed(
         time.sleep(0.3)  # its listeners are told a moment later
         cpu_s = manager.tagged_cpu(tag)
     return list(found.texts), found.read, cpu_s
+
+
+def _runs_python(session: SessionInterface, query: Query) -> bool:
+    """Return whether a plan of a running task with a stream of the query has functions in Python, as far as known."""
+    instances = session.runtime.instances.values()
+    running = session.runtime.deployment.specs
+    return any(
+        each.facts is not None and each.facts.runs_python
+        for each in instances
+        if each.job.task in running and set(running[each.job.task].members) & set(query.spec.members)
+    )
 
 
 # --- What was written -------------------------------------------------------------------------------------------------

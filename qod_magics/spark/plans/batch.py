@@ -1,8 +1,8 @@
 """Run the recipes of a query over given offsets of its topics, as a batch at a limited share of a core.
 
 Spark gives tasks no priority, so the reading gives way by itself: one task reads a topic, and after some hundred
-records it sleeps for as long as keeps its share. The time for which it waits for a core counts as its own: the busier
-the machine, the less of it the batch takes.
+records it sleeps for as long as keeps its share. On task managers with our jar its CPU time counts. Elsewhere, and
+where recipes run Python, time for which it waits for a core counts, too: the busier the machine, the less it takes.
 """
 
 from __future__ import annotations
@@ -67,6 +67,23 @@ class Counts:
         return sum(int(each.get["rows"]) for each in self.observations)
 
 
+#: What holds a task to its share by its CPU time, in our jar.
+PACER = "org.apache.spark.sql.kafka010.Pace"
+
+
+def hold_sql(share: float, passed: bool) -> str:
+    """Return SQL of a condition that is always true, and for which every `EACH`th record sleeps long enough for its
+    task to use at most this share of a core.
+
+    Args:
+        share: of a core, above 0.
+        passed: whether all time that has passed counts as used: CPU in Python is not that of the task.
+
+    """
+    held = f"reflect('{PACER}', 'hold', CAST({share!r} AS DOUBLE), {str(passed).lower()})"
+    return f"CASE WHEN offset % {EACH} = 0 THEN {held} = 'held' ELSE true END"
+
+
 def pace_sql(key: str, share: float) -> str:
     """Return SQL of a condition that is always true, and for which every `EACH`th record sleeps long enough for its
     task to run for at most this share of the time.
@@ -85,8 +102,11 @@ def pace_sql(key: str, share: float) -> str:
     return f"CASE WHEN offset % {EACH} = 0 THEN concat({slept}, {noted}) <> '-' ELSE true END"
 
 
-def records_of(workshop: Workshop, reading: Reading, number: int, share: float, key: str, counts: Counts) -> DataFrame:
-    """Return the rows between these offsets, each of which weighs 1, parsed as the running query does."""
+def records_of(
+    workshop: Workshop, reading: Reading, number: int, share: float, key: str, counts: Counts, python: bool = False
+) -> DataFrame:
+    """Return the rows between these offsets, each of which weighs 1, parsed as the running query does. `python`:
+    whether recipes run Python."""
     from pyspark.sql import Observation
 
     feed = reading.feed
@@ -108,7 +128,8 @@ def records_of(workshop: Workshop, reading: Reading, number: int, share: float, 
         .coalesce(1)
     )
     if workshop.reading.reflects and share < 1.0:
-        records = records.where(pace_sql(f"{key}.{number}", share))
+        own = workshop.sheds_on_read  # it has our jar
+        records = records.where(hold_sql(share, python) if own else pace_sql(f"{key}.{number}", share))
     counted = Observation(f"exact{number}")
     counts.observations.append(counted)
     rows = records.observe(counted, F.count(F.lit(1)).alias("rows")).withColumn(WEIGHT, F.lit(1.0))
@@ -161,6 +182,7 @@ def run(
     share: float,
     key: str,
     most: int,
+    python: bool = False,
 ) -> Found:
     """Run the recipes over these offsets, and return the rows for which a condition holds.
 
@@ -173,6 +195,7 @@ def run(
         share: of a core, for all topics together; 1: nothing sleeps.
         key: names the system properties in which the tasks note the time.
         most: rows, at most.
+        python: whether recipes run Python.
 
     Raises:
         ApplicationError: a recipe fails on rows that are no stream, one line.
@@ -183,7 +206,7 @@ def run(
     def attempt() -> Found:
         counts = Counts()
         inputs = {
-            head: records_of(workshop, reading, number, each, key, counts)
+            head: records_of(workshop, reading, number, each, key, counts, python)
             for number, (head, reading) in enumerate(readings.items())
         }
         with opened(workshop, spec, inputs, weights) as rows:

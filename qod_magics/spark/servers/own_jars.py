@@ -126,6 +126,8 @@ def _write(file: Path, content: bytes) -> None:
 SOURCE = Path(__file__).with_name("shedding_kafka.scala")
 #: What sends malformed records to a topic, in the same jar.
 REJECTS = Path(__file__).with_name("rejects.scala")
+#: What holds a batch to a share of a core, in the same jar.
+PACE = Path(__file__).with_name("pace.scala")
 _COMPILER = "scala.tools.nsc.Main"
 #: How long it may take to compile on a busy machine, seconds; some four on an idle one.
 COMPILING_S = 120.0
@@ -140,7 +142,7 @@ def shedding_jar(java: Java, home: Path, connector: Sequence[Path]) -> Path:
         SetupError: it can't be compiled, as of a Spark with other classes, or the cache can't be written.
 
     """
-    return _own_jar((SOURCE, REJECTS), "kafka-source/shedding-kafka", java, home, connector)
+    return _own_jar((SOURCE, REJECTS, PACE), "kafka-source/shedding-kafka", java, home, connector)
 
 
 def _own_jar(sources: Sequence[Path], name: str, java: Java, home: Path, connector: Sequence[Path] = ()) -> Path:

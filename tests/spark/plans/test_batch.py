@@ -12,7 +12,7 @@ from qod_magics.errors import ApplicationError
 from qod_magics.formats import schema_registry
 from qod_magics.formats.avro import Avro
 from qod_magics.spark.plans import batch
-from qod_magics.spark.plans.batch import PLANS, Counts, Reading, pace_sql, planned, records_of
+from qod_magics.spark.plans.batch import PLANS, Counts, Reading, hold_sql, pace_sql, planned, records_of
 from qod_magics.spark.plans.dial import DialBoard, DialReading
 from qod_magics.spark.plans.job import Feed
 from qod_magics.spark.plans.pipeline import Workshop
@@ -89,13 +89,16 @@ class Records:
     option = options = coalesce = observe = withColumn = format
 
 
-def conditions(monkeypatch: pytest.MonkeyPatch, reading: DialReading, share: float) -> list[str]:
+def conditions(
+    monkeypatch: pytest.MonkeyPatch, reading: DialReading, share: float, own: bool = False, python: bool = False
+) -> list[str]:
     functions = SimpleNamespace(lit=lambda value: value, count=lambda _: SimpleNamespace(alias=lambda name: name))
     monkeypatch.setattr(batch, "F", functions)
     records = Records()
     spark: Any = SimpleNamespace(read=records)
     feed = Feed("trips", ("trips",), "trips", (0,), {0: 0}, None, stream=False)
-    records_of(Workshop(spark, DialBoard("s"), reading, {}, {}), Reading(feed, {0: 9}), 1, share, KEY, Counts())
+    workshop = Workshop(spark, DialBoard("s"), reading, {}, {}, sheds_on_read=own)
+    records_of(workshop, Reading(feed, {0: 9}), 1, share, KEY, Counts(), python)
     return records.conditions
 
 
@@ -106,3 +109,9 @@ def test_a_batch_sleeps_where_sql_may_call_methods_of_java_and_nowhere_else(
     paced = [pace_sql(f"{KEY}.1", 0.25)] if reading.reflects else []
     assert conditions(monkeypatch, reading, 0.25) == paced
     assert conditions(monkeypatch, reading, 1.0) == []
+
+
+def test_with_our_jar_the_cpu_time_of_a_batch_counts_unless_it_runs_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = next(each for each in DialReading if each.reflects)
+    for python in (False, True):
+        assert conditions(monkeypatch, reading, 0.25, own=True, python=python) == [hold_sql(0.25, passed=python)]
