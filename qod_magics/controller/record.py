@@ -103,6 +103,8 @@ class _Rows(Struct):
     malformed: int = 0
     tombstones: int = 0
     implausible: int = 0
+    read_again: int = 0
+    sent_again: int = 0
 
 
 class _Measured(Struct):

@@ -31,6 +31,8 @@ class Event:
 
 #: Counts of rows that were read and processed, but have no values, or not those that the schema asks for.
 MISFITS = ("malformed", "tombstones", "implausible")
+#: Counts of rows that were read more than once.
+REPEATED = ("read_again", "sent_again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,9 @@ class Count:
     malformed: int = 0  #: of those processed: rows that could not be parsed
     tombstones: int = 0  #: of those processed: records without a value
     implausible: int = 0  #: of those processed: rows with a time outside of the years 1 to 9999
+    read_again: int = 0  #: rows that were read a second time: the batch that had read them did not end
+    #: of those arrived in a stream between tasks: rows that a batch had sent which did not end, and was run again
+    sent_again: int = 0
 
     def __add__(self, other: Count) -> Count:
         """Return the sum, as over two topics."""
@@ -62,7 +67,6 @@ class FeedRows:
     waiting: Mapping[int, int] = field(default_factory=dict)  #: rows not yet read, by partition; empty: not known yet
     dropped_sending: int = 0  #: rows that the sender's shedder dropped: they never reached the topic
     deleted: int = 0  #: of those unreported: rows that the topic's retention deleted before they were read
-    read_again: int = 0  #: of those arrived: rows that were read a second time
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ class Measured:
                     "dropped": c.dropped,
                     "waiting": c.waiting,
                     "unreported": c.unreported,
-                    **{kind: rows for kind in MISFITS if (rows := getattr(c, kind))},
+                    **{kind: rows for kind in (*MISFITS, *REPEATED) if (rows := getattr(c, kind))},
                 }
                 for name, c in self.counts.items()
             },

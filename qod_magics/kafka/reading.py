@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -306,6 +306,54 @@ class Tail:
             self._consumer.unassign()
         self._position = position  # had it failed, the same records are read again
         return found
+
+
+def count_sent(
+    kafka: Kafka,
+    topic: str,
+    after_ms: int,
+    counts: Callable[[int, Iterable[tuple[str, bytes]] | None], bool],
+    timeout_s: float = 30.0,
+) -> int:
+    """Return for how many of the records that were sent after a time `counts` is true; it is called with a record's
+    timestamp, milliseconds since 1970, and its headers.
+
+    Raises:
+        KafkaError: there is no such topic, or the broker does not answer within `timeout_s` seconds.
+
+    """
+    deadline = time.monotonic() + timeout_s
+    ends = end_offsets(kafka, [topic], timeout_s=TIMEOUT_S)[topic]
+    starts = offsets_at(kafka, [topic], after_ms + 1, timeout_s=TIMEOUT_S)[topic]
+    waiting = {partition for partition, start in starts.items() if start < ends.get(partition, 0)}
+    if not waiting:
+        return 0
+    options = {**_PEEK_OPTIONS, "auto.offset.reset": "earliest", "queued.max.messages.kbytes": 16_384}
+    consumer = kafka.consumer({**_PEEK_GROUP, **kafka.client_config(), **options})
+    found = 0
+    try:
+        consumer.assign([TopicPartition(topic, each, starts[each]) for each in sorted(waiting)])
+        while waiting:
+            if time.monotonic() > deadline:
+                raise KafkaError(f"Kafka did not return the records of {topic!r} in time. Is it overloaded?")
+            for message in consumer.consume(_AT_ONCE, _POLL_S):
+                error, partition, offset = message.error(), message.partition(), message.offset()
+                if error is not None and error.code() == ClientError.GROUP_AUTHORIZATION_FAILED:
+                    continue
+                if error is not None and error.code() != ClientError._PARTITION_EOF:
+                    raise KafkaException(error)
+                if partition not in waiting or offset is None:
+                    continue
+                if error is None and offset < ends[partition]:
+                    headers: Any = message.headers()
+                    found += counts(message.timestamp()[1], headers)
+                if error is not None or offset + 1 >= ends[partition]:
+                    waiting.discard(partition)
+    except KafkaException as error:
+        raise KafkaError(f"Kafka returned no records of {topic!r}: {said(error)}.") from error
+    finally:
+        consumer.close()
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,8 +181,14 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "qod_rows_read_again_total",
         _FEED,
-        "Rows that were read a second time, after a run that was killed.",
-        _feeds(lambda f: f.read_again),
+        "Rows that were read a second time: the batch that had read them did not end.",
+        _feeds(lambda f: f.count.read_again),
+    ),
+    Metric(
+        "qod_rows_sent_again_total",
+        _FEED,
+        "Of those arrived: rows that are there twice, as the batch that had sent them did not end, and ran again.",
+        _feeds(lambda f: f.count.sent_again),
     ),
     Metric(
         "qod_rows_dropped_sending_total",
@@ -295,12 +301,16 @@ class SessionCollector(Collector):
     def __repr__(self) -> str:
         return f"{len(METRICS)} metrics of a session"
 
-    def collect(self) -> Iterator[Family]:
-        """Yield each metric that has samples now."""
+    def scraped(self) -> Scraped:
+        """Return what a scrape is made of now."""
         self._monitor.tick()
         found = Counter(kind for kind, _ in self._monitor.alarms.open)
         alarms = {kind: found[kind] for kind in ALARMS}
-        scraped = Scraped(self._told(), self._monitor.tally.copy(), self._monitor.calls, alarms)
+        return Scraped(self._told(), self._monitor.tally.copy(), self._monitor.calls, alarms)
+
+    def collect(self) -> Iterator[Family]:
+        """Yield each metric that has samples now."""
+        scraped = self.scraped()
         for metric in METRICS:
             kind = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
             family = kind(metric.name, metric.help, labels=metric.labels)

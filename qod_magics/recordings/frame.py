@@ -11,7 +11,7 @@ from qod_magics.controller.log import Cycle, DecisionLog, Entry
 from qod_magics.controller.record import Record, Records, instant
 from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.core.plan import Edge, Plan, edge_name, fused_streams
-from qod_magics.core.runtime import MISFITS, Measured
+from qod_magics.core.runtime import MISFITS, REPEATED, Measured
 from qod_magics.core.snapshot import Freshness, Instance, Task, TaskManager
 from qod_magics.recordings.criteria import ACCURACY_TOLERANCE
 from qod_magics.recordings.reading import IDLE, PAUSED, StageNote, is_warming_up, narrated, paused_after, recorded_notes
@@ -164,7 +164,10 @@ def _task(
         "target": task.max_latency_s,
         "oldest": task.oldest_s,
         "late": measured.late.get(id, 0),
-        **{kind: sum(getattr(measured.counts[f], kind) for f in feeds if f in measured.counts) for kind in MISFITS},
+        **{
+            kind: sum(getattr(measured.counts[f], kind) for f in feeds if f in measured.counts)
+            for kind in (*MISFITS, *REPEATED)
+        },
         "modes": sorted({instance.mode for instance in instances if instance.mode}),
         "where": sorted({instance.task_manager for instance in instances}),
         "instances": {instance.id: instance.task_manager for instance in instances},

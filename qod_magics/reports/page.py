@@ -15,7 +15,7 @@ import pandas as pd
 
 from qod_magics.controller.record import Records, instant
 from qod_magics.controller.status import duration
-from qod_magics.core.runtime import MISFITS
+from qod_magics.core.runtime import MISFITS, REPEATED
 from qod_magics.recordings.reading import seconds
 from qod_magics.recordings.verdict import Aligned, accuracies, aligned, lags, loads
 from qod_magics.reports import charts, tables
@@ -239,7 +239,8 @@ def _books(run: Records) -> str:
         "Row counts since the start, by source and stream: arrived = processed + dropped + waiting + unreported. "
         "Unreported are rows whose counts were lost with a killed task manager, and rows deleted before they were "
         "read. Among those processed are values that are not of their schema (malformed), records without a value "
-        "(tombstones), and rows with a time outside of the years 1 to 9999 (implausible)."
+        "(tombstones), and rows with a time outside of the years 1 to 9999 (implausible). Rows that were read twice "
+        "(read again), and rows that are in a stream twice (sent again), are of batches that did not end."
     )
     late = next((record.measured.late for record in reversed(run) if record.measured.late), {})
     if late:
@@ -247,13 +248,14 @@ def _books(run: Records) -> str:
         text += f" Behind a watermark came at least {told}: these rows are in no result."
     numbers = ["arrived", "processed", "dropped", "waiting", "unreported"]
     shown = books.assign(balance=books["arrived"] - books[numbers[1:]].sum(axis=1))
-    misfits = [kind for kind in MISFITS if kind == "malformed" or shown[kind].any()]
-    shown = shown.drop(columns=[kind for kind in MISFITS if kind not in misfits])
-    for column in (*numbers, "balance", *misfits):
+    kinds = (*MISFITS, *REPEATED)
+    others = [kind for kind in kinds if kind == "malformed" or shown[kind].any()]
+    shown = shown.drop(columns=[kind for kind in kinds if kind not in others])
+    for column in (*numbers, "balance", *others):
         shown[column] = [f"{value:,.0f}" for value in shown[column]]
     shown["edge"] = [charts.arrow(str(edge)) for edge in shown["edge"]]
-    shown = shown.rename(columns={"edge": "source or stream"})
-    return _table_section("Rows in, rows out", text, shown, " ".join((*numbers, "balance", *misfits)))
+    shown = shown.rename(columns={"edge": "source or stream", **{kind: kind.replace("_", " ") for kind in REPEATED}})
+    return _table_section("Rows in, rows out", text, shown, " ".join((*numbers, "balance", *MISFITS, "read sent")))
 
 
 def _table_section(title: str, text: str, table: pd.DataFrame, numeric: str) -> str:

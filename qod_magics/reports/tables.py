@@ -11,7 +11,7 @@ from statistics import median
 import pandas as pd
 
 from qod_magics.controller.record import Records
-from qod_magics.core.runtime import MISFITS, Count, Event
+from qod_magics.core.runtime import MISFITS, REPEATED, Count, Event
 from qod_magics.recordings.frame import OTHER
 from qod_magics.recordings.reading import events as recorded_events
 from qod_magics.recordings.reading import phases, queries, seconds, sources, streams
@@ -253,9 +253,9 @@ def moves(records: Records) -> pd.DataFrame:
 
 
 def books(records: Records) -> pd.DataFrame:
-    """edge, arrived, processed, dropped, waiting, unreported, and `MISFITS`, which are among those processed: the last
-    counts of each source and stream, in rows."""
-    columns = ["arrived", "processed", "dropped", "waiting", "unreported", *MISFITS]
+    """edge, arrived, processed, dropped, waiting, unreported, and `MISFITS`, which are among those processed, and
+    `REPEATED`: the last counts of each source and stream, in rows."""
+    columns = ["arrived", "processed", "dropped", "waiting", "unreported", *MISFITS, *REPEATED]
     last: dict[str, Count] = {}
     for record in records:
         last.update(record.measured.counts)

@@ -16,6 +16,7 @@ from qod_magics.lifecycle.events import told
 from qod_magics.sources.registry import described
 from qod_magics.sources.source import is_topic
 from qod_magics.spark.cluster.books import misfits
+from qod_magics.spark.cluster.repeats import again_text, repeats_text
 from qod_magics.spark.plans.job import feed_of
 
 if TYPE_CHECKING:
@@ -143,6 +144,7 @@ def status_text(session: SessionInterface) -> str:
         lines.append(f"{described(name)}: {why}{'; its readers wait' if is_topic(name) else ''}")
     lines += _malformed(session)
     lines += _incomplete(session)
+    lines += _repeated(session)
     counts = session.runtime.rule_counts
     lines += [f"{each.stream}: {broken_text(each.rule, each.rows)}" for each in counts if each.rows]
     lines += _inexact(session, cycle)
@@ -214,6 +216,17 @@ def _incomplete(session: SessionInterface) -> list[str]:
         for id in list(session.runtime.deployment.specs)
         for told in session.runtime.incomplete.texts(id)
     ]
+
+
+def _repeated(session: SessionInterface) -> list[str]:
+    """A line for each input of a task of which rows were read, or sent, twice."""
+    lines = []
+    for each in session.runtime.rows():
+        if each.count.read_again:
+            lines.append(f"{each.feed}: {again_text(each.count.read_again)}")
+        if each.count.sent_again:
+            lines.append(f"{each.feed}: {repeats_text(each.count.sent_again, each.feed.rpartition('>')[0])}")
+    return lines
 
 
 def _inexact(session: SessionInterface, cycle: Cycle | None) -> list[str]:

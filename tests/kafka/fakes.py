@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, TopicPartition
 
-EARLIEST, MAX_TIMESTAMP = -2, -3  #: of librdkafka's `OffsetSpec`; any other asks for the end
+EARLIEST, MAX_TIMESTAMP = -2, -3  #: of librdkafka's `OffsetSpec`; from 0 on it is a time, any other asks for the end
 
 
 @dataclass
@@ -23,6 +23,7 @@ class Partition:
     end: int = 0  #: the offset of the next record
     first: int = 0  #: the oldest that is retained
     values: dict[int, bytes | None] = field(default_factory=dict)
+    headers: dict[int, list[tuple[str, bytes]]] = field(default_factory=dict)  #: of records with some
     beat_s: float = -1e-3  #: the latest timestamp of a record, seconds since 1970; below 0: it has none
 
     def append(self, value: bytes | None) -> None:
@@ -146,6 +147,9 @@ class FakeKafka:
             there = self.topics[place.topic][place.partition]
             if spec._value == MAX_TIMESTAMP:
                 return SimpleNamespace(offset=there.end - 1, timestamp=round(1000 * there.beat_s))
+            if spec._value >= 0:  # the timestamp of a record is its offset
+                newer = (at for at in there.values if at >= max(spec._value, there.first))
+                return SimpleNamespace(offset=min(newer, default=-1), timestamp=-1)
             return SimpleNamespace(offset=there.first if spec._value == EARLIEST else there.end, timestamp=-1)
 
         return {place: answer(lambda place=place, spec=spec: offset(place, spec)) for place, spec in asked.items()}
@@ -198,7 +202,7 @@ class FakeConsumer:
             there = self.kafka.topics[topic][partition]
             while at < there.end and len(found) < most:
                 if at in there.values:
-                    found.append(record(at, there.values[at], partition))
+                    found.append(record(at, there.values[at], partition, there.headers.get(at)))
                 at += 1
             self._at[topic, partition] = at
             if at >= there.end and len(found) < most:
@@ -206,7 +210,9 @@ class FakeConsumer:
         return found
 
 
-def record(offset: int, value: bytes | None = b"", partition: int = 0) -> Any:
+def record(
+    offset: int, value: bytes | None = b"", partition: int = 0, headers: list[tuple[str, bytes]] | None = None
+) -> Any:
     """A message of confluent_kafka that holds a record."""
     return SimpleNamespace(
         error=lambda: None,
@@ -215,7 +221,7 @@ def record(offset: int, value: bytes | None = b"", partition: int = 0) -> Any:
         key=lambda: None,
         value=lambda: value,
         timestamp=lambda: (1, offset),
-        headers=lambda: None,
+        headers=lambda: headers,
     )
 
 

@@ -44,6 +44,14 @@ def facts(session: Session) -> dict[str, Any]:
     return {
         "instances": {id: each.state.value for id, each in session.runtime.instances.items()},
         "waiting": {each.feed: sum(each.waiting.values()) for each in session.runtime.rows()},
+        "sent_again": {each.feed: each.count.sent_again for each in session.runtime.rows()},
+        "unlooked": sum(len(each.repeats.open) for each in session.runtime.deployment.accounts.values()),
+        "source": {
+            name: getattr(each.count, name)
+            for each in session.runtime.rows()
+            if each.feed == "src"
+            for name in ("processed", "dropped", "waiting", "unreported")
+        },
         "reading": {feed: account.position for feed, account in session.runtime.deployment.accounts.items()},
         "epoch": session.keeper.lease.epoch if session.keeper is not None else 0,
         "processed": account.processed if account is not None else 0,

@@ -179,14 +179,14 @@ def test_what_waits_is_thinned_to_the_keys_of_the_lower_accuracy(cluster: Sessio
         "CASE WHEN id % 3 = 1 THEN NULL ELSE CAST(CAST(id % 1000 AS STRING) AS BINARY) END AS key",
     )  # fmt: skip
     sent = every.where((F.col("part") != 0) | (shedder.key_hash(key) < 0.6))
-    sent = sent.withColumn("headers", shedder.weight_header(weight))
+    sent = sent.withColumn("headers", shedder.stream_headers(weight))
     kept = shedder.shed_arrivals(sent, "0.3D", "shed.t", key).withColumn("hash", shedder.key_hash(key)).toPandas()
     by_key, alone, unknown = (kept[kept.part == part] for part in range(3))
     hashes = every.where("part = 0").select(shedder.key_hash(key).alias("hash")).toPandas()["hash"]
     assert by_key.hash.max() < 0.3
     assert len(by_key) == (hashes < 0.3).sum()  # all of them, not a part
     assert set(by_key._weight.round(6)) == set(alone._weight.round(6)) == {round(1 / 0.3, 6)}
-    groups = sent.where("part = 0").drop("headers").withColumn("headers", shedder.weight_header(F.lit(1.0)))
+    groups = sent.where("part = 0").drop("headers").withColumn("headers", shedder.stream_headers(F.lit(1.0)))
     again = shedder.shed_arrivals(groups, "0.3D", "shed.t", key, sampled_sql="0.6D")
     hashed = {row.hash for row in again.select(shedder.key_hash(key).alias("hash")).collect()}
     assert hashed == set(by_key.hash)  # groups of rows kept at 0.6, each of weight 1: half of the keys, the same ones

@@ -18,7 +18,7 @@ from qod_magics.spark.queries.progress import FeedCount
 from tests.controller.scripted import Bench, FixedPolicy, bench, chain, seen
 from tests.monitoring.scraping import Samples, assert_balanced, one, scrape
 
-ROWS = FeedRows("Src", "Src", "trips", Count(10, 5, 2, 2, 1, 3, 1, 0), {0: 2, 1: 0}, 4, 1, 6)
+ROWS = FeedRows("Src", "Src", "trips", Count(10, 5, 2, 2, 1, 3, 1, 0, 6, 7), {0: 2, 1: 0}, 4, 1)
 
 
 def scraped(*script: Any, policy: Any = None, cycles: int = 1, rows: tuple[FeedRows, ...] = (ROWS,)) -> Samples:
@@ -49,6 +49,7 @@ def test_rows_are_told_by_stream() -> None:
     assert one(found, "qod_rows_dropped_sending_total", **feed) == 4
     assert one(found, "qod_rows_deleted_total", **feed) == 1
     assert one(found, "qod_rows_read_again_total", **feed) == 6
+    assert one(found, "qod_rows_sent_again_total", **feed) == 7
     assert one(found, "qod_rows_malformed_total", **feed, kind="malformed") == 3
     assert one(found, "qod_rows_malformed_total", **feed, kind="tombstones") == 1
     assert one(found, "qod_consumer_lag_rows", **feed, partition="0") == 2

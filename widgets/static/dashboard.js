@@ -189,8 +189,8 @@ const COLUMNS = [
   ["lag, rows", (t) => number(t.lag)],
   ["dropped, rows", (t) => number(t.dropped)],
 ];
-/** Rows that are in no result though no shedder dropped them: each kind is shown once there is one. */
-const LOST = ["late", "malformed", "tombstones", "implausible"].map((kind) => [kind, [`${kind}, rows`, (t) => number(t[kind] ?? 0) + (kind === "late" && t.late ? "+" : "")]]);
+/** Rows that are in no result though no shedder dropped them, and rows read twice: each kind is shown once there is one. */
+const LOST = ["late", "malformed", "tombstones", "implausible", "read_again", "sent_again"].map((kind) => [kind, [`${kind.replace("_", " ")}, rows`, (t) => number(t[kind] ?? 0) + (kind === "late" && t.late ? "+" : "")]]);
 const LATENCIES = [
   ["p50", (t) => duration(t.p50)],
   ["p95", (t) => duration(t.p95)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from concurrent.futures import wait
+from functools import partial
 
 from qod_magics.application.streams.rules import BROKEN
 from qod_magics.errors import TaskManagerError
@@ -100,6 +101,8 @@ class Lifecycle:
 
     def start(self, instance: Instance, manager: TaskManager) -> None:
         """Start an instance on a task manager. Raises QodError."""
+        if instance.has_ended:
+            self.cluster.run_ended(instance)
         self.cluster.before_start()
         instance.start(
             manager,
@@ -108,6 +111,7 @@ class Lifecycle:
             self.cluster.dials_of(instance),
             free([manager], [other for other in self.cluster.all_instances if other is not instance])[manager.id],
             self.cluster.deployment.sources,
+            partial(self.cluster.run_ended, instance),
         )
 
     def stop(self, instance: Instance, at_batch_end_s: float = 0.0) -> None:
@@ -116,6 +120,8 @@ class Lifecycle:
             instance.stop(at_batch_end_s)
         finally:
             self.cluster.take(instance)
+            if instance.has_ended:
+                self.cluster.run_ended(instance)
 
     def settle(self, instance: Instance) -> None:
         """Wait until the first real-time batch of a query that was just started has tasks: Spark refuses some plans

@@ -19,9 +19,10 @@ from qod_magics.sources.source import is_topic
 from qod_magics.spark.cluster.books import Account, lost_text
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.cluster.repeats import Repeats, Stretch
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.job import feeds_of
-from qod_magics.spark.queries.checkpoints import Reached, reached
+from qod_magics.spark.queries.checkpoints import Reached, committed_ms, reached
 from qod_magics.spark.queries.instance import Instance
 
 #: The counts of an account that a manifest keeps.
@@ -199,6 +200,12 @@ class Resuming:
                 deployment.seed_task(name, task.declared, task.results, task.sink_first)
             else:
                 deployment.seed_task(name, task.declared)
+        now = round(time.time() * 1000)
+        for feed, pipe in deployment.pipes.items():
+            sending = returning.known.get(pipe.source)
+            for id, run in sending.runs.items() if sending is not None else ():
+                sender = int(id.rpartition(".")[2]) - 1
+                deployment.accounts[feed].repeats.run_ended(sender, committed_ms(self._place(run)), now)
 
     def _place(self, run: KeptRun) -> str:
         return placed(self.root, run.checkpoint)
@@ -310,7 +317,9 @@ class Resuming:
 
 def account_of(kept: KeptFeed) -> Account:
     """Return the row accounting of a feed as it was kept."""
-    return Account(kept.topic, dict(kept.first), dict(kept.position), **{name: getattr(kept, name) for name in COUNTS})
+    repeats = Repeats(kept.sent_again, dict(kept.sent_known), [Stretch(*each) for each in kept.sent_open])
+    counts = {name: getattr(kept, name) for name in COUNTS}
+    return Account(kept.topic, dict(kept.first), dict(kept.position), **counts, repeats=repeats)
 
 
 def placed(root: str, checkpoint: str) -> str:
@@ -324,7 +333,7 @@ def _ended(at: Sequence[Reached], topic: str) -> dict[int, int]:
 
 
 def _feed(deployment: Deployment, name: str, account: Account) -> KeptFeed:
-    assignment = deployment.assignments.get(name)
+    assignment, repeats = deployment.assignments.get(name), account.repeats
     return KeptFeed(
         account.topic,
         deployment.partitions(name),
@@ -332,4 +341,7 @@ def _feed(deployment: Deployment, name: str, account: Account) -> KeptFeed:
         dict(account.position),
         None if assignment is None else [list(each) for each in assignment],
         **{count: getattr(account, count) for count in COUNTS},
+        sent_again=repeats.rows,
+        sent_known=dict(repeats.known_until),
+        sent_open=[(each.sender, each.after, each.until) for each in repeats.open],
     )

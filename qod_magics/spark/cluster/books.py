@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.streams.stream import rejects_of
 from qod_magics.core.runtime import MISFITS, Count
+from qod_magics.spark.cluster.repeats import Repeats
 from qod_magics.spark.plans.parsing import SAMPLE, SHOWN
 from qod_magics.spark.queries.progress import FeedCount
 
@@ -138,7 +139,7 @@ class Account:
     dropped: int = 0
     dropped_before: int = 0  #: by the sender's shedder: rows never written to the topic
     unreported: int = 0
-    again: int = 0  #: read a second time, by a run that followed a killed one
+    again: int = 0  #: read a second time, as the batch that had read them did not end
     deleted: int = 0  #: of those unreported: deleted by the topic's retention before they were read
     malformed: int = 0  #: of those processed, not parsed
     sample: str | None = None  #: the beginning of such a value, the latest
@@ -151,6 +152,7 @@ class Account:
     found: tuple[str, ...] | None = None  #: the columns that its records have in their place; None: not looked yet
     gap: Gap | None = None  #: of the batches since the last look at the topic
     empty: dict[int, tuple[int, int]] = field(default_factory=dict)  #: by partition, offsets that are known to be empty
+    repeats: Repeats = field(default_factory=Repeats)  #: of a stream between tasks: rows that it has twice
 
     def __post_init__(self) -> None:
         self.position = {**self.first, **self.position}
@@ -164,7 +166,15 @@ class Account:
         row of the old topic had been read."""
         arrived = self.processed + self.dropped + self.unreported
         begins = dict.fromkeys(range(partitions), 0)
-        return replace(self, topic=topic, first={**begins, 0: -arrived}, position=begins, gap=None, empty={})
+        return replace(
+            self,
+            topic=topic,
+            first={**begins, 0: -arrived},
+            position=begins,
+            gap=None,
+            empty={},
+            repeats=Repeats(self.repeats.rows),
+        )
 
     def take(self, feed: FeedCount) -> float:
         """Enter one finished batch. Rows between the last known position and the batch's start are unreported: read in
@@ -262,7 +272,8 @@ class Account:
         read = sum(self.next_offset(p) - self.first.get(p, 0) for p in ends.keys() | self.position.keys())
         arrived = waiting + read
         misfits = {kind: getattr(self, kind) for kind in MISFITS}
-        return Count(arrived, self.processed, self.dropped, waiting, self.unreported, **misfits)
+        repeated = {"read_again": self.again, "sent_again": self.repeats.rows}
+        return Count(arrived, self.processed, self.dropped, waiting, self.unreported, **misfits, **repeated)
 
 
 def furthest_behind(accounts: Sequence[Account]) -> Account:

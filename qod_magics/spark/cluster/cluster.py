@@ -27,10 +27,12 @@ from qod_magics.spark.cluster.books import (
 )
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.observation import InstanceView
+from qod_magics.spark.cluster.repeats import again_text
 from qod_magics.spark.plans.dial import MOST_S, DialBoard
 from qod_magics.spark.plans.job import reader
 from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.queries import slots
+from qod_magics.spark.queries.checkpoints import committed_ms, local_path, reached
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
 from qod_magics.spark.queries.progress import Batch
 from qod_magics.spark.queries.slot_time import Key, Run, shared_out, spent
@@ -357,6 +359,28 @@ class Cluster:
                 for each in instance.handle(FirstReported(time.time() - reading.first_batch_at)):
                     if isinstance(each, Tell):
                         self.event(each.kind, instance=instance.id, **each.detail)
+
+    def run_ended(self, instance: Instance) -> None:
+        """Note that no run of an instance is under way: count the rows of a batch that did not end, which the next run
+        reads again, and have those looked for that it has sent (`Repeats`)."""
+        with self.lock:
+            if instance.take_interrupted() and (at := reached(instance.checkpoint)) is not None:
+                for feed in instance.job.feeds:
+                    account = self.deployment.accounts.get(feed.name)
+                    rows = 0 if account is None else at.again(feed.topic, account.position)
+                    if account is not None and rows:
+                        account.again += rows
+                        why = again_text(rows)
+                        self.event("rows-read-again", instance=instance.id, topic=feed.topic, rows=rows, why=why)
+            if not instance.job.outlets:
+                return
+            committed = committed_ms(instance.checkpoint)
+            if committed is None and local_path(instance.checkpoint) is None and instance.begun:
+                last = next((batch for _, batch in reversed(list(instance.meter.spans))), None)
+                committed = None if last is None else round(last.end * 1000)  # of the reported ones, at least
+            for name in instance.job.outlets:
+                if (account := self.deployment.accounts.get(name)) is not None:
+                    account.repeats.run_ended(instance.job.index, committed, round(time.time() * 1000))
 
     def _note_misfits(self, instance: Instance, batch: Batch) -> None:
         """Count a batch's late rows, find what does not fit in its samples, and report both from time to time."""

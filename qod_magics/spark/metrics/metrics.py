@@ -207,7 +207,7 @@ class Metrics:
         for name, account in self.cluster.deployment.accounts.items():
             ends = {p: int(o) for p, o in self.history.at(account.topic, now).items()}
             count, waiting = account.count(ends), account.waiting(ends) if ends else {}
-            also = account.dropped_before, account.deleted, account.again
+            also = account.dropped_before, account.deleted
             found.append(FeedRows(name, reader(name), account.topic, count, waiting, *also))
         for task, (kept, dropped) in self.cluster.own_source.items():
             found.append(FeedRows(task, task, "", Count(kept + dropped, kept, dropped)))

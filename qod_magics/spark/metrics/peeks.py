@@ -5,25 +5,28 @@ Each look opens a consumer for a moment, and there is at most one at a time. It 
    as the one that commits a transaction,
  - offsets that a batch passed without a row: of a topic that is written in transactions or compacted, unless retention
    deleted the rows, which is reported,
- - rows without any of the columns that are read: what their columns are called.
+ - rows without any of the columns that are read: what their columns are called,
+ - runs that ended within a batch: how many rows they had sent, which are there twice (`Repeats`).
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.history import OffsetHistory
-from qod_magics.kafka.reading import beginning_offsets, peek
+from qod_magics.kafka.reading import beginning_offsets, count_sent, peek
 from qod_magics.sources.registry import kind_of
 from qod_magics.spark.cluster.books import Account, Gap, columnless_text, malformed_event
 from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.repeats import Stretch, repeats_text
 from qod_magics.spark.plans.job import reader
+from qod_magics.spark.plans.shedder import sent_by
 from qod_magics.spark.servers.connection import begin
 
 #: For so long, seconds, rows must have waited in a partition without a row that arrives or is read.
@@ -44,10 +47,11 @@ class Peeks:
         *,
         begin: Callable[[Callable[[], None], str], Future[None]] = begin,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.cluster = cluster
         self.history = history
-        self._begin, self._clock = begin, clock
+        self._begin, self._clock, self._wall = begin, clock, wall
         self._looking: Future[None] | None = None
         self._not_before = 0.0  #: monotonic
         self._stuck: dict[tuple[str, int], tuple[int, int, float]] = {}  #: next row, end, and since when
@@ -81,6 +85,9 @@ class Peeks:
             if account.gap is not None:
                 found = found or partial(self._explain, name, account, account.gap)
             if name in deployment.pipes:
+                stretches = account.repeats.due(round(self._wall() * 1000))
+                if stretches:
+                    found = found or partial(self._count_repeats, name, account, stretches)
                 continue  # our own producers write neither transactions nor tombstones
             ends = self.history.at(account.topic, now)
             for partition, end in ends.items():
@@ -100,6 +107,20 @@ class Peeks:
 
     def _kafka(self, topic: str) -> Kafka:
         return self.cluster.deployment.sources.context.of(topic)
+
+    def _count_repeats(self, name: str, account: Account, stretches: Sequence[Stretch]) -> None:
+        def repeated(at: int, headers: Iterable[tuple[str, bytes]] | None) -> bool:
+            sender = sent_by(headers)
+            return any(each.holds(sender, at) for each in stretches)
+
+        kafka, first = self._kafka(account.topic), min(each.after for each in stretches)
+        rows = count_sent(kafka, account.topic, first, repeated)
+        with self.cluster.lock:
+            account.repeats.counted(stretches, rows)
+            if rows:
+                sender = name.rpartition(">")[0]
+                why = repeats_text(rows, sender)
+                self.cluster.event("rows-sent-again", stream=name, task=sender, rows=rows, why=why)
 
     def _find_rows(self, name: str, account: Account, partition: int, start: int, end: int) -> None:
         seen = peek(self._kafka(account.topic), account.topic, partition, start, end)

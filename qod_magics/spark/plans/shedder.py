@@ -225,9 +225,20 @@ def draw(
     return rows.select("*", chance.alias("_u"), *dials)
 
 
-def send(drawn: DataFrame, outlets: Sequence[Outlet], value: Column, key: Column | None = None) -> DataFrame:
-    """Return the Kafka records of all streams: value, topic, partition, the header that carries `_weight`, and the
-    `key`, if there is one."""
+#: The header with the number of the instance that has sent a record; those of the first instance, 0, have none.
+SENDER = "sender"
+
+
+def sent_by(headers: Iterable[tuple[str, bytes]] | None) -> int:
+    """Return the number of the instance that has sent a record of a stream, from 0, given the record's headers."""
+    return next((int(value) for name, value in headers or () if name == SENDER), 0)
+
+
+def send(
+    drawn: DataFrame, outlets: Sequence[Outlet], value: Column, key: Column | None = None, sender: int = 0
+) -> DataFrame:
+    """Return the Kafka records of all streams: value, topic, partition, the headers with `_weight` and the number of
+    the instance, `sender`, and the `key`, if there is one."""
     also = [] if key is None else [key.alias("key")]
     records = [
         (
@@ -247,7 +258,7 @@ def send(drawn: DataFrame, outlets: Sequence[Outlet], value: Column, key: Column
         names = ["value", *(["key"] if also else [])]
         sent = going.select(value.alias("value"), *also, *choices).select(*names, F.explode(chosen).alias("_sent"))
         sent = sent.select(*names, "_sent.*")
-    return sent.withColumn("headers", weight_header(F.col("weight"))).drop("weight")
+    return sent.withColumn("headers", stream_headers(F.col("weight"), sender)).drop("weight")
 
 
 def _sent_if(i: int) -> str:
@@ -278,10 +289,14 @@ def _home(outlet: Outlet) -> str:
     return f"CAST(pmod(xxhash64({key}), {outlet.partitions}) AS INT)"
 
 
-def weight_header(weight: Column) -> Column:
-    """Return the record headers that carry `_weight`, negative if it is assumed; a row of weight 1 has none."""
-    header = F.array(F.struct(F.lit("weight").alias("key"), weight.cast("string").cast("binary").alias("value")))
-    return F.when(weight != 1.0, header)
+def stream_headers(weight: Column, sender: int = 0) -> Column:
+    """Return the headers of a record of a stream: `_weight`, negative if it is assumed, then the instance that sends
+    it. A row of weight 1 that the first instance sends has none."""
+    headers = [F.struct(F.lit("weight").alias("key"), weight.cast("string").cast("binary").alias("value"))]
+    if not sender:
+        return F.when(weight != 1.0, F.array(*headers))
+    number = F.lit(str(sender)).cast("binary")
+    return F.array(*headers, F.struct(F.lit(SENDER).alias("key"), number.alias("value")))
 
 
 def weight_from_header() -> Column:

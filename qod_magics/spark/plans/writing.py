@@ -92,7 +92,7 @@ class OutputWriter:
         drawn = shedder.draw(rows, outlets, key, self._sampled(job), self.reflects)
         drawn = drawn.observe("out", *shedder.sent_counts(outlets))
         value = self._value(names, most)
-        records = shedder.send(drawn, outlets, value, key)
+        records = shedder.send(drawn, outlets, value, key, job.index)
         return self._to_kafka(records).option("includeHeaders", "true")
 
     def _lent(self, job: Job, stream: str) -> str | None:

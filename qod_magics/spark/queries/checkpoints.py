@@ -108,6 +108,18 @@ def reached(checkpoint: str) -> Reached | None:
         return None
 
 
+def committed_ms(checkpoint: str) -> int | None:
+    """Return when the last ended batch of a checkpoint was committed, or the checkpoint was made if none has ended,
+    milliseconds since 1970; None: no query has used it, or it is no local path."""
+    place = local_path(checkpoint)
+    try:
+        ended = None if place is None else max(_numbers(place / "commits"), default=None)
+        files = () if place is None else (place / "metadata" if ended is None else place / "commits" / str(ended),)
+        return max((each.stat().st_mtime_ns // 1_000_000 for each in files), default=None)
+    except OSError:
+        return None
+
+
 def _numbers(log: Path) -> list[int]:
     """Return the batches in a log; none where there is no log yet."""
     try:

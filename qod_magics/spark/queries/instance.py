@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -75,6 +75,16 @@ class Instance(InstanceState):
         while self.reported:
             yield self.reported.popleft()
 
+    @property
+    def has_ended(self) -> bool:
+        """Return whether no run of it is under way."""
+        return self.query is None and self.unended is None
+
+    def take_interrupted(self) -> bool:
+        """Return whether its last run ended within a batch, once."""
+        interrupted, self.interrupted = self.interrupted, False
+        return interrupted
+
     def take_missed(self) -> int:
         """Return the number of batches whose reports were missed since the last call."""
         missed, self.missed = self.missed, 0
@@ -124,6 +134,7 @@ class Instance(InstanceState):
                     self.start_afresh()
                 if query is not None and not ended:  # it may write on, and end batches that nobody asks for
                     self.unended, self.books_differ = query, True
+                self.interrupted = self.interrupted or query is not None
                 self.query, self.task_manager = None, manager
                 self.hold()
             return instructions
@@ -143,7 +154,7 @@ class Instance(InstanceState):
     def _let_go(self) -> None:
         """Forget task manager and query."""
         if self.query is not None or self.unended is not None:
-            self.books_differ = True
+            self.books_differ = self.interrupted = True
         self.query = self.unended = None
         self.task_manager = None
         self.hold()
@@ -174,7 +185,7 @@ class Instance(InstanceState):
             self.job = replace(self.job, run=before.job.run)  # the files of a checkpoint are in one directory
             self.no_realtime = before.no_realtime
             self.checkpoint, self.begun = before.checkpoint, before.begun
-            self.books_differ = before.books_differ
+            self.books_differ, self.interrupted = before.books_differ, before.interrupted
 
     def start(
         self,
@@ -184,10 +195,11 @@ class Instance(InstanceState):
         dials: Mapping[str, float],
         free_slots: float = inf,
         sources: Sources | None = None,
+        run_ended: Callable[[], object] = lambda: None,
     ) -> None:
         """Build the job on this task manager and start it from its checkpoint, in the mode with the higher throughput
         per core: real-time mode if it keeps no state, Spark supports it and `free_slots` are enough for it, else
-        micro-batches.
+        micro-batches. `run_ended` is called once no earlier run is under way.
 
         Raises:
             QodError: it can't be built or started there.
@@ -206,6 +218,7 @@ class Instance(InstanceState):
                 self.no_realtime = ""  # another one may have enough
             self.task_manager = task_manager
             self._stop_previous_run(task_manager)
+            run_ended()
             task_manager.turn(dials)
             workshop = Workshop(
                 task_manager.workbench(),
@@ -377,9 +390,12 @@ class Instance(InstanceState):
             try:
                 if at_batch_end_s > 0:  # collect earlier reports: wait for the next one
                     self.poll()
-                while time.monotonic() < deadline and query.isActive and not self.poll():
-                    time.sleep(0.1)
+                at_end = at_batch_end_s <= 0  # its caller knows whether a batch is under way
+                while not at_end and time.monotonic() < deadline and query.isActive:
+                    at_end = self.poll()
+                    time.sleep(0.0 if at_end else 0.1)
                 query.stop()
+                self.interrupted = self.interrupted or not at_end
                 self.handle(RunEnded())
                 if self.unended is query:
                     self.unended = None

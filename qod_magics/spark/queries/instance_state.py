@@ -120,6 +120,7 @@ class InstanceState:
     told_stalled: bool = False  #: whether its present run was reported as stalled
     python_cpu: float = 0.0  #: its share of its task manager's Python workers, % of one core; 0 in real-time mode
     unended: StreamingQuery | None = None  #: a run that could not be stopped: it may still write
+    interrupted: bool = False  #: whether its last run ended within a batch, which the next one reads again
     ended_run: tuple[str, str] | None = None  #: a run that was found to have ended by itself, and why
     polled_at: float = 0.0  #: monotonic: when its reports were last asked for
     lock: threading.RLock = field(default_factory=threading.RLock)  #: held while it is started or stopped

@@ -15,8 +15,10 @@ from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context
 from qod_magics.spark.cluster.books import Account, misfits
 from qod_magics.spark.cluster.deployment import Pipe
+from qod_magics.spark.cluster.repeats import SETTLED_MS
 from qod_magics.spark.metrics.peeks import STUCK_S, Peeks
 from qod_magics.spark.plans.job import PlanFacts, Read
+from qod_magics.spark.plans.shedder import SENDER
 from qod_magics.spark.queries.progress import FeedCount
 from tests.kafka.fakes import FakeKafka, Partition
 from tests.spark.fakes import cluster, instance
@@ -36,7 +38,7 @@ class Broker:
         made.deployment.sources = Sources(Context(self.kafka))
         made.deployment.accounts["q"] = self.account
         self.events = made.events
-        self.peeks = Peeks(made, self.history, begin=self._begin, clock=lambda: self.now)
+        self.peeks = Peeks(made, self.history, begin=self._begin, clock=lambda: self.now, wall=lambda: self.now / 1000)
 
     @property
     def looks(self) -> list[int]:
@@ -196,3 +198,21 @@ def test_records_without_a_column_are_said_to_have_others() -> None:
     (event,) = broker.events
     assert event.kind == "no-column-of-the-schema"
     assert "found: Zone" in event.detail["why"]
+
+
+def test_rows_that_a_batch_had_sent_which_did_not_end_are_counted_and_told() -> None:
+    """Offsets are timestamps here: of two senders, one was killed between 2 and 8, and had committed at 2."""
+    broker = Broker(rows(*range(12)))
+    broker.topic.headers = {at: [("weight", b"1.0"), (SENDER, b"1")] for at in (3, 5, 6, 9)}
+    made = broker.cluster.deployment
+    made.accounts = {"src>q": broker.account}
+    made.pipes["src>q"] = Pipe("src>q", "src", "q", "t", 1, None)
+    broker.account.repeats.run_ended(1, None, 0)
+    broker.account.repeats.run_ended(1, 2, 8)
+    broker.wait(12, 3.0)
+    assert broker.looks == [], "the broker may still take rows"
+    broker.now = 8.0 + SETTLED_MS
+    broker.wait(12, 2.0)
+    assert broker.account.count({0: 12}).sent_again == 3
+    assert [(e.kind, e.detail["stream"], e.detail["rows"]) for e in broker.events] == [("rows-sent-again", "src>q", 3)]
+    assert broker.looks == [3]

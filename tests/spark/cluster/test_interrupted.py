@@ -1,0 +1,95 @@
+"""What is counted of a batch that did not end, when its query runs again: no server, no broker."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from qod_magics.lifecycle.events import Failed
+from qod_magics.spark.cluster.books import Account
+from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.plans.pipeline import Feed
+from qod_magics.spark.queries.instance import Instance
+from tests.spark.fakes import Query, cluster, instance, manager
+
+#: When the last batch of the checkpoint was committed, ms.
+COMMITTED = 1_750_000_000_000
+
+
+def log(checkpoint: Path, name: str, batch: int, end: int | None = None) -> None:
+    """Write a file of a checkpoint's log, as Spark does."""
+    path = checkpoint / name / str(batch)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("v1\n{}" if end is None else f"v1\n{{}}\n{json.dumps({'t': {'0': end}})}")
+    os.utime(path, (COMMITTED / 1000, COMMITTED / 1000))
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> tuple[Cluster, Instance]:
+    """An instance that sends rows of `t` to another task; a batch of 40 rows has ended, one of 25 was under way."""
+    home = manager()
+    one = instance(home, Query())
+    feed = Feed("T", ("T",), "t", (0,), {0: 0}, None, stream=False)
+    one.job = replace(one.job, index=1, feeds=(feed,), outlets=("T>q",), topics=(("s", 1, None),))
+    one.checkpoint, one.begun = str(tmp_path), True
+    log(tmp_path, "offsets", 0, 40)
+    log(tmp_path, "commits", 0)
+    log(tmp_path, "offsets", 1, 65)
+    found = cluster(home, instances=(one,))
+    found.deployment.accounts = {"T": Account("t", {0: 0}, {0: 40}), "T>q": Account("s", {0: 0})}
+    found.deployment.accounts["T>q"].repeats.known_until[1] = COMMITTED - 5000
+    return found, one
+
+
+def fails(one: Instance, home: object) -> None:
+    one.fail(Failed("it broke"), home, ended=True)  # type: ignore[arg-type]
+
+
+def is_lost(one: Instance, home: object) -> None:
+    one.detach("tm1 was lost", "tm1")
+
+
+@pytest.mark.parametrize("ends", [fails, is_lost])
+def test_the_batch_is_read_again_and_what_it_had_sent_is_looked_for(
+    made: tuple[Cluster, Instance], ends: Callable[[Instance, object], None]
+) -> None:
+    found, one = made
+    ends(one, one.task_manager)
+    assert one.has_ended
+    found.run_ended(one)
+    source, stream = (found.deployment.accounts[name] for name in ("T", "T>q"))
+    assert source.count({0: 65}).read_again == 25
+    assert [(each.sender, each.after) for each in stream.repeats.open] == [(1, COMMITTED)]
+    assert [(event.kind, event.detail["rows"]) for event in found.events] == [("rows-read-again", 25)]
+    found.run_ended(one)  # its start fails, and is tried once more
+    assert source.again == 25
+    assert len(stream.repeats.open) == 1
+
+
+def test_of_a_query_that_was_stopped_at_the_end_of_a_batch_nothing_is_read_again(
+    made: tuple[Cluster, Instance],
+) -> None:
+    found, one = made
+    one.stop()
+    found.run_ended(one)
+    assert found.deployment.accounts["T"].again == 0
+
+
+def test_a_new_checkpoint_has_sent_nothing(made: tuple[Cluster, Instance], tmp_path: Path) -> None:
+    found, one = made
+    one.checkpoint = str(tmp_path / "2")
+    found.run_ended(one)
+    assert found.deployment.accounts["T>q"].repeats.open == []
+
+
+def test_where_the_checkpoint_can_not_be_read_the_first_start_tells_nothing(made: tuple[Cluster, Instance]) -> None:
+    found, one = made
+    one.checkpoint, one.begun = "s3a://bucket/cp", False
+    found.run_ended(one)
+    repeats = found.deployment.accounts["T>q"].repeats
+    assert repeats.open == []
