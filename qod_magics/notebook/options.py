@@ -338,11 +338,13 @@ _COMMANDS = (
     ),
     _command(
         "metrics",
-        "Serve metrics for Prometheus on the loopback interface, or write them to a file; without options, say where.",
+        "Serve metrics for Prometheus on the loopback interface, write them to a file, or export them by OTLP; without "
+        "options, say where.",
         Option("--port N", "serve /metrics and /healthz there; 0: a free port", int),
         Option("--token-file FILE", "holds the token that /metrics asks for; made if missing", unless="the user's"),
         Option("--file FILE", "write them there after each cycle, for node-exporter: NAME.prom"),
-        Option("--off", "stop both", default=False),
+        Option("--otlp", "export them as OpenTelemetry's environment variables say", default=False),
+        Option("--off", "stop all", default=False),
     ),
     _command(
         "report", "Write a page with charts of the recording so far.", Option("[path]", "", default="report.html")

@@ -16,6 +16,7 @@ from qod_magics.monitoring.door import Door, Health, Textfile, default_token, to
 from qod_magics.monitoring.hooks import Call
 from qod_magics.monitoring.metrics import SessionCollector, Told
 from qod_magics.monitoring.monitor import Monitor
+from qod_magics.monitoring.otlp import Telemetry
 
 if TYPE_CHECKING:
     from qod_magics.controller import Controller
@@ -29,7 +30,7 @@ LOOK_S = 0.2
 
 
 class Outlets:
-    """Where a session's metrics go: to nowhere until asked for, then to a port, a file, or both.
+    """Where a session's metrics go: to nowhere until asked for, then to a port, a file, a collector of OpenTelemetry.
 
     Args:
         monitor: the session's.
@@ -44,6 +45,7 @@ class Outlets:
         self._door: Door | None = None
         self._file: Textfile | None = None
         self._token: Path | None = None
+        self._telemetry: Telemetry | None = None
 
     def __repr__(self) -> str:
         return self.text()
@@ -55,7 +57,11 @@ class Outlets:
             to.append(f"at {self._door.url} with the bearer token in {self._token}")
         if self._file is not None:
             to.append(f"in {self._file.path}")
-        return f"metrics are {' and '.join(to)}" if to else "metrics go nowhere: %qod metrics --port N or --file FILE"
+        if self._telemetry is not None:
+            to.append("exported by OTLP, as the environment says (OTEL_EXPORTER_OTLP_ENDPOINT)")
+        if to:
+            return f"metrics are {' and '.join(to)}"
+        return "metrics go nowhere: %qod metrics --port N, --file FILE or --otlp"
 
     def serve(self, port: int, token: Path) -> None:
         """Serve them; a server of before ends. Raises UsageProblem."""
@@ -74,15 +80,23 @@ class Outlets:
         self._end_file()
         self._file = written
 
+    def export(self, session: str) -> None:
+        """Export them by OTLP. Raises SetupError."""
+        if self._telemetry is None:
+            self._telemetry = Telemetry(self.collector, session)
+
     def cycle(self, _: object) -> None:
         """Note that a cycle has ended."""
         if self._file is not None:
             self._file.due()
 
     def close(self) -> None:
-        """Stop serving, and remove the file."""
+        """Stop serving and exporting, and remove the file."""
         self._end_door()
         self._end_file()
+        if self._telemetry is not None:
+            self._telemetry.close()
+            self._telemetry = None
 
     def _end_door(self) -> None:
         if self._door is not None:
@@ -136,22 +150,25 @@ class Outside:
         port: int | None = None,
         file: str | os.PathLike[str] | None = None,
         token_file: str | os.PathLike[str] | None = None,
+        otlp: bool = False,
         off: bool = False,
     ) -> str:
-        """Serve metrics for Prometheus on the loopback interface, or write them to a file after each cycle. Returns
-        where they go, one line; without arguments it changes nothing.
+        """Serve metrics for Prometheus on the loopback interface, write them to a file after each cycle, or export them
+        for OpenTelemetry. Returns where they go, one line; without arguments it changes nothing.
 
         Args:
             port: of `/metrics` and `/healthz`; 0: a free one.
             file: for node-exporter's textfile collector, `NAME.prom`; it is removed when the session ends.
             token_file: holds the token that `/metrics` asks for; made if there is none. Default: one of the user's.
-            off: stop both.
+            otlp: export them by OTLP over HTTP, as the environment variables of OpenTelemetry's SDK say.
+            off: stop all.
 
         Raises:
             UsageProblem: the port is taken, or a file can't be written or read.
+            SetupError: the SDK is not installed (`pip install 'qod-magics[otel]'`).
 
         """
-        if off and (port, file, token_file) != (None, None, None):
+        if off and (otlp or (port, file, token_file) != (None, None, None)):
             raise UsageProblem("metrics must be either on or off, got --off with another option; leave one out")
         if token_file is not None and port is None:
             raise UsageProblem("--token-file must go with a port, got none; add --port N", option="--port")
@@ -161,6 +178,8 @@ class Outside:
             self._outlets.serve(port, default_token() if token_file is None else _path(token_file))
         if file is not None:
             self._outlets.write(_path(file))
+        if otlp:
+            self._outlets.export(self.id)
         return self._outlets.text()
 
     async def run(self, for_s: float | None = None, *, tolerate_s: float = TOLERATE_S) -> None:
