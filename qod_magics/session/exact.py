@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from qod_magics.application.streams.sink import Memory
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import QodError, TaskManagerError, UsageProblem, counted
-from qod_magics.kafka.reading import peek
+from qod_magics.kafka.reading import end_offsets, peek
 from qod_magics.kafka.rows import Record
+from qod_magics.kafka.topics import kept_for
 from qod_magics.results.exact import CPU, Exact, compared, unknown
 from qod_magics.results.result import Kind
-from qod_magics.results.spans import MARGIN_S, Span, Stretch, chosen, span_of
+from qod_magics.results.spans import MARGIN_S, Span, Stretch, chosen, span_of, whole_from
 from qod_magics.session.recomputing import (
     ANSWER_S,
     Query,
@@ -156,16 +157,21 @@ def _whole_since(
 ) -> tuple[datetime | None, list[str]]:
     """Return since when topics have all rows, None: since the span began; and what retention has deleted."""
     since: datetime | None = None
-    told = []
+    told, now = [], datetime.now(UTC)
     for stream in spec.streams:
         found = stretches.get(stream.name)
         if stream.topic is None or found is None or not found.cut:
             continue
-        times = [_first(session, stream.topic.topic, p, found.start[p], found.end[p]) for p in sorted(found.cut)]
+        topic = stream.topic.topic
+        ends, kept = end_offsets(session.kafka, [topic], timeout_s=ANSWER_S)[topic], kept_for(session.kafka, topic)
+        times = [
+            whole_from(_first(session, topic, p, found.start[p], found.end[p]), found.start[p] >= ends[p], *kept, now)
+            for p in sorted(found.cut)
+        ]
         latest = max(times)
         since = latest if since is None else max(since, latest)
         told.append(
-            f"retention has deleted rows of {stream.topic.topic} that were sent before {latest:%Y-%m-%d %H:%M:%S} UTC "
+            f"retention has deleted rows of {topic} that were sent before {latest:%Y-%m-%d %H:%M:%S} UTC "
             f"(partition{'s'[: len(found.cut) - 1]} {', '.join(map(str, sorted(found.cut)))})"
         )
     return since, told

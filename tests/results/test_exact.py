@@ -10,7 +10,7 @@ import pytest
 from qod_magics.errors import UsageProblem
 from qod_magics.results.exact import Compared, Exact, compared, held, unknown
 from qod_magics.results.result import Column, Interval, Kind
-from qod_magics.results.spans import Span, chosen, span_of, stretch
+from qod_magics.results.spans import Span, chosen, span_of, stretch, whole_from
 from tests.raising import breaks
 
 NOW = datetime(2026, 11, 27, 12, 0, 30, tzinfo=UTC)
@@ -207,3 +207,20 @@ def test_markup_in_values_is_text() -> None:
     columns = (Column("w", Kind.WINDOW), Column("name", Kind.TEXT), Column("trips", Kind.NUMBER))
     row = {"w": window("10:00:00"), "name": "<script>", "trips": 1}
     assert "<script>" not in Exact("q", span(), columns, ("w", "name"), (Compared(row, None, {}),))._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("is_empty", "kept_ms", "kept_bytes", "since"),
+    [
+        (True, 3_600_000, -1, "09:00:00"),  # quiet for an hour: its rows were older
+        (True, 3_600_000, 1 << 30, "09:00:00"),
+        (False, 3_600_000, -1, "09:00:00"),  # its first row came long after the deleted ones
+        (False, 3_600_000, 1 << 30, "09:50:00"),  # may have been deleted by size
+        (True, -1, -1, "09:50:00"),  # by hand
+        (True, 60_000, -1, "09:50:00"),  # the oldest row tells more
+    ],
+)
+def test_a_quiet_partition_lacks_only_rows_of_the_age_that_retention_deletes(
+    is_empty: bool, kept_ms: int, kept_bytes: int, since: str
+) -> None:
+    assert whole_from(at("09:50:00"), is_empty, kept_ms, kept_bytes, at("10:00:00")) == at(since)

@@ -16,7 +16,9 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from qod_magics.core.runtime import Count, FeedRows
+from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.reading import end_offsets
+from qod_magics.kafka.topics import kept_for
 from qod_magics.monitoring.alarms import Alarm
 from qod_magics.session.session import Session
 from qod_magics.spark.servers import task_manager
@@ -143,6 +145,9 @@ def test_rows_that_retention_deleted_before_they_were_read_are_counted_and_told(
         told: list[Alarm] = []
         session.on_event(told.append, kinds=["rows-deleted"])
         topic = new_topic(session)
+        broker = cluster.kafka
+        assert isinstance(broker, EmbeddedBroker)
+        assert kept_for(broker, topic) == (-1, broker.retention.bytes)
         options: dict[str, Any] = {"starting": "earliest", "mode": "realtime", "priority": 1}
         session.stream("q", "SELECT n FROM source", topic=topic, schema="n INT", **options)
 
