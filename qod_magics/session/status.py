@@ -221,11 +221,11 @@ def _incomplete(session: SessionInterface) -> list[str]:
 def _repeated(session: SessionInterface) -> list[str]:
     """A line for each input of a task of which rows were read, or sent, twice."""
     lines = []
-    for each in session.runtime.rows():
-        if each.count.read_again:
-            lines.append(f"{each.feed}: {again_text(each.count.read_again)}")
-        if each.count.sent_again:
-            lines.append(f"{each.feed}: {repeats_text(each.count.sent_again, each.feed.rpartition('>')[0])}")
+    for feed, account in list(session.runtime.deployment.accounts.items()):
+        if account.again:
+            lines.append(f"{feed}: {again_text(account.again)}")
+        if account.repeats.rows:
+            lines.append(f"{feed}: {repeats_text(account.repeats.rows, feed.rpartition('>')[0])}")
     return lines
 
 
