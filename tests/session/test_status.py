@@ -26,7 +26,7 @@ from qod_magics.session.handle import StreamHandle
 from qod_magics.session.session import Session
 from qod_magics.session.status import DECLARED, labels_in_short, status_text, stream_text, why_text
 from qod_magics.spark.changes.resuming import Resuming
-from qod_magics.spark.cluster.books import Incomplete
+from qod_magics.spark.cluster.books import Account, Incomplete
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.plans.expressions import Label
 from qod_magics.spark.plans.inspection import Checked
@@ -60,6 +60,7 @@ class Cluster:
     supports: frozenset[type[Action]] = frozenset()
     missing_topics: Mapping[str, str] = field(default_factory=dict)
     labels: dict[str, Labels] = field(default_factory=dict)
+    accounts: dict[str, Account] = field(default_factory=dict)
     incomplete: Incomplete = field(default_factory=Incomplete)
     rule_counts: list[RuleCount] = field(default_factory=list)
     nodes: Any = None
@@ -85,7 +86,8 @@ class Cluster:
 
     @property
     def deployment(self) -> Deployment:
-        return Deployment(None, "s", self.specs, checked=Checked(labels=self.labels))  # type: ignore[arg-type]
+        checked, accounts = Checked(labels=self.labels), self.accounts
+        return Deployment(None, "s", self.specs, checked=checked, accounts=accounts)  # type: ignore[arg-type]
 
     def observe(self) -> Observation:
         observed, streams = [], []
@@ -495,3 +497,14 @@ def test_a_session_that_has_ended_says_so(made: Made) -> None:
     session = session_of(made)
     session._ended = True
     assert repr(session) == "qod session a1b2c3: it has ended"
+
+
+def test_rows_that_were_read_or_sent_twice_are_told(made: Made) -> None:
+    assert "twice" not in status_text(made)
+    account = Account("s", {0: 0}, again=12)
+    account.repeats.rows = 3456
+    made.runtime.accounts["Src>Snk"] = account
+    lines = [line for line in status_text(made).splitlines() if line.startswith("Src>Snk: ")]
+    assert len(lines) == 2
+    assert "12 rows were read twice" in lines[0]
+    assert "3,456 rows are there twice" in lines[1]
