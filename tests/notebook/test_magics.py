@@ -698,11 +698,12 @@ def test_one_that_stands_by_after_its_removal_is_not_gone(notebook: Notebook, de
 
 
 def test_metrics_are_asked_for_by_their_options(notebook: Notebook, declaring: Declaring) -> None:
-    none = {"port": None, "file": None, "token_file": None, "off": False}
+    none = {"port": None, "file": None, "token_file": None, "otlp": False, "off": False}
     for line, options in {
         "": {},
         " --port 9400 --token-file t": {"port": 9400, "token_file": "t"},
         " --file x.prom": {"file": "x.prom"},
+        " --otlp": {"otlp": True},
         " --off": {"off": True},
     }.items():
         assert notebook.shown(f"%qod metrics{line}") == "metrics are there\n"

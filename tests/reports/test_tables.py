@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from qod_magics.core.runtime import MISFITS, Event
+from qod_magics.core.runtime import MISFITS, REPEATED, Event
 from qod_magics.reports import tables
 from tests.recordings.taxi_drives import records, taxi_drives
 
@@ -178,7 +178,10 @@ def test_moves_and_books_are_tables() -> None:
     books = tables.books(records(lines)).set_index("edge")
     assert tuple(books.index) == EDGES
     assert (books["arrived"] == books[["processed", "dropped", "waiting", "unreported"]].sum(axis=1)).all()
-    assert books.loc["TDSrc1"].to_dict() == {**lines[-1]["measured"]["counts"]["TDSrc1"], **dict.fromkeys(MISFITS, 0)}
+    assert books.loc["TDSrc1"].to_dict() == {
+        **lines[-1]["measured"]["counts"]["TDSrc1"],
+        **dict.fromkeys((*MISFITS, *REPEATED), 0),
+    }
 
 
 def test_comparison_counts_from_the_start_of_the_overload() -> None:
