@@ -17,8 +17,7 @@ from prometheus_client.registry import Collector
 from qod_magics.core.runtime import MISFITS, FeedRows
 from qod_magics.core.snapshot import Task
 from qod_magics.monitoring.alarms import ALARMS
-from qod_magics.monitoring.monitor import Monitor
-from qod_magics.monitoring.tally import Tally
+from qod_magics.monitoring.monitor import Monitor, Tally
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from qod_magics.core.plan import CORE, Lend, Plan, keeping_all
-from qod_magics.core.policy import Reasons, SheddingNothing
+from qod_magics.core.policy import Reasons, ReasonsOfPlan
 from qod_magics.core.snapshot import Instance, Snapshot, Task, is_running
 from qod_magics.policies.dirigo.base import neighbours
 from qod_magics.policies.dirigo.queues import LaxityQueue
@@ -202,16 +202,8 @@ class DirigoLive:
         return DirigoReasons(snapshot, plan, self.name)
 
 
-class DirigoReasons(SheddingNothing):
+class DirigoReasons(ReasonsOfPlan):
     """The `core.policy.Reasons` of a plan that lends rows, for the snapshot that it was decided on."""
-
-    def __init__(self, snapshot: Snapshot, plan: Plan, policy: str) -> None:
-        super().__init__(policy)
-        self.snapshot = snapshot
-        self.plan = plan
-
-    def __repr__(self) -> str:
-        return f"reasons of a plan for {len(self.snapshot.tasks)} tasks"
 
     def task(self, id: str) -> Sequence[str]:
         """See `core.policy.Reasons`: what its instances lend, or why they lend nothing."""

@@ -14,11 +14,10 @@ from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.lifecycle.admission import Admission
 from qod_magics.lifecycle.changes import ChangeBegins, StepEnded
 from qod_magics.lifecycle.deployment import Declared, Deploying, Queries, StartTasks, StopTasks, decide
-from qod_magics.simulator.rates.agenda import Agenda, Events
 from qod_magics.simulator.rates.components import MICRO_BATCH
 from qod_magics.simulator.rates.engine import Engine
 from qod_magics.simulator.rates.fusing import Fusing
-from qod_magics.simulator.rates.instances import FAULT, Instances
+from qod_magics.simulator.rates.instances import FAULT, Agenda, Events, Instances
 from qod_magics.simulator.rates.nodes import Nodes
 from qod_magics.simulator.rates.observe import Observer
 from qod_magics.simulator.rates.reports import Reports

@@ -37,9 +37,8 @@ from qod_magics.lifecycle.changes import (
     TaskChange,
 )
 from qod_magics.lifecycle.events import Instruction, Tell
-from qod_magics.simulator.rates.agenda import Agenda, Events
 from qod_magics.simulator.rates.engine import NOWHERE, Engine
-from qod_magics.simulator.rates.instances import Instances
+from qod_magics.simulator.rates.instances import Agenda, Events, Instances
 from qod_magics.simulator.rates.rescaling import STATE
 from qod_magics.simulator.rates.wiring import Array, Wiring
 

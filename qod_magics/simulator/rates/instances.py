@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
 
 import numpy as np
 
-from qod_magics.core.runtime import Placer, Unplaced
+from qod_magics.core.runtime import Event, Placer, Unplaced
 from qod_magics.core.snapshot import Instance, TaskManager
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.lifecycle.events import (
     BatchEnded,
-    Event,
     Failed,
     FirstReported,
     Instructions,
@@ -31,10 +33,55 @@ from qod_magics.lifecycle.events import (
     Tell,
 )
 from qod_magics.lifecycle.query import QueryLife
-from qod_magics.simulator.rates.agenda import Agenda, Events
 from qod_magics.simulator.rates.engine import NOWHERE, Engine
 from qod_magics.simulator.rates.reports import Reports
 from qod_magics.simulator.rates.simulation import Simulation
+
+# --- What is due ------------------------------------------------------------------------------------------------------
+
+
+class Agenda:
+    """Calls by the second they are due; those of the same second in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[float, int, Callable[[], object]]] = []  #: (second, order, call), a heap
+        self._order = count()
+
+    def __repr__(self) -> str:
+        return f"agenda of {len(self._calls)} calls"
+
+    def at(self, second: float, call: Callable[[], object]) -> None:
+        """Add a call."""
+        heappush(self._calls, (second, next(self._order), call))
+
+    def run(self, now: float) -> None:
+        """Make the calls that are due."""
+        while self._calls and self._calls[0][0] <= now + 1e-9:
+            heappop(self._calls)[2]()
+
+
+class Events:
+    """Events since the last observation."""
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+
+    def __repr__(self) -> str:
+        return f"{len(self._events)} events"
+
+    def tell(self, kind: str, **detail: Any) -> None:
+        """Add an event."""
+        self._events.append(Event(kind, detail))
+
+    def add(self, event: Event) -> None:
+        """Add an event."""
+        self._events.append(event)
+
+    def take(self) -> tuple[Event, ...]:
+        """Return the events so far; the next call gives those after them."""
+        events, self._events = tuple(self._events), []
+        return events
+
 
 #: The reason that events give for a failure.
 FAULT = "a fault of the scenario"

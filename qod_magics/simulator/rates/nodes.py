@@ -8,10 +8,9 @@ import numpy as np
 
 from qod_magics.core.snapshot import Spare
 from qod_magics.errors import TaskManagerError, nearest
-from qod_magics.simulator.rates.agenda import Agenda, Events
 from qod_magics.simulator.rates.components import Machine
 from qod_magics.simulator.rates.engine import Engine
-from qod_magics.simulator.rates.instances import Instances
+from qod_magics.simulator.rates.instances import Agenda, Events, Instances
 from qod_magics.simulator.rates.simulation import Simulation
 from qod_magics.simulator.rates.wiring import Array
 

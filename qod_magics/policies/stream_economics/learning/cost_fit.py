@@ -21,7 +21,6 @@ from math import copysign, sqrt
 
 Vector = tuple[float, ...]  #: of (1 or batches/s, rows read, rows kept)
 Matrix = tuple[Vector, ...]
-
 #: Forgetting factor per reading, in its direction.
 REMEMBERED = 0.9
 #: The same once a change is detected.
@@ -190,3 +189,48 @@ def _solved(matrix: Matrix, vector: Vector, used: tuple[int, ...]) -> Vector | N
         found[i] = (matrix[j][j] * vector[i] - matrix[i][j] * vector[j]) / determinant
         found[j] = (matrix[i][i] * vector[j] - matrix[i][j] * vector[i]) / determinant
     return found[0], found[1], found[2]
+
+
+# --- Overhead of a micro-batch ----------------------------------------------------------------------------------------
+# CPU beyond the tasks = base + batch * batches/s, by least squares over the readings, with a prior for both and
+# exponential forgetting. Batches follow one another without a pause, so a task manager under light load spends all idle
+# CPU on them: that part is *elastic*, since a heavier load makes batches fewer and larger.
+
+#: Forgetting factor per reading.
+OVERHEAD_REMEMBERED = 0.9
+#: The priors and their standard deviations, % of one core; of a batch: at one batch/s.
+BASE_OVERHEAD, BASE_OVERHEAD_ERROR = 3.0, 3.0
+BATCH_OVERHEAD, BATCH_OVERHEAD_ERROR = 3.0, 5.0
+OVERHEAD_NOISE = 5.0  #: standard deviation of a reading, % of one core
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOverhead:
+    """Discounted sums over the readings: their number, batches/s, CPU, and products of these."""
+
+    count: float = 0.0
+    batches: float = 0.0
+    squares: float = 0.0
+    cpu: float = 0.0
+    products: float = 0.0
+
+    def after(self, batches: float, cpu: float) -> BatchOverhead:
+        """Return the estimate with one more reading: `batches`/s of all tasks, and % of one core beyond the tasks."""
+        return BatchOverhead(
+            OVERHEAD_REMEMBERED * self.count + 1.0,
+            OVERHEAD_REMEMBERED * self.batches + batches,
+            OVERHEAD_REMEMBERED * self.squares + batches * batches,
+            OVERHEAD_REMEMBERED * self.cpu + cpu,
+            OVERHEAD_REMEMBERED * self.products + batches * cpu,
+        )
+
+    @property
+    def of_a_batch(self) -> float:
+        """% of one core at one batch/s; 0 or more."""
+        certainty = 1.0 / OVERHEAD_NOISE**2
+        base, batch = 1.0 / BASE_OVERHEAD_ERROR**2, 1.0 / BATCH_OVERHEAD_ERROR**2
+        one = (base + certainty * self.count, certainty * self.batches)
+        other = (certainty * self.batches, batch + certainty * self.squares)
+        right = (base * BASE_OVERHEAD + certainty * self.cpu, batch * BATCH_OVERHEAD + certainty * self.products)
+        determinant = one[0] * other[1] - one[1] * other[0]
+        return max((one[0] * right[1] - other[0] * right[0]) / determinant, 0.0)

@@ -13,8 +13,7 @@ from math import isfinite
 
 from qod_magics.core.runtime import Count, Measured
 from qod_magics.core.snapshot import Freshness, Instance, Snapshot, Task, TaskManager, Window, is_given_up, replace
-from qod_magics.policies.stream_economics.learning.batch_overhead import BatchOverhead
-from qod_magics.policies.stream_economics.learning.cost_fit import CostFit
+from qod_magics.policies.stream_economics.learning.cost_fit import BatchOverhead, CostFit
 
 #: Forgetting factor per reading, of a ratio (a selectivity, the cost of a task manager).
 REMEMBERED = 0.8
