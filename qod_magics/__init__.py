@@ -53,7 +53,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _imported(module: str, what: str) -> Any:
-    """A module, imported now. Raises SetupError, which says `what`, where Spark or Kafka is not installed."""
+    """Return a module, imported now. Raises SetupError, which says `what`, where Spark or Kafka is not installed."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:

@@ -116,7 +116,8 @@ MOST_NAMES = 8
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint to append to a message: " Did you mean 'x'?", or the known names (the first of many), or nothing."""
+    """Return a hint to append to a message: " Did you mean 'x'?", or the known names (the first of many), or
+    nothing."""
     names = sorted(known)
     begun = [name for name in names if word and name.startswith(word)]
     close = begun[:1] or get_close_matches(word, names, n=1, cutoff=0.5)

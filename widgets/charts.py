@@ -17,7 +17,7 @@ PHASE_BAND = "#1f2a44"  #: every other phase, at a low opacity so that the grid 
 
 
 def task_colours(tasks: Sequence[str]) -> dict[str, str]:
-    """A colour for each task by its position; beyond ten tasks they repeat, lighter."""
+    """Return a colour for each task by its position; beyond ten tasks they repeat, lighter."""
     return {
         task: tint(PALETTE[index % len(PALETTE)], min(0.35 * (index // len(PALETTE)), 0.7))
         for index, task in enumerate(tasks)
@@ -25,7 +25,8 @@ def task_colours(tasks: Sequence[str]) -> dict[str, str]:
 
 
 def edge_colours(edges: Sequence[str], tasks: Sequence[str]) -> dict[str, str]:
-    """A source has the colour of its task, a stream "from>to" a tint of its consumer's: lighter for each producer."""
+    """Return a source has the colour of its task, a stream "from>to" a tint of its consumer's: lighter for each
+    producer."""
     colours = task_colours(tasks)
     producers: dict[str, int] = {}
     found = {}
@@ -54,7 +55,7 @@ Spec = dict[str, Any]
 
 
 def words(field: str) -> Spec:
-    """Names."""
+    """Return names."""
     return {"field": field, "type": "nominal"}
 
 
@@ -205,7 +206,7 @@ def _rows(data: str, field: str, spec: Spec) -> Spec:
 
 
 def _time() -> Spec:
-    """Seconds, labelled as minutes and seconds at round times."""
+    """Return seconds, labelled as minutes and seconds at round times."""
     clock = "floor(datum.value / 60) + ':' + pad(floor(datum.value % 60), 2, '0', 'left')"
     span = "(domain('x')[1] - domain('x')[0])"
     step = f"({span} > 1500 ? 600 : {span} > 420 ? 120 : {span} > 150 ? 60 : {span} > 60 ? 30 : 10)"
@@ -233,7 +234,7 @@ BARS = {"cornerRadiusEnd": 2, "opacity": 0.75}
 
 
 def result_chart(page: Mapping[str, Any]) -> Spec:
-    """The chart of a page whose `form` is "line" or "bar".
+    """Return the chart of a page whose `form` is "line" or "bar".
 
     An interval is a band around a line, and a whisker on a bar; where an end is not known there is none.
     """
@@ -262,7 +263,7 @@ def result_chart(page: Mapping[str, Any]) -> Spec:
 
 
 def static_chart(page: Mapping[str, Any]) -> str:
-    """The same as SVG, with its data."""
+    """Return the same as SVG, with its data."""
     import vl_convert
 
     picture: str = vl_convert.vegalite_to_svg(

@@ -422,6 +422,6 @@ def _close(widget: ipw.Widget) -> None:
 
 
 def share(value: float, look: Mapping[str, Any], **more: Any) -> ipw.FloatSlider:
-    """A slider from 0 to 1."""
+    """Return a slider from 0 to 1."""
     given = {"readout_format": ".0%", "continuous_update": False, "min": 0.0, **look, **more}
     return ipw.FloatSlider(value, max=1.0, step=0.01, **given)

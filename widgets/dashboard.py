@@ -140,7 +140,7 @@ class Dashboard(Watched):
 
 
 def replay_controls(replay: Any) -> ipw.VBox:
-    """The dashboard of a recording, a slider through its time, and the what-if controls."""
+    """Return the dashboard of a recording, a slider through its time, and the what-if controls."""
     length = len(replay.records) - 1
     slider = ipw.IntSlider(replay.position, min=0, max=max(length, 1), **labelled("cycle", width_px=460))
     play = ipw.ToggleButton(

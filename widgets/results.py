@@ -23,7 +23,7 @@ FRAME = ("form", "x", "y", "group", "scale", "groups", "columns")
 
 
 def news(before: Page | None, now: Page) -> dict[str, Any] | None:
-    """The message that makes a view of `before` one of `now`: only what has changed. None where nothing has."""
+    """Return the message that makes a view of `before` one of `now`: only what has changed. None where nothing has."""
     fresh = before is None or any(before[part] != now[part] for part in FRAME)
     old: Mapping[str, Any] = {} if before is None or fresh else before["items"]
     items = {id: item for id, item in now["items"].items() if old.get(id) != item}

@@ -67,8 +67,8 @@ STATIC = Path(__file__).parent / "static"
 
 @cache
 def bundle(name: str) -> str:
-    """The code of a widget, a file of static/, with what all of them share and Vega in it; made once and kept in the
-    user's cache."""
+    """Return the code of a widget, a file of static/, with what all of them share and Vega in it; made once and kept in
+    the user's cache."""
     source = "\n".join((STATIC / part).read_text("utf-8") for part in ("common.js", f"{name}.js"))
     digest = hashlib.sha256(f"{version('vl-convert-python')}\n{source}".encode()).hexdigest()[:16]
     cache_dir = os.environ.get("QOD_CACHE") or user_cache_dir("qod_magics", appauthor=False)
@@ -90,7 +90,7 @@ def bundle(name: str) -> str:
 
 @cache
 def cells() -> Cells:
-    """The cells of this process."""
+    """Return the cells of this process."""
     return Cells().follow()
 
 
@@ -116,7 +116,7 @@ class Watched(anywidget.AnyWidget):
 
     @property
     def watched(self) -> bool:
-        """Whether a view of it is open."""
+        """Return whether a view of it is open."""
         if self.ended:  # nothing is sent any more, except to a view that opens
             return bool(self._views)
         with self._hearing:
@@ -130,7 +130,7 @@ class Watched(anywidget.AnyWidget):
 
     @property
     def closed(self) -> bool:
-        """Whether views of it were open, and all have closed."""
+        """Return whether views of it were open, and all have closed."""
         return bool(self._closed) and not self._views
 
     def _heard(self, _: Any, message: Mapping[str, Any], __: Any) -> None:

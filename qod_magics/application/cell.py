@@ -138,7 +138,7 @@ def find_inputs(
 
 
 def _others_read(recipe: SqlRecipe, inputs: TopicInput | tuple[str, ...]) -> tuple[str, ...]:
-    """Names that an SQL text reads besides its inputs; none when it can't be parsed: Spark decides then. Raises
+    """Return names that an SQL text reads besides its inputs; none when it can't be parsed: Spark decides then. Raises
     ApplicationError: one is a global view."""
     if names := global_views_read(recipe.sql):
         raise ApplicationError(
@@ -165,7 +165,7 @@ def _streams_read(recipe: Recipe, application: Application, lenient: bool = Fals
 
 
 def _folded(name: str, recipe: Recipe) -> str:
-    """A name as the recipe compares it."""
+    """Return a name as the recipe compares it."""
     return name.casefold() if isinstance(recipe, SqlRecipe) else name
 
 

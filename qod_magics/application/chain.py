@@ -49,7 +49,7 @@ def opened_chain(
     weights: Weights | None = None,
     usages: Usages | None = None,
 ) -> Iterator[DataFrame]:
-    """The DataFrame of the chain, while the context is open; start the query inside it.
+    """Yield the DataFrame of the chain, while the context is open; start the query inside it.
 
     The views of SQL recipes exist until the context closes; meanwhile no other thread builds SQL on this session.
 
@@ -239,7 +239,7 @@ def _unweighed(given: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
 
 
 def _given(stream: StreamDeclaration, made: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-    """A stream's inputs by all the names that its recipe may use."""
+    """Return a stream's inputs by all the names that its recipe may use."""
     if stream.topic is not None:
         if stream.name not in made:
             raise ApplicationError(

@@ -84,7 +84,7 @@ def ancestors(upstreams: Upstreams, names: Iterable[str]) -> frozenset[str]:
 
 
 def cycle(upstreams: Upstreams) -> tuple[str, ...]:
-    """A cycle along the flow of rows, first and last name the same: (a, b, a); () if there is none."""
+    """Return a cycle along the flow of rows, first and last name the same: (a, b, a); () if there is none."""
     try:
         TopologicalSorter(upstreams).prepare()
     except CycleError as error:
@@ -93,7 +93,7 @@ def cycle(upstreams: Upstreams) -> tuple[str, ...]:
 
 
 def ordered(upstreams: Upstreams) -> tuple[str, ...]:
-    """All names in topological order, inputs first, else as given. They must form a DAG."""
+    """Return all names in topological order, inputs first, else as given. They must form a DAG."""
     # By hand: graphlib puts all names without inputs first.
     placed: dict[str, None] = {}
     waiting = list(upstreams)[::-1]

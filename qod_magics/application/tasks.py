@@ -48,7 +48,7 @@ class TaskSpec:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Names of its streams, inputs before their readers."""
+        """Return names of its streams, inputs before their readers."""
         return tuple(stream.name for stream in self.streams)
 
     @property
@@ -73,7 +73,7 @@ class TaskSpec:
 
     @property
     def upstream(self) -> tuple[str, ...]:
-        """Ids of the tasks that feed it: a stream that another task reads is its task's tail."""
+        """Return ids of the tasks that feed it: a stream that another task reads is its task's tail."""
         return tuple(name for head in self.heads for name in head.upstream)
 
     @property
@@ -99,17 +99,17 @@ class TaskSpec:
 
     @property
     def priority(self) -> int | None:
-        """A query's priority, higher wins; None for all other tasks."""
+        """Return a query's priority, higher wins; None for all other tasks."""
         return self.tail.effective_priority if self.is_query else None
 
     @property
     def min_accuracy(self) -> float | None:
-        """A query's minimum accuracy, a fraction of 1; None for all other tasks."""
+        """Return a query's minimum accuracy, a fraction of 1; None for all other tasks."""
         return self.tail.effective_min_accuracy if self.is_query else None
 
     @property
     def parallelism(self) -> int:
-        """Instances."""
+        """Return instances."""
         return self.tail.parallelism
 
     @property
@@ -149,7 +149,7 @@ class TaskSpec:
 
     @property
     def trigger_s(self) -> float | None:
-        """Seconds between batches, the same for all streams that state it; None if none does."""
+        """Return seconds between batches, the same for all streams that state it; None if none does."""
         return next((stream.trigger_s for stream in self.streams if stream.trigger_s is not None), None)
 
     @property

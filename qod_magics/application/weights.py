@@ -187,7 +187,7 @@ def no_weight() -> Column:
 
 
 def twice(rows: DataFrame) -> str | None:
-    """A column name that occurs twice, ignoring case; None if none does."""
+    """Return a column name that occurs twice, ignoring case; None if none does."""
     seen: set[str] = set()
     names: list[str] = rows.columns
     for name in names:

@@ -63,17 +63,17 @@ class Option:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """All ways to write it: ("-p", "--priority")."""
+        """Return all ways to write it: ("-p", "--priority")."""
         return tuple(re.findall(r"(?:^\[?|(?<=, ))([^ ,\]]+)", self.form))
 
     @property
     def flag(self) -> str:
-        """The long one of these, or the name of an argument."""
+        """Return the long one of these, or the name of an argument."""
         return self.flags[-1]
 
     @property
     def metavar(self) -> str:
-        """What stands for its value; "": a switch, or an argument that shows its name."""
+        """Return what stands for its value; "": a switch, or an argument that shows its name."""
         return self.form.partition(self.flag)[2].lstrip("] ") or "|".join(self.choices)
 
     @property
@@ -84,17 +84,17 @@ class Option:
 
     @property
     def positional(self) -> bool:
-        """Whether it is known by its place."""
+        """Return whether it is known by its place."""
         return not self.form.startswith("-")
 
     @property
     def required(self) -> bool:
-        """Whether it has to be given: an argument in no brackets."""
+        """Return whether it has to be given: an argument in no brackets."""
         return self.form[0] not in "-["
 
     @property
     def switch(self) -> bool:
-        """Whether it takes no value: it turns its default round."""
+        """Return whether it takes no value: it turns its default round."""
         return not self.positional and not self.metavar
 
     @property

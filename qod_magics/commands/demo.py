@@ -104,12 +104,12 @@ class View:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the run began."""
+        """Return seconds since the run began."""
         return self.clock() - self._began
 
     @property
     def phase(self) -> str:
-        """The phase of the newest record, in words."""
+        """Return the phase of the newest record, in words."""
         if self.last is None:
             return STARTING
         name = self.last.phase.replace("-", " ") or ("the load changes" if self._begun else "getting ready")
@@ -119,12 +119,12 @@ class View:
 
     @property
     def left(self) -> str:
-        """The time left, in words."""
+        """Return the time left, in words."""
         left_s = self.length_s - self.elapsed_s
         return f"about {minutes(left_s)} left" if left_s >= 1 else "a moment left"
 
     def line(self) -> str:
-        """The newest record in one line, with what was decided in its cycle."""
+        """Return the newest record in one line, with what was decided in its cycle."""
         record = self.last
         if record is None:
             return STARTING
@@ -142,7 +142,8 @@ class View:
         return " | ".join(told)
 
     def _decided(self, record: Record) -> list[str]:
-        """What the newest record adds, without its reasons; of shedding what its queries get, not where it begins."""
+        """Return what the newest record adds, without its reasons; of shedding what its queries get, not where it
+        begins."""
         asked = queries(record)
         told = [entry for entry in self.news if entry.kind not in ASIDE]
         return [
@@ -150,7 +151,7 @@ class View:
         ]
 
     def renderable(self) -> Any:
-        """All of it for a terminal: phase and time left, queries, task managers, the last decision."""
+        """Return all of it for a terminal: phase and time left, queries, task managers, the last decision."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -211,12 +212,12 @@ def _row(record: Record, name: str, query: Query) -> tuple[str, ...]:
 
 
 def by_priority(record: Record) -> list[tuple[str, Query]]:
-    """The queries of a record, the most important first."""
+    """Return the queries of a record, the most important first."""
     return sorted(queries(record).items(), key=lambda named: (-named[1].priority, named[0]))
 
 
 def upstream(record: Record, name: str) -> list[str]:
-    """What a task's rows pass through on their way to it: sources by name, streams as "from>to"."""
+    """Return what a task's rows pass through on their way to it: sources by name, streams as "from>to"."""
     above = {task.id: task.upstream for task in record.snapshot.tasks}
     feeds: dict[str, None] = {}
     seen: set[str] = set()
@@ -234,34 +235,34 @@ def upstream(record: Record, name: str) -> list[str]:
 
 
 def backlog(record: Record, name: str) -> int:
-    """Rows that a query has still to read: those before it and before all that it reads from."""
+    """Return rows that a query has still to read: those before it and before all that it reads from."""
     return sum(record.measured.lag.get(feed, 0) for feed in upstream(record, name))
 
 
 def arriving(record: Record, name: str) -> float:
-    """Rows/s that come from outside for a query, before any are dropped."""
+    """Return rows/s that come from outside for a query, before any are dropped."""
     rates = record.measured.input_rate
     return sum(rates.get(feed, 0.0) for feed in upstream(record, name) if ">" not in feed)
 
 
 def cpu_text(manager: TaskManager) -> str:
-    """The CPU of a task manager, in words."""
+    """Return the CPU of a task manager, in words."""
     return f"{manager.id} {manager.cpu:.0f} % of {100 * manager.cores:.0f} %"
 
 
 def fraction(value: float | None) -> str:
-    """An accuracy with two digits; "-" where there is none."""
+    """Return an accuracy with two digits; "-" where there is none."""
     return "-" if value is None else f"{value:.2f}"
 
 
 def minutes(seconds: float) -> str:
-    """Seconds as minutes:seconds."""
+    """Return seconds as minutes:seconds."""
     whole, rest = divmod(max(int(seconds), 0), 60)
     return f"{whole}:{rest:02d}"
 
 
 def shortened(text: str, most: int) -> str:
-    """The text, or as much of it as `most` characters have room for."""
+    """Return the text, or as much of it as `most` characters have room for."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

@@ -106,7 +106,7 @@ def fetch() -> None:
 
 
 def findings(server: str | None = None, patience_s: float = PATIENCE_S) -> Iterator[Finding]:
-    """All findings, each checked lazily; also about the Connect server at this URL."""
+    """Yield all findings, each checked lazily; also about the Connect server at this URL."""
     checks: tuple[Callable[[], Finding], ...] = (
         _python,
         _java,
@@ -187,7 +187,7 @@ def _connect_server(url: str, patience_s: float) -> Finding:
 
 
 def _server_of(release: str | None, what: str, found: str, where: str) -> Finding:
-    """A Spark that is to be used as a server by the installed client."""
+    """Return a Spark that is to be used as a server by the installed client."""
     try:
         if release is not None:
             check_server(release, where)
@@ -198,12 +198,12 @@ def _server_of(release: str | None, what: str, found: str, where: str) -> Findin
 
 
 def _home() -> Path:
-    """The directory that SPARK_HOME names."""
+    """Return the directory that SPARK_HOME names."""
     return Path(os.environ["SPARK_HOME"])
 
 
 def _connector() -> JarSet:
-    """The connector's jars for the Spark that local servers run."""
+    """Return the connector's jars for the Spark that local servers run."""
     return connector_set(release_at(_home()) if os.environ.get("SPARK_HOME") else None)
 
 
@@ -228,7 +228,7 @@ def _archives() -> Finding:
 
 
 def _all_cached() -> bool:
-    """Whether all jars are in the cache; not, where it is unknown which ones are needed."""
+    """Return whether all jars are in the cache; not, where it is unknown which ones are needed."""
     try:
         return all(each().cached() is not None for each in (_connector, broker_set))
     except QodError:

@@ -124,7 +124,7 @@ class _Printed(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """What libraries ask for."""
+        """Return what libraries ask for."""
         return "utf-8"
 
     def writable(self) -> bool:

@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _config(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The producer's settings: from `Injector`, then --bootstrap, then --client-option."""
+    """Return the producer's settings: from `Injector`, then --bootstrap, then --client-option."""
     try:
         config: dict[str, Any] = dict(json.loads(os.environ.pop(CONFIG_VARIABLE, "{}")))
     except (TypeError, ValueError):  # its text may be secret

@@ -125,7 +125,7 @@ def _read(stream: TextIO, name: str, whole: bool) -> Iterator[str]:
 
 
 def _decode(text: str, name: str, line: int = 1) -> Any:
-    """The JSON value that `text`, which begins on `line` of `name`, holds."""
+    """Return the JSON value that `text`, which begins on `line` of `name`, holds."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -140,7 +140,7 @@ def _decode(text: str, name: str, line: int = 1) -> Any:
 
 
 def _snapshot_of(obj: Any) -> Any:
-    """The snapshot in a line of a recording, or `obj` itself if it is a plain snapshot."""
+    """Return the snapshot in a line of a recording, or `obj` itself if it is a plain snapshot."""
     if isinstance(obj, dict) and "snapshot" in obj and "task_managers" not in obj:
         if not isinstance(obj["snapshot"], dict):
             raise SnapshotError(f"snapshot: {show(obj['snapshot'])} is not an object; give the snapshot of the cycle")
@@ -149,7 +149,7 @@ def _snapshot_of(obj: Any) -> Any:
 
 
 def _policy_of(name: str, where: str) -> Policy:
-    """The policy of this name. Raises UsageProblem with the location of the name."""
+    """Return the policy of this name. Raises UsageProblem with the location of the name."""
     try:
         return policy(name)
     except UsageProblem as problem:
@@ -157,6 +157,7 @@ def _policy_of(name: str, where: str) -> Policy:
 
 
 def _decided_by(obj: Any) -> str:
-    """The policy that a line of a recording names; the paper's for one without a name and for a snapshot by itself."""
+    """Return the policy that a line of a recording names; the paper's for one without a name and for a snapshot by
+    itself."""
     named = obj.get("policy") if isinstance(obj, dict) and "snapshot" in obj else None
     return named if isinstance(named, str) else PAPER_POLICY

@@ -151,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _value(path: str) -> Mapping[str, Any]:
-    """The JSON object of a file; an empty one where it is none, so that its engine says what is wrong."""
+    """Return the JSON object of a file; an empty one where it is none, so that its engine says what is wrong."""
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -160,7 +160,7 @@ def _value(path: str) -> Mapping[str, Any]:
 
 
 def summary(run: Run) -> str:
-    """The result of a run: one line for the run and one per query."""
+    """Return the result of a run: one line for the run and one per query."""
     cluster, simulation = run.cluster, run.cluster.simulation
     speed = simulation.scenario.duration_s / max(run.cpu_s, 1e-9)
     rows = int(cluster.engine.came[: cluster.wiring.sources].sum())

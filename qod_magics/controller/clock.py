@@ -12,7 +12,7 @@ class Clock(Protocol):
     """The controller's source of time."""
 
     def monotonic(self) -> float:
-        """Seconds since some fixed instant; never goes back."""
+        """Return seconds since some fixed instant; never goes back."""
         ...
 
     def wall(self) -> datetime:
@@ -28,7 +28,7 @@ class SystemClock:
     """The clock of the machine."""
 
     def monotonic(self) -> float:
-        """Seconds since some fixed instant; never goes back."""
+        """Return seconds since some fixed instant; never goes back."""
         return time.monotonic()
 
     def wall(self) -> datetime:

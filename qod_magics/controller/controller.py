@@ -303,7 +303,7 @@ class Controller:
 
     @property
     def check_s(self) -> float | None:
-        """Seconds between two calls of `stepped_rates` that the last plan asks for; None: it asks for none."""
+        """Return seconds between two calls of `stepped_rates` that the last plan asks for; None: it asks for none."""
         return None if self._last is None else self._rates.interval_s(self._last.plan, self.period_s)
 
     @property

@@ -94,7 +94,7 @@ def refusals(plan: Plan, snapshot: Snapshot, supports: Collection[type[Action]])
 
 
 def _named(action: Action) -> Iterator[tuple[str, str]]:
-    """What an action refers to: kind and name of each thing."""
+    """Yield what an action refers to: kind and name of each thing."""
     match action:
         case Move(instance, to):
             yield "instance", instance

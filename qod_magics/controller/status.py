@@ -112,12 +112,12 @@ def busy(manager: TaskManager | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A fraction of 1 with three digits."""
+    """Return a fraction of 1 with three digits."""
     return "" if value is None else f"{value:.3f}"
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds with three digits: "35 ms", "1.25 s", "312 s"."""
+    """Return seconds with three digits: "35 ms", "1.25 s", "312 s"."""
     if seconds is None:
         return ""
     return f"{1e3 * seconds:.0f} ms" if seconds < 0.9995 else f"{seconds:.{2 if seconds < 9.995 else 0}f} s"

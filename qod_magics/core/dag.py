@@ -135,22 +135,22 @@ class Dag:
 
     @cached_property
     def names(self) -> Sequence[str]:
-        """The tasks, by position."""
+        """Return the tasks, by position."""
         return self.tasks.all
 
     @cached_property
     def upstream_first(self) -> Keys[str]:
-        """The tasks in topological order, sources first."""
+        """Return the tasks in topological order, sources first."""
         return Keys(self.names[t] for t in self.topology.order)
 
     @cached_property
     def minimums(self) -> Mapping[str, float]:
-        """The minimum accuracy minAc of each task (model item 1), 0..1."""
+        """Return the minimum accuracy minAc of each task (model item 1), 0..1."""
         return dict(zip(self.names, self.topology.min_accuracy, strict=True))
 
     @cached_property
     def inputs(self) -> Sequence[Sequence[tuple[int, int]]]:
-        """The inputs of each task, by position: (position of the sender, or -1 outside; index in `edges`)."""
+        """Return the inputs of each task, by position: (position of the sender, or -1 outside; index in `edges`)."""
         found: list[list[tuple[int, int]]] = [[] for _ in self.names]
         position = self.topology.position
         for e, (source, target) in enumerate(self.edges.all):

@@ -313,7 +313,7 @@ class Manager(Protocol):
 
     @property
     def worker(self) -> str:
-        """Where it runs."""
+        """Return where it runs."""
 
     def interests(self) -> tuple[Iterable[Task], Iterable[Channel]]:
         """Return the tasks and channels that it needs to be measured."""
@@ -330,11 +330,11 @@ class ChannelPolicy(Protocol):
 
     @property
     def name(self) -> str:
-        """What `--policy` selects."""
+        """Return what `--policy` selects."""
 
     @property
     def flushes(self) -> bool:
-        """Whether a buffer is shipped after each item."""
+        """Return whether a buffer is shipped after each item."""
 
     @property
     def initial_bytes(self) -> int:

@@ -51,12 +51,12 @@ class Plan:
 
     @property
     def moves(self) -> tuple[Move, ...]:
-        """The moves among the actions."""
+        """Return the moves among the actions."""
         return tuple(action for action in self.actions if isinstance(action, Move))
 
     @property
     def leaving(self) -> tuple[str, ...]:
-        """The instances that stop where they run, including those that move."""
+        """Return the instances that stop where they run, including those that move."""
         return tuple(action.instance for action in self.actions if isinstance(action, Move | Stop))
 
 

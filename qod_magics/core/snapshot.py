@@ -337,12 +337,12 @@ class Snapshot(Struct, frozen=True, omit_defaults=True, dict=True, rename={"unkn
 
     @property
     def spares(self) -> tuple[Spare, ...]:
-        """The kinds of task managers that could be started, () if none."""
+        """Return the kinds of task managers that could be started, () if none."""
         return self.spare_nodes or ()
 
     @property
     def is_elastic(self) -> bool:
-        """Whether its cluster can start and release task managers, though perhaps no further one now."""
+        """Return whether its cluster can start and release task managers, though perhaps no further one now."""
         return self.spare_nodes is not None
 
     @cached_property
@@ -408,7 +408,7 @@ class Freshness:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether all metrics are current."""
+        """Return whether all metrics are current."""
         return not self.stale and not self.missing
 
 

@@ -99,7 +99,7 @@ WHILE_EXACT = "while_exact"
 def distinct(
     f: Functions, columns: Sequence[Expression], level: float, whole: bool = False, key: Expression | None = None
 ) -> Expression:
-    """The estimate of how many different values these columns have, of rows in which none of them is null.
+    """Return the estimate of how many different values these columns have, of rows in which none of them is null.
 
     The state holds a hash of each value, once for each weight of its rows; without `whole`, of rows of weight 1 only.
 
@@ -134,7 +134,7 @@ def _exact(f: Functions, columns: Sequence[Expression], counts: Expression) -> E
 def _estimated(
     f: Functions, columns: Sequence[Expression], counts: Expression, level: float, key: Expression | None
 ) -> Expression:
-    """The estimate of how many values there are of which all rows are kept, or none."""
+    """Return the estimate of how many values there are of which all rows are kept, or none."""
     w = f.when(counts, formulas.weight(f))
     fields = {**({} if key is None else {"key": key}), "counted": f.xxhash64(*columns), "weight": w}
     entry = f.when(w.isNotNull(), f.struct(*(each.alias(name) for name, each in fields.items())))
@@ -309,7 +309,7 @@ def _column(column: Column | str) -> Column:
 
 
 def _name(column: Column | str) -> str | None:
-    """The name of a column that is read as it is; None for an expression."""
+    """Return the name of a column that is read as it is; None for an expression."""
     if isinstance(column, str):
         return column
     plain = re.fullmatch(r"Column<'(\w+)'>", repr(column))

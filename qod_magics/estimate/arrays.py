@@ -98,7 +98,7 @@ class Case(Values):
 
     @cached_property
     def of(self) -> Any:
-        """Values of the first branch that applies, null if none does."""
+        """Return values of the first branch that applies, null if none does."""
         return _choice(self._branches, None)
 
     def when(self, condition: Values, value: Any) -> Case:

@@ -137,13 +137,14 @@ def recipe_over(keys: Sequence[Key], groups: Groups | None = None) -> Iterator[I
 
 
 def input_key() -> Key:
-    """The key of the inputs of the recipe that is being built; () where they differ."""
+    """Return the key of the inputs of the recipe that is being built; () where they differ."""
     inputs = _inputs.get()
     return None if inputs is None else inputs.key
 
 
 def groups_read(function: str, column: str | None) -> Groups | None:
-    """The groups that an estimate is of, if it is a sum of their estimates in this column; None if it is of rows.
+    """Return the groups that an estimate is of, if it is a sum of their estimates in this column; None if it is of
+    rows.
 
     Raises:
         UsageProblem: it is of groups, but what it asks for can't be told from them.

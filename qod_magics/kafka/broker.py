@@ -122,7 +122,7 @@ class EmbeddedBroker(Clients):
         return self._directory
 
     def admin(self) -> AdminClient:
-        """A client for topics and offsets, one per process."""
+        """Return a client for topics and offsets, one per process."""
         return self._admin.get(self.client_config())
 
     @property
@@ -131,7 +131,7 @@ class EmbeddedBroker(Clients):
         return self._login.options()
 
     def client_config(self) -> dict[str, Any]:
-        """Options for confluent_kafka."""
+        """Return options for confluent_kafka."""
         return {
             **QUIET,
             **self.credentials,
@@ -143,7 +143,7 @@ class EmbeddedBroker(Clients):
         }
 
     def spark_options(self) -> dict[str, str]:
-        """Options for Spark's source and sink."""
+        """Return options for Spark's source and sink."""
         return {"kafka.bootstrap.servers": self.bootstrap, **spark_options(self.credentials)}
 
     @property
@@ -218,7 +218,7 @@ class EmbeddedBroker(Clients):
             self._child.kill()
 
     def health(self, timeout_s: float = 2.0) -> Health:
-        """Whether its process runs and answers within `timeout_s` seconds."""
+        """Return whether its process runs and answers within `timeout_s` seconds."""
         if self._child is None:
             return Health(False, "it was not started")
         if not self._child.alive():
@@ -232,7 +232,7 @@ class EmbeddedBroker(Clients):
         return Health(True)
 
     def log(self, lines: int = 40) -> str:
-        """The end of its log: warnings, errors and console output."""
+        """Return the end of its log: warnings, errors and console output."""
         child = self._child
         if child is None or self._directory is None:
             return ""
@@ -243,7 +243,7 @@ class EmbeddedBroker(Clients):
         return "\n".join([*logged, *child.tail(lines).splitlines()])
 
     def _has_leaders(self) -> bool:
-        """Whether all partitions have a leader: after a restart the broker answers before it leads them."""
+        """Return whether all partitions have a leader: after a restart the broker answers before it leads them."""
         try:
             topics = self.admin().list_topics(timeout=1.0).topics
         except KafkaException:
@@ -339,8 +339,8 @@ def _class_path(jars: list[Path]) -> list[str]:
 
 
 def cluster_id() -> str:
-    """A new cluster id: 22 characters of URL-safe base64, without a leading hyphen, which Kafka's tool would take for
-    an option."""
+    """Return a new cluster id: 22 characters of URL-safe base64, without a leading hyphen, which Kafka's tool would
+    take for an option."""
     while True:
         made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not made.startswith("-"):
@@ -348,14 +348,14 @@ def cluster_id() -> str:
 
 
 def _listens(port: int) -> bool:
-    """Whether the port accepts connections; tested first, since librdkafka backs off when refused."""
+    """Return whether the port accepts connections; tested first, since librdkafka backs off when refused."""
     with socket.socket() as probe:
         probe.settimeout(0.5)
         return probe.connect_ex((HOST, port)) == 0
 
 
 def _cause(log: str) -> str:
-    """The most telling line of a log: the last one that names an exception or an error, else the last."""
+    """Return the most telling line of a log: the last one that names an exception or an error, else the last."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     telling = [line for line in lines if "Exception" in line or "ERROR" in line]
     return (telling or lines or ["its log is empty"])[-1]
@@ -368,7 +368,8 @@ ANSWER_S = 10.0
 
 
 def configure(bootstrap: str | None, options: Mapping[str, str] | None, cpus: set[int] | None = None) -> Kafka:
-    """The user's cluster, not yet connected to, or an embedded broker, not yet started: nothing is downloaded or run.
+    """Return the user's cluster, not yet connected to, or an embedded broker, not yet started: nothing is downloaded or
+    run.
 
     Args:
         bootstrap: `host:port` of the user's cluster; None means an embedded broker.

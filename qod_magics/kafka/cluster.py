@@ -36,23 +36,24 @@ class Kafka(Protocol):
         ...
 
     def admin(self) -> AdminClient:
-        """A client for topics and offsets: one per process, created at the first call."""
+        """Return a client for topics and offsets: one per process, created at the first call."""
         ...
 
     def client_config(self) -> dict[str, Any]:
-        """Options for a `confluent_kafka` Producer or Consumer (librdkafka names): a fresh copy."""
+        """Return options for a `confluent_kafka` Producer or Consumer (librdkafka names): a fresh copy."""
         ...
 
     def producer(self, config: Mapping[str, Any]) -> Producer:
-        """A client that writes records, with these options alone."""
+        """Return a client that writes records, with these options alone."""
         ...
 
     def consumer(self, config: Mapping[str, Any]) -> Consumer:
-        """A client that reads records, with these options alone."""
+        """Return a client that reads records, with these options alone."""
         ...
 
     def spark_options(self) -> dict[str, str]:
-        """Options for Spark's Kafka source and sink: Java's names prefixed with `kafka.`, bootstrap servers too."""
+        """Return options for Spark's Kafka source and sink: Java's names prefixed with `kafka.`, bootstrap servers
+        too."""
         ...
 
     @property
@@ -69,7 +70,7 @@ class Admin:
         self._client: AdminClient | None = None
 
     def get(self, config: dict[str, Any]) -> AdminClient:
-        """The client, created with `config` at the first call."""
+        """Return the client, created with `config` at the first call."""
         if self._client is not None and self._owner != os.getpid():
             _INHERITED.append(self._client)
             self._client = None
@@ -87,11 +88,11 @@ class Clients:
     """The clients of `confluent_kafka` for records; their messages go to `LOG`."""
 
     def producer(self, config: Mapping[str, Any]) -> Producer:
-        """A client that writes records, with these options alone."""
+        """Return a client that writes records, with these options alone."""
         return Producer({**config}, logger=LOG)
 
     def consumer(self, config: Mapping[str, Any]) -> Consumer:
-        """A client that reads records, with these options alone."""
+        """Return a client that reads records, with these options alone."""
         return Consumer({**config}, logger=LOG)
 
 
@@ -120,7 +121,7 @@ class ExternalKafka(Clients):
         return self._bootstrap
 
     def admin(self) -> AdminClient:
-        """A client for topics and offsets, one per process.
+        """Return a client for topics and offsets, one per process.
 
         Raises:
             KafkaError: librdkafka refuses an option.
@@ -132,16 +133,17 @@ class ExternalKafka(Clients):
             raise KafkaError(f"Kafka client options for {self._bootstrap}: {error.args[0].str()}.") from error
 
     def client_config(self) -> dict[str, Any]:
-        """Options for confluent_kafka."""
+        """Return options for confluent_kafka."""
         return {**QUIET, "bootstrap.servers": self._bootstrap, **self._client}
 
     def spark_options(self) -> dict[str, str]:
-        """Options for Spark's source and sink. Raises KafkaError: Spark does not support one of them; it is named."""
+        """Return options for Spark's source and sink. Raises KafkaError: Spark does not support one of them; it is
+        named."""
         return {"kafka.bootstrap.servers": self._bootstrap, **spark_options(self._options)}
 
     @property
     def own_retention(self) -> Retention:
-        """A day and 1 GiB of each partition: a session that is killed leaves its topics behind."""
+        """Return a day and 1 GiB of each partition: a session that is killed leaves its topics behind."""
         return Retention(bytes=1 << 30, seconds=24 * 3600)
 
     def close(self) -> None:

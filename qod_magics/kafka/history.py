@@ -48,7 +48,7 @@ class Samples:
         self._forget(bisect_right(self.offsets, offset) - 1)
 
     def at(self, time: float) -> float | None:
-        """The end offset at a time: linear between samples, flat after the last, unknown before the first."""
+        """Return the end offset at a time: linear between samples, flat after the last, unknown before the first."""
         after = bisect_right(self.times, time)
         if after == 0:
             return None
@@ -95,7 +95,7 @@ class OffsetHistory:
 
     @property
     def newest(self) -> float | None:
-        """The time of the last sample, or None before the first."""
+        """Return the time of the last sample, or None before the first."""
         return self._newest
 
     def record(self, time: float, offsets: Mapping[str, Mapping[int, int]]) -> None:
@@ -123,7 +123,7 @@ class OffsetHistory:
         self._topics.pop(topic, None)
 
     def topics(self) -> list[str]:
-        """The topics sampled in the window, sorted."""
+        """Return the topics sampled in the window, sorted."""
         return sorted(self._topics)
 
     def at(self, topic: str, time: float) -> dict[int, float]:
@@ -133,8 +133,8 @@ class OffsetHistory:
         return {partition: offset for partition, offset in found.items() if offset is not None}
 
     def rows(self, topic: str, start: float, end: float) -> float:
-        """Rows that arrived from `start` to `end`, over the partitions sampled by `end`; rows from before the first
-        sample of a partition do not count."""
+        """Return rows that arrived from `start` to `end`, over the partitions sampled by `end`; rows from before the
+        first sample of a partition do not count."""
         arrived = 0.0
         for samples in self._topics.get(topic, {}).values():
             high = samples.at(end)

@@ -79,7 +79,7 @@ class Injector:
         record: str | PathLike[str] | None = None,
         cpus: set[int] | None = None,
     ) -> Injector:
-        """An injector into this cluster, not started yet. Raises ScenarioError: the scenario can't be read."""
+        """Return an injector into this cluster, not started yet. Raises ScenarioError: the scenario can't be read."""
         made = Scenario.from_json(scenario) if isinstance(scenario, Mapping) else scenario
         return cls(
             made if isinstance(made, Scenario) else Path(made),
@@ -136,11 +136,12 @@ class Injector:
         return min((time.monotonic() - lines.started_s) * self.speed, self.scenario.duration_s)
 
     def phase(self) -> str | None:
-        """The name of the scenario's current phase."""
+        """Return the name of the scenario's current phase."""
         return self.scenario.phase(self.position())
 
     def counts(self) -> dict[str, dict[str, Any]]:
-        """The last line of the record by topic: scheduled, sent, acknowledged, errors, late ... since the start."""
+        """Return the last line of the record by topic: scheduled, sent, acknowledged, errors, late ... since the
+        start."""
         return dict((self._lines if self._directory is None else self._read()).counts)
 
     def notes(self) -> tuple[str, ...]:

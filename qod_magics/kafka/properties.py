@@ -63,12 +63,13 @@ _KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 
 
 def client_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options for confluent_kafka: all but those prefixed with `kafka.`."""
+    """Return options for confluent_kafka: all but those prefixed with `kafka.`."""
     return {name: value for name, value in options.items() if not name.startswith(_PREFIX)}
 
 
 def spark_options(options: Mapping[str, Any]) -> dict[str, str]:
-    """Options for Spark's Kafka source and sink, prefixed with `kafka.`: the translated ones, overridden by Java's own.
+    """Return options for Spark's Kafka source and sink, prefixed with `kafka.`: the translated ones, overridden by
+    Java's own.
 
     Raises:
         KafkaError: an option has no counterpart in Java, or a file that it names can't be read.
@@ -231,7 +232,7 @@ class Login:
     user: str = "qod"
 
     def options(self) -> dict[str, str]:
-        """A client's options, librdkafka's names."""
+        """Return a client's options, librdkafka's names."""
         return {
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "PLAIN",
@@ -240,7 +241,7 @@ class Login:
         }
 
     def jaas(self) -> str:
-        """The broker's: who may log in, and as whom it logs in to its own controller."""
+        """Return the broker's: who may log in, and as whom it logs in to its own controller."""
         login = f'username="{self.user}" password="{self.password}" user_{self.user}="{self.password}"'
         return f"{PLAIN_LOGIN_MODULE} required {login};"
 

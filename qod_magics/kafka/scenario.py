@@ -144,12 +144,12 @@ class PiecewiseLinear:
 
     @cached_property
     def _areas(self) -> tuple[float, ...]:
-        """Rows from the first point up to each point."""
+        """Return rows from the first point up to each point."""
         trapezes = ((t1 - t0) * (r0 + r1) / 2 for (t0, r0), (t1, r1) in pairwise(self.points))
         return tuple(accumulate(trapezes, initial=0.0))
 
     def _from_first(self, t: float) -> float:
-        """Rows from the first point up to second `t`; negative before it."""
+        """Return rows from the first point up to second `t`; negative before it."""
         index = bisect_right(self._seconds, t)
         if index == 0:
             return (t - self.points[0][0]) * self.points[0][1]

@@ -51,11 +51,11 @@ class Totals:
 
     @property
     def late(self) -> int:
-        """Rows that are due and not yet sent."""
+        """Return rows that are due and not yet sent."""
         return self.scheduled - self.sent
 
     def to_json(self) -> dict[str, int]:
-        """The counts, and `late`."""
+        """Return the counts, and `late`."""
         return {
             "scheduled": self.scheduled,
             "sent": self.sent,
@@ -75,7 +75,7 @@ class Lane:
         self.first_error: str | None = None
 
     def totals(self) -> Totals:
-        """The counts so far."""
+        """Return the counts so far."""
         return Totals(self.scheduled, self.sent, self.acknowledged, self.errors)
 
     def send(self, producer: Producer, epoch_ms: int) -> int:
@@ -168,7 +168,7 @@ class Sender:
         self._stopped = True
 
     def totals(self) -> dict[str, Totals]:
-        """The counts by topic."""
+        """Return the counts by topic."""
         return {lane.feed.topic: lane.totals() for lane in self.lanes}
 
     def run(self) -> dict[str, Totals]:
@@ -294,5 +294,5 @@ class _Reporter:
 
 
 def _loaded(scenario: Scenario) -> Sequence[EncodedRows]:
-    """The rows of each topic. Topics with the same generator get different rows, unless both name one seed."""
+    """Return the rows of each topic. Topics with the same generator get different rows, unless both name one seed."""
     return [load(feed.data, feed.key, scenario.seed + index) for index, feed in enumerate(scenario.topics)]

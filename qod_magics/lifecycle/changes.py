@@ -210,7 +210,7 @@ class TaskChange:
 
     @property
     def step(self) -> Instruction | None:
-        """The instruction that is carried out now."""
+        """Return the instruction that is carried out now."""
         return self.steps[self.at] if 0 <= self.at < len(self.steps) and not self.ended else None
 
     def handle(self, event: ChangeEvent, now: float) -> Instructions:

@@ -119,8 +119,8 @@ class Fate(Enum):
 
     @property
     def other_recipe(self) -> bool:
-        """Whether it is declared for the first time, or with another recipe: unless it resumes, it gets the instances
-        that it states."""
+        """Return whether it is declared for the first time, or with another recipe: unless it resumes, it gets the
+        instances that it states."""
         return self in (Fate.STARTS, Fate.RESUMES, Fate.REPLACED)
 
 
@@ -156,22 +156,22 @@ class Decision:
 
     @property
     def ending(self) -> tuple[str, ...]:
-        """The tasks that end."""
+        """Return the tasks that end."""
         return tuple(id for id, fate in self.fates.items() if fate is Fate.ENDS)
 
     @property
     def stopping(self) -> frozenset[str]:
-        """The tasks whose queries are stopped."""
+        """Return the tasks whose queries are stopped."""
         return frozenset(id for id, fate in self.fates.items() if fate.stops)
 
     @property
     def starting(self) -> frozenset[str]:
-        """The tasks of which queries are started."""
+        """Return the tasks of which queries are started."""
         return frozenset(id for id, fate in self.fates.items() if fate.starts)
 
     @property
     def new(self) -> tuple[str, ...]:
-        """The tasks that did not run before."""
+        """Return the tasks that did not run before."""
         return tuple(id for id, fate in self.fates.items() if fate is Fate.STARTS)
 
     def returning(self, tasks: frozenset[str], other_columns: frozenset[str] = frozenset()) -> Decision:
@@ -182,7 +182,7 @@ class Decision:
 
     @property
     def resuming(self) -> frozenset[str]:
-        """The tasks with another recipe that keep their state."""
+        """Return the tasks with another recipe that keep their state."""
         return frozenset(id for id, fate in self.fates.items() if fate is Fate.RESUMES)
 
 
@@ -306,7 +306,7 @@ class Deploying:
 
     @property
     def step(self) -> Instruction | None:
-        """The instruction that is carried out now."""
+        """Return the instruction that is carried out now."""
         return self.steps[self.at] if 0 <= self.at < len(self.steps) and not self.ended else None
 
     def handle(self, event: ChangeEvent, now: float = 0.0) -> Instructions:

@@ -58,7 +58,7 @@ class ClassFile:
         return self._content
 
     def code(self, name: str, descriptor: str) -> bytes:
-        """The bytecode of a method. Raises UnknownClassError: the class has no such method with code."""
+        """Return the bytecode of a method. Raises UnknownClassError: the class has no such method with code."""
         start = self._code(name, descriptor) + _BEFORE_CODE
         return self._content[start : start + self._number(start - 4, 4)]
 
@@ -69,7 +69,7 @@ class ClassFile:
         return self._text_at(owner + 1), self._text_at(named + 1), self._text_at(named + 3)
 
     def with_string(self, text: str) -> tuple[ClassFile, int]:
-        """The same class with one more string among its constants, and the string's index. ASCII only."""
+        """Return the same class with one more string among its constants, and the string's index. ASCII only."""
         encoded, index = text.encode("ascii"), len(self._constants)
         if index + 2 > _MOST_CONSTANTS:
             raise UnknownClassError("it has no room for another constant")
@@ -79,7 +79,7 @@ class ClassFile:
         return ClassFile(self._content[:8] + count + before + added + after), index + 1
 
     def with_code(self, name: str, descriptor: str, code: bytes) -> ClassFile:
-        """The same class with other bytecode in a method, which may use as much of the stack as the old one. The
+        """Return the same class with other bytecode in a method, which may use as much of the stack as the old one. The
         method's tables of lines and local variables are left out: they name positions in the old code.
 
         Raises UnknownClassError where `code` does, and where the method branches or has handlers: such positions, too.
@@ -94,7 +94,7 @@ class ClassFile:
         return ClassFile(self._content[: at + 2] + struct.pack(">I", len(body)) + body + rest)
 
     def _code(self, name: str, descriptor: str) -> int:
-        """Where the method's attribute `Code` begins."""
+        """Return where the method's attribute `Code` begins."""
         at = self._body + 6
         at += 2 + 2 * self._number(at, 2)  # interfaces
         for kind in ("fields", "methods"):
@@ -122,7 +122,7 @@ class ClassFile:
         return self._constants[index]
 
     def _text_at(self, at: int) -> str:
-        """The text whose index is at this position."""
+        """Return the text whose index is at this position."""
         begin = self._constant(self._number(at, 2))
         if self._number(begin, 1) != _UTF8:
             raise UnknownClassError(f"its constant {self._number(at, 2)} is no text")
@@ -155,13 +155,13 @@ _CHECKED = "-XX:+VerifySharedSpaces"
 
 
 def directory() -> Path:
-    """The cache directory of the archives."""
+    """Return the cache directory of the archives."""
     return cache_dir() / "class-data"
 
 
 def archive_for(name: str, command: Sequence[str]) -> Path | None:
-    """The archive for this java command, existing or not; None where Java can't create one, since a directory on the
-    class path has files in it."""
+    """Return the archive for this java command, existing or not; None where Java can't create one, since a directory on
+    the class path has files in it."""
     paths = _class_path(command)
     if any(path.is_dir() and any(path.iterdir()) for path in paths):
         return None
@@ -174,7 +174,7 @@ def archive_for(name: str, command: Sequence[str]) -> Path | None:
 
 
 def with_archive(name: str, command: Sequence[str]) -> list[str]:
-    """The same java command, with its archive if it exists."""
+    """Return the same java command, with its archive if it exists."""
     archive = archive_for(name, command)
     if archive is None or not is_whole(archive):
         return list(command)
@@ -191,18 +191,18 @@ def archives() -> list[Path]:
 
 
 def making(name: str, command: Sequence[str]) -> Making | None:
-    """A `Making` of this command's archive; None if it exists or can't be created."""
+    """Return a `Making` of this command's archive; None if it exists or can't be created."""
     archive = archive_for(name, command)
     return Making(archive, command) if archive is not None and is_wanted(archive) else None
 
 
 def is_wanted(archive: Path | None) -> bool:
-    """Whether it can be created, is not complete, and no attempt has failed."""
+    """Return whether it can be created, is not complete, and no attempt has failed."""
     return archive is not None and not is_whole(archive) and not _failed_marker(archive).exists()
 
 
 def is_whole(archive: Path) -> bool:
-    """Whether it exists with its recorded size."""
+    """Return whether it exists with its recorded size."""
     try:
         return archive.stat().st_size == int(_size_of(archive).read_text().split("\n")[0])
     except (OSError, ValueError):
@@ -259,17 +259,17 @@ class Making:
 
 
 def _size_of(archive: Path) -> Path:
-    """The file that records the archive's size."""
+    """Return the file that records the archive's size."""
     return archive.with_suffix(".size")
 
 
 def _failed_marker(archive: Path) -> Path:
-    """A file that exists if Java was asked for this archive and wrote none."""
+    """Return a file that exists if Java was asked for this archive and wrote none."""
     return archive.with_suffix(".none")
 
 
 def _class_path(command: Sequence[str]) -> list[Path]:
-    """The files of the class path, wildcards resolved."""
+    """Return the files of the class path, wildcards resolved."""
     words = list(command)
     entries = next((words[i + 1] for i, word in enumerate(words[:-1]) if word in ("-cp", "-classpath")), "")
     paths: list[Path] = []

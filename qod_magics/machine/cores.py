@@ -101,7 +101,7 @@ class Machine:
 
     @property
     def pins(self) -> bool:
-        """Whether this system can pin processes to cores. Linux can."""
+        """Return whether this system can pin processes to cores. Linux can."""
         return hasattr(os, "sched_setaffinity")
 
     def cores(self) -> list[int]:

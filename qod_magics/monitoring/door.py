@@ -106,7 +106,7 @@ class Door:
 
     @property
     def url(self) -> str:
-        """Where `/metrics` is."""
+        """Return where `/metrics` is."""
         return f"http://{LOOPBACK}:{self.port}/metrics"
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ class Holder(msgspec.Struct, omit_defaults=True):
         return f"process {self.pid} of {self.user} on {self.host}, since {since:%Y-%m-%d %H:%M:%S} (epoch {self.epoch})"
 
     def lives(self, now: float, host: str) -> bool:
-        """Whether it may still write, as seen from a machine at a time (seconds since the epoch)."""
+        """Return whether it may still write, as seen from a machine at a time (seconds since the epoch)."""
         if self.ended:
             return False
         if self.host != host:

@@ -37,7 +37,7 @@ def check(
 
 
 def same(one: Any, other: Any, tolerance: float) -> bool:
-    """Whether two answers are equal, up to `tolerance` in each number."""
+    """Return whether two answers are equal, up to `tolerance` in each number."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if _is_number(one) and _is_number(other):
@@ -52,7 +52,7 @@ def same(one: Any, other: Any, tolerance: float) -> bool:
 
 
 def shown(answer: Any) -> str:
-    """An answer as a reader would write it."""
+    """Return an answer as a reader would write it."""
     if _is_number(answer):
         return f"{float(answer):.4g}"
     if isinstance(answer, Mapping):

@@ -55,12 +55,12 @@ class Replay:
 
     @property
     def record(self) -> Record:
-        """The cycle at the present position."""
+        """Return the cycle at the present position."""
         return self.records[self.position]
 
     @property
     def snapshot(self) -> Snapshot:
-        """The snapshot at the present position."""
+        """Return the snapshot at the present position."""
         return self.record.snapshot
 
     def seek(self, second: float) -> None:
@@ -93,7 +93,7 @@ class Replay:
             self._dashboard.end()
 
     def why(self, name: str) -> str:
-        """The last decision about a task, an instance or a task manager in the recording, and why."""
+        """Return the last decision about a task, an instance or a task manager in the recording, and why."""
         return self.log.why(name)
 
     def status(self) -> str:
@@ -108,7 +108,8 @@ class Replay:
         min_accuracy: float | None = None,
         policy_name: str | None = None,
     ) -> Plan:
-        """The plan that the policy would have made at the present position, had this query had these restrictions.
+        """Return the plan that the policy would have made at the present position, had this query had these
+        restrictions.
 
         Made by the policy that decided there, unless `policy_name` names another. A learning policy knows only what
         was recorded.
@@ -121,7 +122,7 @@ class Replay:
         return policy(name_of).decide(restricted(self.snapshot, name, priority, min_accuracy), None)[0]
 
     def dashboard(self) -> Dashboard:
-        """The live view of this recording."""
+        """Return the live view of this recording."""
         from qod_widgets.dashboard import Dashboard
 
         if self._dashboard is None:
@@ -171,7 +172,7 @@ class Replay:
 
 
 def replay(path: str | os.PathLike[str], speed: float = DEFAULT_SPEED) -> Replay:
-    """A recording to watch, at `speed` recorded seconds per second. See `Replay`."""
+    """Return a recording to watch, at `speed` recorded seconds per second. See `Replay`."""
     return Replay(path, speed)
 
 

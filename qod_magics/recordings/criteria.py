@@ -63,7 +63,8 @@ class Judged:
 
     @property
     def unsettled(self) -> tuple[Phase, ...]:
-        """The phases without a settled record. Of several with one name, attempts at a load, the last one counts."""
+        """Return the phases without a settled record. Of several with one name, attempts at a load, the last one
+        counts."""
         last = {phase.name: phase for phase in self.phases}
         return tuple(phase for phase, indices in self.settled.items() if not indices and last[phase.name] is phase)
 

@@ -55,7 +55,7 @@ class Timeline:
         return alt.X(f"{field}:Q", axis=axis, scale=self._scale())
 
     def axis(self) -> alt.Chart:
-        """The labelled time axis that goes below the panels."""
+        """Return the labelled time axis that goes below the panels."""
         axis = alt.Axis(title=f"time since the start ({self.unit})", grid=False, tickCount=12)
         ends = alt.Chart(pd.DataFrame({"t": [0.0, self.end]}), width=self.width, height=1).mark_point(opacity=0)
         chart: alt.Chart = ends.encode(x=alt.X("t:Q", axis=axis, scale=self._scale()))

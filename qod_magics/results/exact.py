@@ -99,7 +99,7 @@ class Exact:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A row for each group: its keys and, of each figure `x`, the exact one as `x`, what the query wrote as
+        """Return a row for each group: its keys and, of each figure `x`, the exact one as `x`, what the query wrote as
         `x_estimate`, and of an estimate `x_low`, `x_high` and `x_held`. Windows are their begin and `x_end`; times are
         in UTC."""
         import pandas as pd
@@ -147,7 +147,8 @@ class Exact:
         return found
 
     def _shown(self) -> tuple[list[Column], list[Row]]:
-        """The first groups as rows of a table: keys, then the exact figure and what was written, beside each other."""
+        """Return the first groups as rows of a table: keys, then the exact figure and what was written, beside each
+        other."""
         keys = [column for column in self.columns if column.name in self.keys]
         columns = list(keys)
         for measure in self.measures:

@@ -44,12 +44,12 @@ class Column:
 
     @property
     def is_measure(self) -> bool:
-        """Whether its values can be the height of a bar."""
+        """Return whether its values can be the height of a bar."""
         return self.kind in (Kind.ESTIMATE, Kind.NUMBER)
 
     @property
     def is_time(self) -> bool:
-        """Whether its values are points in time, as the starts of windows are."""
+        """Return whether its values are points in time, as the starts of windows are."""
         return self.kind in (Kind.WINDOW, Kind.TIME)
 
 
@@ -101,7 +101,7 @@ def _parsed(text: str) -> datetime | None:
 
 
 def milliseconds(at: datetime) -> float:
-    """A moment as a chart has it: milliseconds since 1970 on its own clock."""
+    """Return a moment as a chart has it: milliseconds since 1970 on its own clock."""
     return at.replace(tzinfo=UTC).timestamp() * 1000.0
 
 
@@ -312,7 +312,7 @@ class NewestBatch:
 
     @property
     def rows(self) -> dict[str, Row]:
-        """The rows by an id, in the order of the query."""
+        """Return the rows by an id, in the order of the query."""
         return {id: row for id, (_, row) in sorted(self._rows.items(), key=lambda item: item[1][0])}
 
     def add(self, rows: Iterable[tuple[tuple[int, str], int, Row]]) -> None:

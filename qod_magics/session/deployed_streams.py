@@ -182,7 +182,7 @@ class Streams:
             return "; ".join(note for note in notes if note)
 
     def results(self, name: str, spark: SparkSession) -> DataFrame:
-        """A memory sink's rows so far, read on this session. Raises ApplicationError: there is no such query."""
+        """Return a memory sink's rows so far, read on this session. Raises ApplicationError: there is no such query."""
         deployment = self._runtime.deployment
         topic = deployment.results.get(name)
         if topic is None:

@@ -264,8 +264,8 @@ class Pool:
     def reserve(
         self, kind: str, up: Collection[str], now: float, url: str | None = None
     ) -> tuple[Node, tuple[Instruction, ...]]:
-        """A place for one that the user starts with options of its own, or for the user's server at `url`, which is no
-        longer spare then. Raises TaskManagerError: the budget is used up."""
+        """Return a place for one that the user starts with options of its own, or for the user's server at `url`, which
+        is no longer spare then. Raises TaskManagerError: the budget is used up."""
         self._check_room(up)
         spare = url if url in self._urls else None
         if spare is not None:

@@ -166,7 +166,7 @@ class Provisioner:
                 self._keep_time(manager)
 
     def connected(self, id: str, server: Remote) -> TaskManager:
-        """A server of the user's, warm; it has not joined. Raises TaskManagerError."""
+        """Return a server of the user's, warm; it has not joined. Raises TaskManagerError."""
         begun = time.monotonic()
         made = attach_url(id, server, self._runtime.board, self._headroom)
         made = self._warmed(self._with_dials(made), begun)
@@ -200,7 +200,7 @@ class Provisioner:
         return self.join(self._warmed(self._with_dials(made)))
 
     def _with_dials(self, made: TaskManager) -> TaskManager:
-        """The same one, with a topic for its dials where it needs one; if that fails, it is closed. Raises
+        """Return the same one, with a topic for its dials where it needs one; if that fails, it is closed. Raises
         KafkaError, LostError, TaskManagerError."""
         try:
             read_from_topic(made, self._runtime.kafka, self._runtime.board.topic(made.id))
@@ -220,7 +220,7 @@ class Provisioner:
         return manager
 
     def cores(self, count: int | None, cpus: Collection[int] | None = None) -> frozenset[int] | None:
-        """Cores for another local one: these `cpus`, or `count` of the machine's cores, free ones first.
+        """Return cores for another local one: these `cpus`, or `count` of the machine's cores, free ones first.
 
         Raises UsageProblem when the machine has fewer cores, or lacks one of these.
         """

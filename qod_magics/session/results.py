@@ -56,9 +56,9 @@ def read_results(
     since_s: float = 0.0,
     merges: Merges | None = None,
 ) -> DataFrame:
-    """A query's result rows that the broker still retains, from all its instances, unordered; of one that writes its
-    `whole` result in each batch those of the newest one, in their order, none of a batch before `since_s` (epoch). Of
-    one that lends rows of its keys the newest row of each group, its parts merged as `merges` says.
+    """Return a query's result rows that the broker still retains, from all its instances, unordered; of one that writes
+    its `whole` result in each batch those of the newest one, in their order, none of a batch before `since_s` (epoch).
+    Of one that lends rows of its keys the newest row of each group, its parts merged as `merges` says.
 
     They are in a topic with bounded retention, not in a server's heap: they survive moves and lost task managers.
     """
@@ -286,7 +286,7 @@ class QueryResults:
         return self._merged[1]
 
     def _numbered(self, records: Iterable[Record]) -> Iterable[tuple[tuple[int, str], int, Row]]:
-        """The rows of whole results, each with its batch and its number there."""
+        """Return the rows of whole results, each with its batch and its number there."""
         for count, (record, row) in enumerate(self._rows(records), self._numbers):
             self._numbers = count + 1
             headers = record.headers
@@ -319,7 +319,7 @@ class QueryResults:
 
 
 def _field(record: Record, name: str) -> object:
-    """A column of a record, text where it is bytes."""
+    """Return a column of a record, text where it is bytes."""
     found = getattr(record, name.lower())
     return found.decode("utf-8", "backslashreplace") if isinstance(found, bytes) else found
 

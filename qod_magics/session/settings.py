@@ -90,8 +90,8 @@ class Settings:
         jit: str | None = None,
         memory: str | None = None,
     ) -> ServerOptions:
-        """Options of a local task manager on these cores (None: all), pinned to them or not; the other ones, where
-        None, are the session's."""
+        """Return options of a local task manager on these cores (None: all), pinned to them or not; the other ones,
+        where None, are the session's."""
         return ServerOptions(
             cpus,
             pinned,

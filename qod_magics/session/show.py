@@ -265,7 +265,7 @@ class ShownResults:
         return Picture(f'<div style="background: white; color: black">{chart}{told}</div>', words)
 
     def __repr__(self) -> str:
-        """A table, of what was read last where nothing can be read now."""
+        """Return a table, of what was read last where nothing can be read now."""
         try:
             note = self.read().state
         except QodError as error:

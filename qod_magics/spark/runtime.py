@@ -120,37 +120,37 @@ class SparkRuntime:
 
     @property
     def task_managers(self) -> Mapping[str, TaskManager]:
-        """The task managers that are up, by id: a copy."""
+        """Return the task managers that are up, by id: a copy."""
         return dict(self.cluster.task_managers)
 
     @property
     def instances(self) -> Mapping[str, Instance]:
-        """All task instances, by id: a copy."""
+        """Return all task instances, by id: a copy."""
         return dict(self.cluster.instances)
 
     @property
     def missing_topics(self) -> Mapping[str, str]:
-        """Topics of the application that have no offsets now, and why."""
+        """Return topics of the application that have no offsets now, and why."""
         return self.cluster.missing_topics
 
     @property
     def incomplete(self) -> Incomplete:
-        """What the results of tasks lack though no shedder dropped it."""
+        """Return what the results of tasks lack though no shedder dropped it."""
         return self.cluster.incomplete
 
     @property
     def rule_counts(self) -> Sequence[RuleCount]:
-        """How many rows have broken each rule of the deployed streams."""
+        """Return how many rows have broken each rule of the deployed streams."""
         return self.cluster.rule_counts
 
     @property
     def deployment(self) -> Deployment:
-        """Topics, schemas and books of the tasks that run."""
+        """Return topics, schemas and books of the tasks that run."""
         return self.cluster.deployment
 
     @property
     def board(self) -> DialBoard:
-        """The names of this session's dials."""
+        """Return the names of this session's dials."""
         return self.cluster.board
 
     @property
@@ -163,7 +163,7 @@ class SparkRuntime:
         self.cluster.average_over(seconds)
 
     def bottleneck(self, instance: Instance) -> str:
-        """What takes most of the time of an instance's batches, in words; "" where nothing stands out."""
+        """Return what takes most of the time of an instance's batches, in words; "" where nothing stands out."""
         return self.cluster.bottleneck(instance)
 
     # -- task managers ---------------------------------------------------------------------------------------------
@@ -295,8 +295,8 @@ class SparkRuntime:
         return seen if self.nodes is None else with_nodes(seen, self.nodes)
 
     def _last_loss(self) -> tuple[str | None, str | None]:
-        """The task manager that went last, where it was lost, and why. The events wait for an observation, which there
-        is none of before another is up."""
+        """Return the task manager that went last, where it was lost, and why. The events wait for an observation, which
+        there is none of before another is up."""
         with self.cluster.lock:
             went = [e for e in self.cluster.events if e.kind in ("task-manager-lost", "task-manager-removed")]
         if not went or went[-1].kind == "task-manager-removed":
@@ -534,7 +534,7 @@ class SparkRuntime:
             )
 
     def _attempt(self, what: str, call: Callable[[], object], unless: type[Exception] | None = None) -> bool:
-        """Whether this step of the watcher succeeded. An error becomes an event if it is new and not of the type
+        """Return whether this step of the watcher succeeded. An error becomes an event if it is new and not of the type
         `unless`, which is reported elsewhere; the watcher continues."""
         try:
             call()

@@ -216,7 +216,7 @@ def late(run: Watched, cycles: int) -> list[str]:
 
 
 def not_growing(run: Watched, cycles: int) -> list[str]:
-    """An uncontrolled lag that does not grow under overload."""
+    """Return an uncontrolled lag that does not grow under overload."""
     before, after = waiting_s(run, -1 - cycles), waiting_s(run)
     if after > before + SHORT_S / 4:
         return []

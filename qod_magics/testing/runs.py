@@ -38,7 +38,7 @@ class Truth:
 
     @cached_property
     def queries(self) -> tuple[SimulatedTask, ...]:
-        """The tasks that nobody reads."""
+        """Return the tasks that nobody reads."""
         return tuple(task for task in self.simulation.tasks if task.min_accuracy is not None)
 
     def rate(self, at_s: float) -> float:
@@ -137,7 +137,7 @@ class Watched:
 
     @property
     def truth(self) -> Truth:
-        """The CPU needs of the simulation."""
+        """Return the CPU needs of the simulation."""
         return Truth(self.simulation)
 
     def served(self, task: str, cycles: int) -> float:
@@ -161,7 +161,7 @@ class Watched:
 
     @property
     def where(self) -> Mapping[str, str]:
-        """The final placement: task manager by instance."""
+        """Return the final placement: task manager by instance."""
         return self.looks[-1].where
 
 

@@ -123,7 +123,7 @@ LONGEST = 300
 
 
 def first_line(error: BaseException) -> str:
-    """The first non-empty line of an error's message."""
+    """Return the first non-empty line of an error's message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0].rstrip(".") if lines else type(error).__name__
 
@@ -147,7 +147,8 @@ def advice(error: BaseException) -> str:
 
 
 def without_weight(message: str) -> str | None:
-    """What to do about Spark's error that there is no `_weight` for an estimate, or several; None for another error."""
+    """Return what to do about Spark's error that there is no `_weight` for an estimate, or several; None for another
+    error."""
     if f"Reference `{WEIGHT}` is ambiguous" in message:
         return (
             f"an estimate needs one {WEIGHT} of each row, and a join of streams has several: join them in a subquery, "

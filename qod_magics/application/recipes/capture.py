@@ -46,12 +46,12 @@ class Capture:
 
     @property
     def behind(self) -> dict[tuple[int, str], Any]:
-        """What the functions read, by name space and name."""
+        """Return what the functions read, by name space and name."""
         spaces = enumerate(self._spaces.values())
         return {(i, name): value for i, space in spaces for name, value in space.items() if name not in _SPACE}
 
     def of(self, value: Any) -> Any:
-        """A value as it is now."""
+        """Return a value as it is now."""
         if id(value) not in self._made:
             self._made[id(value)] = self._rebuilt(value) if self._is_to_change(value) else _copied(value)
         return self._made[id(value)]
@@ -139,8 +139,8 @@ def on_session(captured: Mapping[str, Any], spark: Any) -> dict[str, Any]:
 
 
 def same(one: Any, other: Any, met: set[tuple[int, int]] | None = None) -> bool:
-    """Whether two values that were taken make the same: plain ones by value, functions by their code and what they
-    read, collections by their elements, all else by identity. `met`: pairs that are being compared."""
+    """Return whether two values that were taken make the same: plain ones by value, functions by their code and what
+    they read, collections by their elements, all else by identity. `met`: pairs that are being compared."""
     if one is other:
         return True
     if type(one) is not type(other):
@@ -203,7 +203,7 @@ def _all_same(one: Iterable[Any], other: Iterable[Any], met: set[tuple[int, int]
 
 
 def _unplaced(code: CodeType) -> CodeType:
-    """The code of a function, wherever in a cell it stands."""
+    """Return the code of a function, wherever in a cell it stands."""
     constants = tuple(_unplaced(each) if isinstance(each, CodeType) else each for each in code.co_consts)
     return code.replace(co_firstlineno=1, co_linetable=b"", co_consts=constants)
 
@@ -242,7 +242,7 @@ def parts(value: Any) -> Iterator[Any]:
 
 
 def _is_of_notebook(function: FunctionType) -> bool:
-    """Whether it was defined in the notebook, and its code tells which names it reads."""
+    """Return whether it was defined in the notebook, and its code tells which names it reads."""
     return function.__globals__.get("__name__") == "__main__" and _LOOKUPS.isdisjoint(names_of(function))
 
 
@@ -308,13 +308,13 @@ def _plans(plan: Any) -> Iterator[Any]:
 
 
 def _is_type(value: object) -> bool:
-    """Whether it is a type of Spark's, such as a UDF's result has."""
+    """Return whether it is a type of Spark's, such as a UDF's result has."""
     kind = type(value)
     return kind.__module__ == "pyspark.sql.types" and kind.__name__.endswith("Type")
 
 
 def names_of(function: FunctionType) -> frozenset[str]:
-    """The global names that a function reads, also in its annotations and in the functions within it."""
+    """Return the global names that a function reads, also in its annotations and in the functions within it."""
     written = [each for each in function.__annotations__.values() if isinstance(each, str)]
     return frozenset(_globals_of(function.__code__)) | frozenset(_NAME.findall(" ".join(written)))
 
@@ -329,7 +329,7 @@ def _globals_of(code: CodeType) -> Iterator[str]:
 
 
 def _contents(cell: CellType) -> tuple[Any, ...]:
-    """The value of a closure's variable, if it has one."""
+    """Return the value of a closure's variable, if it has one."""
     try:
         return (cell.cell_contents,)
     except ValueError:

@@ -32,7 +32,7 @@ _Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
 
 
 def names_read(tree: ast.AST) -> frozenset[str]:
-    """The free names of a module, by its order of evaluation, builtins included.
+    """Return the free names of a module, by its order of evaluation, builtins included.
 
     `trips = trips.filter(...)` reads `trips`; a name assigned before it is read does not count. Function bodies are
     assumed to run after everything else. A name assigned in one branch only counts as assigned.
@@ -185,7 +185,7 @@ def _defaults(arguments: ast.arguments) -> list[ast.expr]:
 
 
 def _stored(body: Iterable[ast.AST]) -> set[str]:
-    """Names that a function's body assigns, so that they are local in all of it; not `global` ones."""
+    """Return names that a function's body assigns, so that they are local in all of it; not `global` ones."""
     stored: set[str] = set()
     outer: set[str] = set()
     waiting = list(body)
@@ -252,22 +252,22 @@ class PythonRecipe:
 
     @property
     def passes_through(self) -> bool:
-        """Whether it is empty."""
+        """Return whether it is empty."""
         return self._result is None
 
     @property
     def text(self) -> str:
-        """The source."""
+        """Return the source."""
         return self.source_text
 
     @property
     def weighs(self) -> bool:
-        """Whether it names `_weight`, or a function of the notebook that it calls does."""
+        """Return whether it names `_weight`, or a function of the notebook that it calls does."""
         codes = (getattr(each, "__code__", None) for each in (*self.captured.values(), *self.behind.values()))
         return has_name(self.source_text, WEIGHT) or any(code is not None and mentions(code, WEIGHT) for code in codes)
 
     def missing(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
-        """Inputs whose names do not occur in the source."""
+        """Return inputs whose names do not occur in the source."""
         return () if self.passes_through else tuple(name for name in inputs if name not in self.names)
 
     @contextmanager
@@ -276,7 +276,7 @@ class PythonRecipe:
         yield self.build(spark, inputs)
 
     def build(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> DataFrame:
-        """The value of the last expression, in a fresh copy of the name space."""
+        """Return the value of the last expression, in a fresh copy of the name space."""
         if self._result is None:
             return self._only(inputs)
         scope = self._scope(spark, inputs)
@@ -333,7 +333,7 @@ def _parse(source: str) -> ast.Module:
 
 
 def _compile(tree: ast.Module, source: str) -> tuple[CodeType, CodeType | None]:
-    """The statements, and the last expression; None if the source is empty."""
+    """Return the statements, and the last expression; None if the source is empty."""
     if not tree.body:
         return compile(tree, _FILE, "exec"), None
     *statements, last = tree.body
@@ -345,7 +345,7 @@ def _compile(tree: ast.Module, source: str) -> tuple[CodeType, CodeType | None]:
 
 
 def _line(source: str, number: int) -> str:
-    """Where something is wrong; line 0: it shows only when Spark looks at the result."""
+    """Return where something is wrong; line 0: it shows only when Spark looks at the result."""
     if number == 0:
         return "the recipe"
     lines = source.splitlines()

@@ -43,7 +43,7 @@ class Recipe(Protocol):
 
     @property
     def names(self) -> frozenset[str] | None:
-        """Names that it reads and does not define, the candidates for inputs; None: it takes any inputs."""
+        """Return names that it reads and does not define, the candidates for inputs; None: it takes any inputs."""
         ...
 
     @property
@@ -53,15 +53,16 @@ class Recipe(Protocol):
 
     @property
     def weighs(self) -> bool:
-        """Whether it names `_weight`, or an estimate reads it: rows of a query's result have the column only then."""
+        """Return whether it names `_weight`, or an estimate reads it: rows of a query's result have the column only
+        then."""
         ...
 
     def missing(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
-        """The inputs that it certainly never reads."""
+        """Return the inputs that it certainly never reads."""
         ...
 
     def opened(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> AbstractContextManager[DataFrame]:
-        """The DataFrame, while the context is open; start the query inside.
+        """Return the DataFrame, while the context is open; start the query inside.
 
         `inputs` holds DataFrames by name. Raises ApplicationError, one line, when the recipe fails or its result is
         no streaming DataFrame; an error of the connection to Spark passes through.
@@ -69,7 +70,7 @@ class Recipe(Protocol):
         ...
 
     def build(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> DataFrame:
-        """The DataFrame alone; see the module on when this is enough."""
+        """Return the DataFrame alone; see the module on when this is enough."""
         ...
 
 
@@ -87,31 +88,32 @@ class SqlRecipe:
 
     @cached_property
     def names(self) -> frozenset[str] | None:
-        """Tables that the text reads. Raises ApplicationError for text that can't be parsed."""
+        """Return tables that the text reads. Raises ApplicationError for text that can't be parsed."""
         return frozenset(tables_read(self.sql))
 
     @property
     def text(self) -> str:
-        """The query."""
+        """Return the query."""
         return self.sql
 
     @cached_property
     def aggregates(self) -> bool:
-        """Whether the text groups, aggregates or removes duplicates."""
+        """Return whether the text groups, aggregates or removes duplicates."""
         return aggregates(self.sql)
 
     @cached_property
     def weighs(self) -> bool:
-        """Whether the text reads `_weight`, by name or by an estimate."""
+        """Return whether the text reads `_weight`, by name or by an estimate."""
         return self.estimates or has_name(self.sql, WEIGHT) or has_estimates(self.sql)
 
     @cached_property
     def turned(self) -> Turned | None:
-        """The aggregates that become estimates; None without `estimates`. Raises ApplicationError: see `turned`."""
+        """Return the aggregates that become estimates; None without `estimates`. Raises ApplicationError: see
+        `turned`."""
         return turned(self.sql) if self.estimates else None
 
     def missing(self, inputs: tuple[str, ...]) -> tuple[str, ...]:
-        """Inputs that no FROM or JOIN names; none when the text can't be parsed: Spark decides then."""
+        """Return inputs that no FROM or JOIN names; none when the text can't be parsed: Spark decides then."""
         try:
             read = {name.casefold() for name in self.names or ()}
         except ApplicationError:
@@ -120,7 +122,7 @@ class SqlRecipe:
 
     @contextmanager
     def opened(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
-        """The query's DataFrame; its views exist until the context closes."""
+        """Yield the query's DataFrame; its views exist until the context closes."""
         text = estimated(self.sql, self.turned.calls if self.turned else None)
         with temporary_views(inputs):
             try:
@@ -145,7 +147,7 @@ class SqlRecipe:
         return spark.sql(text, arguments) if arguments else spark.sql(text)
 
     def build(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> DataFrame:
-        """The DataFrame on a classic session; on Spark Connect only its type is usable: use `opened`."""
+        """Return the DataFrame on a classic session; on Spark Connect only its type is usable: use `opened`."""
         with self.opened(spark, inputs) as built:
             return built
 
@@ -186,7 +188,7 @@ class FunctionRecipe:
 
     @cached_property
     def weighs(self) -> bool:
-        """Whether its code names `_weight`; True for what is not a Python function, whose code can't be read."""
+        """Return whether its code names `_weight`; True for what is not a Python function, whose code can't be read."""
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         return code is None or mentions(code, WEIGHT)
 
@@ -196,11 +198,11 @@ class FunctionRecipe:
 
     @contextmanager
     def opened(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
-        """The function's result."""
+        """Yield the function's result."""
         yield self.build(spark, inputs)
 
     def build(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> DataFrame:
-        """The function's result. Raises ApplicationError as `Recipe.opened` says."""
+        """Return the function's result. Raises ApplicationError as `Recipe.opened` says."""
         positional, named = self._bind(spark, inputs)
         function = on_session({self._name: self._captured}, spark)[self._name]
         Modules((function,)).send(spark)
@@ -249,8 +251,8 @@ class FunctionRecipe:
 def as_recipe(
     given: Recipe | Callable[..., Any] | str | None, args: Mapping[str, Any] = MappingProxyType({})
 ) -> Recipe:
-    """A recipe, a function of its inputs, or an SQL text; None passes a lone input through. `args`: the values of each
-    `:name` in an SQL text. Raises ApplicationError: some are missing, or it is no SQL text."""
+    """Return a recipe, a function of its inputs, or an SQL text; None passes a lone input through. `args`: the values
+    of each `:name` in an SQL text. Raises ApplicationError: some are missing, or it is no SQL text."""
     if isinstance(given, str):
         return SqlRecipe(given, parameters=parameters_of(given, args, whose="one of args"))
     if args:
@@ -265,8 +267,8 @@ def _passed_through(rows: DataFrame) -> DataFrame:
 
 
 def streaming(result: object, whose: str, inputs: Iterable[DataFrame] = ()) -> DataFrame:
-    """The result itself, if it is a streaming DataFrame, or one of a batch over inputs that all are: ApplicationError
-    otherwise. `whose` begins the message."""
+    """Return the result itself, if it is a streaming DataFrame, or one of a batch over inputs that all are:
+    ApplicationError otherwise. `whose` begins the message."""
     is_streaming = getattr(result, "isStreaming", None)
     if not isinstance(is_streaming, bool):  # a Column answers any attribute with another Column
         raise ApplicationError(f"{whose} gives {_a(type(result).__name__)}, not a DataFrame: end with a DataFrame")
@@ -277,12 +279,12 @@ def streaming(result: object, whose: str, inputs: Iterable[DataFrame] = ()) -> D
 
 
 def has_name(text: str, name: str) -> bool:
-    """Whether a text has this name, in any case, and not only as a part of another one."""
+    """Return whether a text has this name, in any case, and not only as a part of another one."""
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def mentions(code: CodeType, name: str) -> bool:
-    """Whether a function, or one within it, has a text that has this name, or an attribute or variable of it."""
+    """Return whether a function, or one within it, has a text that has this name, or an attribute or variable of it."""
     return any(has_name(each, name) for each in code.co_names) or any(
         mentions(each, name) if isinstance(each, CodeType) else isinstance(each, str) and has_name(each, name)
         for each in _flat(code.co_consts)
@@ -290,7 +292,7 @@ def mentions(code: CodeType, name: str) -> bool:
 
 
 def _flat(constants: Iterable[object]) -> Iterator[object]:
-    """The constants of a function, those within tuples and sets included."""
+    """Yield the constants of a function, those within tuples and sets included."""
     for constant in constants:
         if isinstance(constant, tuple | frozenset):
             yield from _flat(constant)

@@ -54,8 +54,8 @@ class View:
 
 
 def sql_over(views: Iterable[View], spark: SparkSession, text: str, arguments: Mapping[str, Any]) -> DataFrame:
-    """The DataFrame of an SQL text over these views on a Connect session. They are part of its plan: two recipes may
-    read different views of one name. Raises what Spark raises, once it is used."""
+    """Return the DataFrame of an SQL text over these views on a Connect session. They are part of its plan: two recipes
+    may read different views of one name. Raises what Spark raises, once it is used."""
     from pyspark.sql.connect import functions as F
     from pyspark.sql.connect.plan import SQL, CachedRelation, SubqueryAlias
 
@@ -68,7 +68,7 @@ def sql_over(views: Iterable[View], spark: SparkSession, text: str, arguments: M
 
 
 def _inner(view: View) -> Iterator[View]:
-    """The views that a view reads, those first that others read, and the view itself."""
+    """Yield the views that a view reads, those first that others read, and the view itself."""
     for each in view.reads:
         yield from _inner(each)
     yield view
@@ -109,7 +109,7 @@ class MadeViews:
                     self._note_sql(relation, text)
 
     def get(self, name: str) -> View | None:
-        """The view of this name, if it was seen being made; it may have been dropped since."""
+        """Return the view of this name, if it was seen being made; it may have been dropped since."""
         return self._views.get(name.casefold())
 
     def _note_sql(self, relation: Any, text: str) -> None:
@@ -136,7 +136,7 @@ class MadeViews:
 
 
 def _view_of_sql(text: str) -> tuple[str, str] | None:
-    """The name and the query of CREATE [OR REPLACE] TEMPORARY VIEW name AS query; None for any other text."""
+    """Return the name and the query of CREATE [OR REPLACE] TEMPORARY VIEW name AS query; None for any other text."""
     tokens = tokenized(text)
     words = [token.text.upper() for token in tokens]
     begins = words[1:3] == ["OR", "REPLACE"]
@@ -151,7 +151,7 @@ def _view_of_sql(text: str) -> tuple[str, str] | None:
 
 
 def _names_read(relation: Any) -> Iterator[str]:
-    """The names of tables and views that a relation reads."""
+    """Yield the names of tables and views that a relation reads."""
     for message in _messages(relation):
         kind = message.DESCRIPTOR.name
         if kind == "NamedTable":
@@ -161,7 +161,7 @@ def _names_read(relation: Any) -> Iterator[str]:
 
 
 def _messages(message: Any) -> Iterator[Any]:
-    """The message, and all within it."""
+    """Yield the message, and all within it."""
     yield message
     for field, value in list(message.ListFields()):
         if field.message_type is None:
@@ -175,8 +175,8 @@ def _messages(message: Any) -> Iterator[Any]:
 
 
 def _plain(relation: Any) -> bytes:
-    """The relation as bytes, with numbers of plans that begin at 0, and without the lines of the notebook that made
-    it: the same cells make the same view again."""
+    """Return the relation as bytes, with numbers of plans that begin at 0, and without the lines of the notebook that
+    made it: the same cells make the same view again."""
     copy = type(relation)()
     copy.CopyFrom(relation)
     numbers: dict[int, int] = {}
@@ -196,7 +196,7 @@ def _relation(plan: bytes) -> Any:
 
 
 def global_views_read(sql: str) -> tuple[str, ...]:
-    """The names of global temporary views that an SQL text reads, which one task manager alone has."""
+    """Return the names of global temporary views that an SQL text reads, which one task manager alone has."""
     try:
         tables = list(parsed(sql).find_all(exp.Table))
     except ApplicationError:

@@ -45,18 +45,18 @@ class Call:
 
     @property
     def place(self) -> str:
-        """Where it stands."""
+        """Return where it stands."""
         return place(self.name)
 
 
 def is_call(tokens: Sequence[Token], index: int) -> bool:
-    """Whether a call of a function without a database begins there."""
+    """Return whether a call of a function without a database begins there."""
     after = tokens[index + 1].token_type if index + 1 < len(tokens) else None
     return after == TokenType.L_PAREN and (index == 0 or tokens[index - 1].token_type != TokenType.DOT)
 
 
 def call_at(tokens: Sequence[Token], index: int) -> Call:
-    """The call that begins there. Raises ApplicationError if its parenthesis is not closed."""
+    """Return the call that begins there. Raises ApplicationError if its parenthesis is not closed."""
     last = _end(tokens, index + 1)
     arguments = tuple(_split(tokens[index + 2 : last]))
     words = [token.text.upper() for token in tokens[last + 1 : last + 4]]
@@ -69,7 +69,7 @@ def call_at(tokens: Sequence[Token], index: int) -> Call:
 
 
 def column_around(tokens: Sequence[Token], first: int, last: int) -> tuple[int, int]:
-    """The indices of the first and the last token of the column of a SELECT in which these are."""
+    """Return the indices of the first and the last token of the column of a SELECT in which these are."""
     levels = _levels(tokens)
     begin, level = first, levels[first]
     while begin > 0 and not (_word(tokens[begin]) in _CLAUSES and levels[begin] == level):
@@ -98,12 +98,12 @@ def _levels(tokens: Sequence[Token]) -> list[int]:
 
 
 def written(sql: str, tokens: Sequence[Token]) -> str:
-    """The text from the first of these tokens to the last one."""
+    """Return the text from the first of these tokens to the last one."""
     return sql[tokens[0].start : tokens[-1].end + 1]
 
 
 def _word(token: Token) -> str:
-    """A keyword, the first one of several that are one token (GROUP BY); "" for quoted text and names."""
+    """Return a keyword, the first one of several that are one token (GROUP BY); "" for quoted text and names."""
     quoted = token.token_type in (TokenType.STRING, TokenType.IDENTIFIER)
     return "" if quoted else token.text.upper().partition(" ")[0]
 
@@ -118,7 +118,7 @@ def _end(tokens: Sequence[Token], opening: int) -> int:
 
 
 def _split(tokens: Sequence[Token]) -> Iterator[tuple[Token, ...]]:
-    """The parts between the commas that are in no further parentheses."""
+    """Yield the parts between the commas that are in no further parentheses."""
     depth, part = 0, list[Token]()
     for token in tokens:
         depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
@@ -167,7 +167,7 @@ _FORMS: Mapping[str, _Form] = {
 
 
 def estimated(sql: str, plain: Mapping[int, str] | None = None) -> str:
-    """The text with expressions of Spark in place of estimates; the same text, if there are none.
+    """Return the text with expressions of Spark in place of estimates; the same text, if there are none.
 
     Args:
         sql: as it was written.
@@ -201,7 +201,7 @@ def estimated(sql: str, plain: Mapping[int, str] | None = None) -> str:
 
 
 def has_estimates(sql: str) -> bool:
-    """Whether a text calls such functions. False for text that can't be read: Spark decides then."""
+    """Return whether a text calls such functions. False for text that can't be read: Spark decides then."""
     try:
         return bool(_calls(sql, {}))
     except ApplicationError:
@@ -209,7 +209,7 @@ def has_estimates(sql: str) -> bool:
 
 
 def _calls(sql: str, plain: Mapping[int, str]) -> tuple[Sequence[Token], dict[int, tuple[str, Call]]] | None:
-    """The tokens, and the calls by the index of their first one, each with the name of its estimate."""
+    """Return the tokens, and the calls by the index of their first one, each with the name of its estimate."""
     if ESTIMATES not in sql.lower() and not plain:
         return None
     tokens = tokenized(sql)
@@ -223,8 +223,8 @@ def _calls(sql: str, plain: Mapping[int, str]) -> tuple[Sequence[Token], dict[in
 
 
 def _unnamed(sql: str) -> set[int]:
-    """The positions of calls that are the first ones of their columns, where these have no names; none for text that
-    can't be parsed. Raises ApplicationError for calls where there is no group."""
+    """Return the positions of calls that are the first ones of their columns, where these have no names; none for text
+    that can't be parsed. Raises ApplicationError for calls where there is no group."""
     try:
         query = parsed(sql)
     except ApplicationError:
@@ -262,7 +262,7 @@ def _check_around(call: exp.Anonymous) -> None:
 
 
 def _expression(sql: str, name: str, call: Call) -> str:
-    """What a call stands for."""
+    """Return what a call stands for."""
     form = _FORMS.get(name)
     if form is None:
         raise ApplicationError(f"{call.place}: there is no function {name}.{nearest(name, _FORMS)}")
@@ -296,7 +296,7 @@ def _expression(sql: str, name: str, call: Call) -> str:
 
 
 def _name(sql: str, argument: Sequence[Token]) -> str | None:
-    """The name of a column that is an argument as it is; None for an expression, and for a field of a struct."""
+    """Return the name of a column that is an argument as it is; None for an expression, and for a field of a struct."""
     if not all(_is_name(sql, token) for token in argument[::2]):
         return None
     if len(argument) == 1:
@@ -312,15 +312,15 @@ def _name(sql: str, argument: Sequence[Token]) -> str | None:
 
 
 def _is_name(sql: str, token: Token) -> bool:
-    """Whether a token can name a column: quoted, or a word, of Spark's own, too, as `date`; what stands for a value
-    without a column of that name, as `current_date`, does not where there is one."""
+    """Return whether a token can name a column: quoted, or a word, of Spark's own, too, as `date`; what stands for a
+    value without a column of that name, as `current_date`, does not where there is one."""
     if token.token_type == TokenType.IDENTIFIER:
         return True
     return token.token_type not in _LITERALS and token.text.isidentifier() and written(sql, [token]) == token.text
 
 
 def _level(sql: str, name: str, call: Call) -> tuple[list[tuple[Token, ...]], float]:
-    """The arguments without names, and the level."""
+    """Return the arguments without names, and the level."""
     given = list(call.arguments)
     level = DEFAULT_LEVEL
     for each in call.arguments:
@@ -350,7 +350,7 @@ def _number(
 
 
 def _of_rows(sql: str, name: str, argument: Sequence[Token], call: Call) -> Text | None:
-    """An argument, null in rows that a FILTER leaves out; None for the * of all rows."""
+    """Return an argument, null in rows that a FILTER leaves out; None for the * of all rows."""
     star = len(argument) == 1 and argument[0].token_type == TokenType.STAR
     if star and name != "est_count":
         raise ApplicationError(f"{place(argument[0])}: {name} is of values, not of *: {_FORMS[name].example}")

@@ -381,7 +381,7 @@ class StreamOptions:
 
     @property
     def stated(self) -> frozenset[str]:
-        """The fields that differ from their defaults."""
+        """Return the fields that differ from their defaults."""
         return frozenset(field.name for field in fields(self) if getattr(self, field.name) != field.default)
 
     def shared(self, kind: type) -> dict[str, Any]:

@@ -373,8 +373,8 @@ class Named(Sink):
 
 
 def absolute(path: str) -> str:
-    """A URL unchanged; a path made absolute, with `~`, as each task manager has its own working directory. `..` is
-    removed as Hadoop does, whatever is a symbolic link."""
+    """Return a URL unchanged; a path made absolute, with `~`, as each task manager has its own working directory. `..`
+    is removed as Hadoop does, whatever is a symbolic link."""
     return path if is_url(path) else os.path.abspath(os.path.expanduser(path))
 
 

@@ -56,7 +56,7 @@ _FORMAT = re.compile(r"[A-Za-z_][\w.$-]*")
 
 
 def as_sink(given: Sink | str | Callable[[DataFrame, int], Any] | None) -> Sink | None:
-    """A sink, its text form, or a function for foreachBatch. Raises ApplicationError for other text."""
+    """Return a sink, its text form, or a function for foreachBatch. Raises ApplicationError for other text."""
     if isinstance(given, str):
         sink = parse_sink(given)
         if isinstance(sink, Named):
@@ -66,7 +66,7 @@ def as_sink(given: Sink | str | Callable[[DataFrame, int], Any] | None) -> Sink 
 
 
 def parse_sink(text: str) -> Sink:
-    """The sink that `--sink` names, in one of `SINK_FORMS`. Raises ApplicationError.
+    """Return the sink that `--sink` names, in one of `SINK_FORMS`. Raises ApplicationError.
 
     A kind that is not among `KINDS` is a format of Spark's. Whether there is one, the task manager knows.
     """

@@ -83,7 +83,7 @@ class Deadline:
 
     @property
     def laxity_s(self) -> float:
-        """The time that a batch can wait after its oldest row came."""
+        """Return the time that a batch can wait after its oldest row came."""
         return max(self.due_s, 0.0)
 
 

@@ -106,7 +106,7 @@ class Monitor:
 
     @property
     def mean(self) -> Snapshot:
-        """The window's means."""
+        """Return the window's means."""
         return mean([snapshot for _, snapshot in self.seen])
 
 
@@ -167,12 +167,13 @@ class Observation:
 
     @property
     def needs(self) -> Mapping[str, float]:
-        """CPU by instance, % of one core."""
+        """Return CPU by instance, % of one core."""
         return {demand.id: demand.cpu for demand in self.problem.demands}
 
     @property
     def fits(self) -> bool:
-        """Whether all nodes together, those that could start too, have the CPU and memory that instances demand."""
+        """Return whether all nodes together, those that could start too, have the CPU and memory that instances
+        demand."""
         nodes, demands = (*self.problem.nodes, *self.spares), self.problem.demands
         return sum(each.cpu for each in demands) <= sum(node.cpu for node in nodes) and (
             sum(each.memory for each in demands) <= sum(node.memory for node in nodes)

@@ -95,7 +95,7 @@ class Node:
 
     @property
     def size(self) -> tuple[float, float, float | None]:
-        """What nodes that can take each other's place have in common."""
+        """Return what nodes that can take each other's place have in common."""
         return (self.cpu / 100.0 if self.cores is None else self.cores, self.memory, self.price)
 
 
@@ -364,7 +364,7 @@ class Priority:
 
     @property
     def value(self) -> float:
-        """The quotient, or its limit where the cost is 0."""
+        """Return the quotient, or its limit where the cost is 0."""
         if self.cost <= NOTHING:
             return inf if self.numerator > NOTHING else 0.0
         return self.numerator / self.cost

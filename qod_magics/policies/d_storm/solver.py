@@ -54,22 +54,22 @@ class Solution:
 
     @property
     def used(self) -> tuple[Node, ...]:
-        """The nodes that it uses."""
+        """Return the nodes that it uses."""
         return self._used_by(self.placement)
 
     @property
     def used_now(self) -> tuple[Node, ...]:
-        """The nodes that the current placement uses."""
+        """Return the nodes that the current placement uses."""
         return self._used_by(self.current)
 
     @property
     def to_start(self) -> tuple[Node, ...]:
-        """The nodes that it uses and that are not up."""
+        """Return the nodes that it uses and that are not up."""
         return tuple(node for node in self.used if node.kind is not None)
 
     @property
     def moving(self) -> tuple[str, ...]:
-        """The instances that it places elsewhere."""
+        """Return the instances that it places elsewhere."""
         return tuple(each for each, node in self.placement.items() if self.current[each] != node)
 
     @property

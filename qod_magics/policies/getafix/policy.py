@@ -198,7 +198,7 @@ class Saving:
 
     @property
     def usd_per_year(self) -> Fraction:
-        """The price of a year of 365 days."""
+        """Return the price of a year of 365 days."""
         return self.usd_per_hour * _HOURS_OF_A_YEAR
 
 
@@ -226,7 +226,7 @@ class Placement:
 
     @property
     def replicas(self) -> int:
-        """The number of copies."""
+        """Return the number of copies."""
         return sum(len(each) for each in self.nodes.values())
 
 

@@ -191,7 +191,7 @@ class Turn:
 
     @property
     def changed(self) -> Mapping[str, tuple[str, ...]]:
-        """The jobs that the actions change, with their tasks."""
+        """Return the jobs that the actions change, with their tasks."""
         tasks = {action.task for action in self.actions}
         return {name: part for name, part in self.parts.items() if tasks.intersection(part)}
 

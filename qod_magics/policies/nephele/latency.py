@@ -50,7 +50,7 @@ class Subgraph:
 
     @property
     def channel_count(self) -> int:
-        """The number of channels, without listing them."""
+        """Return the number of channels, without listing them."""
         return sum(
             len(senders) * len(receivers) if self._is_full(i) else len(senders)
             for i, (senders, receivers) in enumerate(zip(self.tasks, self.tasks[1:], strict=False))
@@ -58,7 +58,7 @@ class Subgraph:
 
     @property
     def sequence_count(self) -> int:
-        """The number of runtime sequences, without listing them."""
+        """Return the number of runtime sequences, without listing them."""
         ways = dict.fromkeys(self.tasks[0], 1)
         for i, tasks in enumerate(self.tasks[1:]):
             total, before = sum(ways.values()), self.path[i]
@@ -92,17 +92,17 @@ class ManagerSetup:
 
     @cached_property
     def vertices(self) -> frozenset[Task]:
-        """The tasks of its graph."""
+        """Return the tasks of its graph."""
         return frozenset(task for role in self.roles for tasks in role.subgraph.tasks for task in tasks)
 
     @cached_property
     def channels(self) -> frozenset[Channel]:
-        """The channels of its graph."""
+        """Return the channels of its graph."""
         return frozenset(channel for role in self.roles for channel in role.subgraph.channels())
 
     @property
     def constraints(self) -> int:
-        """The number of runtime sequences that it answers for."""
+        """Return the number of runtime sequences that it answers for."""
         return sum(role.subgraph.sequence_count for role in self.roles)
 
 

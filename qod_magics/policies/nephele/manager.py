@@ -243,7 +243,7 @@ class QosManager:
 
     @property
     def worker(self) -> str:
-        """Where it runs."""
+        """Return where it runs."""
         return self._setup.worker
 
     def interests(self) -> tuple[Iterable[Task], Iterable[Channel]]:

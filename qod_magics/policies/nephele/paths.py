@@ -56,7 +56,7 @@ class Parameters:
 
     @property
     def sizing(self) -> Sizing:
-        """The parameters of `manager.step`, with ms of a gap for bytes of a buffer."""
+        """Return the parameters of `manager.step`, with ms of a gap for bytes of a buffer."""
         wait_ms = 1e3 * self.min_wait_s
         longest_ms = max(round(1e3 * self.longest_s), 1)
         floor_ms = min(max(round(1e3 * self.floor_s), 1), longest_ms)
@@ -127,12 +127,12 @@ class Constraint:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """All tasks that lead to it, and itself."""
+        """Return all tasks that lead to it, and itself."""
         return tuple(dict.fromkeys(task for path in self.paths for task in path.tasks))
 
     @property
     def worst(self) -> Path | None:
-        """The path with the greatest estimate; None while no path is known."""
+        """Return the path with the greatest estimate; None while no path is known."""
         known = [path for path in self.paths if path.estimate_ms is not None]
         return max(known, key=lambda path: path.estimate_ms or 0.0, default=None)
 
@@ -143,7 +143,8 @@ class Constraint:
 
     @property
     def limit_ms(self) -> float:
-        """The limit on estimates: they may be off, so that of the worst path is taken for the measured latency."""
+        """Return the limit on estimates: they may be off, so that of the worst path is taken for the measured
+        latency."""
         worst = self.worst
         if worst is None or not worst.estimate_ms or not self.measured_s:
             return 1e3 * self.limit_s

@@ -119,12 +119,12 @@ class Stack:
 
     @property
     def paused(self) -> frozenset[str]:
-        """Names of the stages that propose nothing."""
+        """Return names of the stages that propose nothing."""
         return self._paused
 
     @property
     def stage_names(self) -> tuple[str, ...]:
-        """Names of the stages that can be paused."""
+        """Return names of the stages that can be paused."""
         judges = () if self.judge is None else (JUDGE,)
         return (*(stage.name for stage in self.stages), *judges)
 

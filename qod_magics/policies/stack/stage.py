@@ -110,12 +110,12 @@ class Demand:
 
     @property
     def short(self) -> float:
-        """CPU that all task managers lack together."""
+        """Return CPU that all task managers lack together."""
         return sum(map(self.over, range(len(self.available))))
 
     @property
     def beyond(self) -> float:
-        """CPU that task managers lack beyond the room on the others: no move gains it. 0 where all would fit."""
+        """Return CPU that task managers lack beyond the room on the others: no move gains it. 0 where all would fit."""
         return max(self.short - sum(map(self.room, range(len(self.available)))), 0.0)
 
     def holds_without(self, managers: Collection[int], headroom: float) -> bool:

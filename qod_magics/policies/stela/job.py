@@ -49,7 +49,7 @@ class Options:
 
     @property
     def threshold(self) -> Fraction:
-        """The congestion rate as it is written: 1.2 is 6/5, not the binary number next to it."""
+        """Return the congestion rate as it is written: 1.2 is 6/5, not the binary number next to it."""
         rate = self.congestion_rate
         return rate if isinstance(rate, Fraction) else Fraction(str(rate))
 
@@ -74,22 +74,22 @@ class Graph:
 
     @cached_property
     def parents(self) -> Mapping[str, tuple[str, ...]]:
-        """Inputs of each operator; () for a source."""
+        """Return inputs of each operator; () for a source."""
         return _neighbours(self.ops, [(target, source) for source, target in self.edges])
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
-        """The operators without parents, in declared order."""
+        """Return the operators without parents, in declared order."""
         return tuple(op for op in self.ops if not self.parents[op])
 
     @cached_property
     def sinks(self) -> tuple[str, ...]:
-        """The operators without children, in declared order."""
+        """Return the operators without children, in declared order."""
         return tuple(op for op in self.ops if not self.children[op])
 
     @cached_property
     def parents_first(self) -> tuple[str, ...]:
-        """The operators in topological order."""
+        """Return the operators in topological order."""
         return tuple(TopologicalSorter(self.parents).static_order())
 
 

@@ -30,7 +30,7 @@ class Need:
 
     @property
     def short(self) -> float:
-        """CPU lacking for the minimum accuracies; 0 when they fit."""
+        """Return CPU lacking for the minimum accuracies; 0 when they fit."""
         return max(self.at_minimum - self.available, 0.0)
 
     @property
@@ -45,7 +45,7 @@ class Need:
 
 
 def needs(snapshot: Snapshot) -> Mapping[str, Need]:
-    """CPU that each task manager of the snapshot has and needs, by id."""
+    """Return CPU that each task manager of the snapshot has and needs, by id."""
     topology = Dag.of(snapshot).topology
     load, required = load_of(snapshot, topology), known_requirements(snapshot, topology)
     at_minimum = [0.0] * len(snapshot.task_managers)
@@ -73,7 +73,7 @@ def shortage(name: str, need: Need) -> str:
 
 
 def supply(name: str, need: Need) -> str:
-    """CPU that a task manager has and needs, in words."""
+    """Return CPU that a task manager has and needs, in words."""
     return (
         f"{name} has {need.available:.1f} % of a core for its tasks, "
         f"needs {need.at_minimum:.1f} % at minimum accuracies and {need.at_full:.1f} % at full accuracy"
@@ -173,8 +173,8 @@ class StreamEconomicsReasons:
         return [f"plans give its tasks {abs(trust - 1.0):.0%} {fewer} CPU than it has, judged by its backlog"]
 
     def _pressure(self, host: str, first: Sequence[str] = ()) -> str:
-        """CPU and needs of a task manager that limits a task, whom it serves `first`, how far its cost estimates are
-        trusted, and its instances that are warming up."""
+        """Return CPU and needs of a task manager that limits a task, whom it serves `first`, how far its cost estimates
+        are trusted, and its instances that are warming up."""
         words = supply(host, self._needs[host])
         if host in self._warming:
             there = listed(self._warming[host])

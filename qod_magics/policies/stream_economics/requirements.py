@@ -52,17 +52,17 @@ class Requirements:
     usable: Sequence[float]  #: CPU that an instance can use, % of one core: one core in the paper
 
     def of(self, t: int, accuracy: float) -> float:
-        """CPU that an instance of the task needs for an accuracy, % of one core."""
+        """Return CPU that an instance of the task needs for an accuracy, % of one core."""
         return min(self.base[t] + required_cpu(accuracy, self.cpu[t], self.at[t], self.usable[t]), self.usable[t])
 
     def all_of(self, accuracies: Sequence[float]) -> list[float]:
-        """CPU that an instance of each task needs for the task's accuracy, % of one core."""
+        """Return CPU that an instance of each task needs for the task's accuracy, % of one core."""
         if any(self.base):
             return [self.of(t, accuracy) for t, accuracy in enumerate(accuracies)]
         return list(map(required_cpu, accuracies, self.cpu, self.at, self.usable))
 
     def cost(self, t: int) -> float:
-        """CPU that accuracy 1 adds to that of accuracy 0, % of one core."""
+        """Return CPU that accuracy 1 adds to that of accuracy 0, % of one core."""
         if self.at[t] <= 0.0:
             return FULL_CORE
         return self.cpu[t] / self.at[t]
@@ -86,7 +86,7 @@ def proportional(snapshot: Snapshot, topology: Topology, load: Load) -> Requirem
 
 
 def learned(snapshot: Snapshot, topology: Topology, load: Load) -> Requirements:
-    """CPU by learned costs: fixed + read * rows read + work * rows kept, at the input rates of full accuracy.
+    """Return CPU by learned costs: fixed + read * rows read + work * rows kept, at the input rates of full accuracy.
 
     A source reads all of its input, whatever its accuracy; another task only the rows sent to it. Input rates at full
     accuracy follow from the sources' rates and the selectivities, not from the present shedding, so a plan's effect on

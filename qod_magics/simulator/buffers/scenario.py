@@ -233,7 +233,7 @@ class Vertex(Form, frozen=True):
 
     @property
     def work(self) -> int:
-        """CPU for each item that enters, ns."""
+        """Return CPU for each item that enters, ns."""
         return round(self.work_us * US)
 
 

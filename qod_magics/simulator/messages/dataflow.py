@@ -44,7 +44,7 @@ class ClientMessages(Protocol):
 
     @property
     def has_keys(self) -> bool:
-        """Whether each message has a key."""
+        """Return whether each message has a key."""
         ...
 
     def messages(self, seed: str, until: int) -> Iterator[Sent]:
@@ -82,7 +82,7 @@ class Arrivals(Form, frozen=True):
 
     @property
     def has_keys(self) -> bool:
-        """Whether each message has a key."""
+        """Return whether each message has a key."""
         return self.keys > 0
 
     def messages(self, seed: str, until: int) -> Iterator[Sent]:
@@ -132,7 +132,7 @@ class Listed:
 
     @property
     def has_keys(self) -> bool:
-        """Whether each message has a key."""
+        """Return whether each message has a key."""
         return all(each.key >= 0 for each in self.sent)
 
     def messages(self, seed: str, until: int) -> Iterator[Sent]:

@@ -38,7 +38,7 @@ class Window(NamedTuple):
 
 
 def window_of(recipe: Recipe) -> Window | None:
-    """The first window that a recipe groups by; None if its text has no `window(column, 'duration')`."""
+    """Return the first window that a recipe groups by; None if its text has no `window(column, 'duration')`."""
     found = _in_sql(recipe.text) if isinstance(recipe, SqlRecipe) else _in_python(recipe.text)
     durations = [_seconds(text) for text in found]
     if not durations or durations[0] is None:

@@ -105,12 +105,12 @@ class Windowed:
 
     @property
     def low(self) -> int:
-        """The progress that all channels have reached."""
+        """Return the progress that all channels have reached."""
         return min(self._progress.values())
 
     @property
     def waiting(self) -> int:
-        """Rows in open windows; sliding ones count each row in each of its windows."""
+        """Return rows in open windows; sliding ones count each row in each of its windows."""
         return sum(rows for rows, _ in self._open.values())
 
     def execute(self, message: Message) -> tuple[Emitted, ...]:
@@ -216,7 +216,7 @@ class PartialWindows:
 
     @property
     def waiting(self) -> int:
-        """Rows in open windows."""
+        """Return rows in open windows."""
         return sum(aggregate.rows for aggregate in self._open.values())
 
     def execute(self, message: Message) -> tuple[EmittedPart, ...]:
@@ -272,7 +272,7 @@ class Merging:
 
     @property
     def waiting(self) -> int:
-        """Rows in windows of which a part is missing."""
+        """Return rows in windows of which a part is missing."""
         return sum(aggregate.rows for aggregate in self._open.values())
 
     def execute(self, message: Message) -> tuple[Emitted, ...]:

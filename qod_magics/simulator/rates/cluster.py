@@ -66,7 +66,7 @@ class SimulatedCluster:
 
     @property
     def wiring(self) -> Wiring:
-        """The tasks as arrays."""
+        """Return the tasks as arrays."""
         return self.engine.wiring
 
     # -- the protocol --------------------------------------------------------------------------------------------------

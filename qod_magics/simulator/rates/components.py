@@ -38,7 +38,7 @@ class Machine(Form, frozen=True):
 
     @property
     def waits(self) -> bool:
-        """Whether it joins with an `AddNode` only."""
+        """Return whether it joins with an `AddNode` only."""
         return self.off or self.standby
 
     def to_json(self) -> dict[str, Any]:

@@ -106,12 +106,12 @@ class Engine:
 
     @property
     def now(self) -> float:
-        """Seconds since the start."""
+        """Return seconds since the start."""
         return self.steps * self.step_s
 
     @property
     def waiting(self) -> Array:
-        """Rows not yet read, by edge."""
+        """Return rows not yet read, by edge."""
         return self.wiring.by_edge(self.queues.waiting) + self.pool
 
     def turn(self, keep: Array, accept: Array, desired: Array) -> None:

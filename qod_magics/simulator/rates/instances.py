@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from qod_magics.core.runtime import Event, Placer, Unplaced
+from qod_magics.core import runtime
+from qod_magics.core.runtime import Placer, Unplaced
 from qod_magics.core.snapshot import Instance, TaskManager
 from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.lifecycle.events import (
     BatchEnded,
+    Event,
     Failed,
     FirstReported,
     Instructions,
@@ -37,7 +39,7 @@ from qod_magics.simulator.rates.engine import NOWHERE, Engine
 from qod_magics.simulator.rates.reports import Reports
 from qod_magics.simulator.rates.simulation import Simulation
 
-# --- What is due ------------------------------------------------------------------------------------------------------
+# --- Calls and events -------------------------------------------------------------------------------------------------
 
 
 class Agenda:
@@ -64,20 +66,20 @@ class Events:
     """Events since the last observation."""
 
     def __init__(self) -> None:
-        self._events: list[Event] = []
+        self._events: list[runtime.Event] = []
 
     def __repr__(self) -> str:
         return f"{len(self._events)} events"
 
     def tell(self, kind: str, **detail: Any) -> None:
         """Add an event."""
-        self._events.append(Event(kind, detail))
+        self._events.append(runtime.Event(kind, detail))
 
-    def add(self, event: Event) -> None:
+    def add(self, event: runtime.Event) -> None:
         """Add an event."""
         self._events.append(event)
 
-    def take(self) -> tuple[Event, ...]:
+    def take(self) -> tuple[runtime.Event, ...]:
         """Return the events so far; the next call gives those after them."""
         events, self._events = tuple(self._events), []
         return events

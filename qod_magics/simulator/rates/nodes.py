@@ -70,14 +70,14 @@ class Nodes:
 
     @property
     def _used(self) -> int:
-        """The number of task managers that are up or starting, without those that stand by."""
+        """Return the number of task managers that are up or starting, without those that stand by."""
         return int(self._engine.up.sum()) + len(self._starting)
 
     # -- time and cost -------------------------------------------------------------------------------------------------
 
     @property
     def up_s(self) -> Array:
-        """Seconds that each task manager has been up, the time standing by included."""
+        """Return seconds that each task manager has been up, the time standing by included."""
         now: Array = self._seconds + np.nan_to_num(self._engine.now - self._since)
         return now
 

@@ -118,7 +118,7 @@ class Queues:
 
     @property
     def waiting(self) -> Array:
-        """Rows in each queue."""
+        """Return rows in each queue."""
         rows: Array = self.rows.sum(axis=1)
         return rows
 

@@ -160,7 +160,7 @@ class Simulation:
 
     @property
     def measures_latency(self) -> bool:
-        """Whether latencies, waiting rows and the time that instances are busy are measured."""
+        """Return whether latencies, waiting rows and the time that instances are busy are measured."""
         if self.latency is not None:
             return self.latency
         asked = (each for task in self.tasks for each in (task.max_parallelism, task.max_latency_s, task.utility))
@@ -168,7 +168,7 @@ class Simulation:
 
     @property
     def is_elastic(self) -> bool:
-        """Whether task managers can be started and released."""
+        """Return whether task managers can be started and released."""
         return self.max_task_managers is not None or any(machine.off or machine.standby for machine in self.machines)
 
     @classmethod

@@ -391,7 +391,7 @@ class Node:
 
     @property
     def used(self) -> int:
-        """Bytes in memory."""
+        """Return bytes in memory."""
         return sum(self.holds.values())
 
     def ask(self, pair: Pair) -> None:

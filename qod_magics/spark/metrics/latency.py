@@ -206,7 +206,8 @@ class Lateness:
         return {id: Step({topic: writer for topic, writer, _ in self._feeds(id)}, batches[id]) for id in specs}
 
     def _feeds(self, task: str) -> list[tuple[str, str | None, Mapping[int, int]]]:
-        """Topics that a task reads, each with the task that writes it, if one does, and the position of the task."""
+        """Return topics that a task reads, each with the task that writes it, if one does, and the position of the
+        task."""
         pipes = self.cluster.deployment.pipes
         return [
             (account.topic, pipes[name].source if name in pipes else None, account.next_rows)

@@ -45,7 +45,7 @@ class DialReading(Enum):
 
     @property
     def reflects(self) -> bool:
-        """Whether SQL may call methods of Java there: read a property or the clock, or sleep."""
+        """Return whether SQL may call methods of Java there: read a property or the clock, or sleep."""
         return self in (DialReading.ROW, DialReading.BATCH)
 
 

@@ -139,12 +139,12 @@ _CALL = re.compile(
 
 
 def worst(expression: str, found: Mapping[str, Label]) -> Label:
-    """The worst label of the columns that an expression reads; `found` by id."""
+    """Return the worst label of the columns that an expression reads; `found` by id."""
     return max((found.get(id, Label.EXACT) for id in ID.findall(expression)), default=Label.EXACT)
 
 
 def aggregated(expression: str, found: Mapping[str, Label], groups: set[str]) -> Label:
-    """The label of an aggregation's item, of columns with these labels, where its groups are not kept whole."""
+    """Return the label of an aggregation's item, of columns with these labels, where its groups are not kept whole."""
     if expression.startswith(ESTIMATE) and expression.endswith(")") and WEIGHTS.search(expression):
         return Label.INTERVAL
     calls = list(_calls(expression))
@@ -161,7 +161,7 @@ def aggregated(expression: str, found: Mapping[str, Label], groups: set[str]) ->
 
 
 def _called(name: str, arguments: str, found: Mapping[str, Label]) -> Label:
-    """The label of one call of an aggregate function."""
+    """Return the label of one call of an aggregate function."""
     below = worst(arguments, found)
     if name == "element_at" and below != Label.NOT_ESTIMABLE:
         return Label.ESTIMATE  # of which a part is read, or more is computed
@@ -174,7 +174,7 @@ def _called(name: str, arguments: str, found: Mapping[str, Label]) -> Label:
 
 
 def _ratios(expression: str) -> Iterator[range]:
-    """Where an aggregate is divided by another one, in the brackets that Spark sets around each operator."""
+    """Yield where an aggregate is divided by another one, in the brackets that Spark sets around each operator."""
     opened: list[int] = []
     slashes: dict[int, int] = {}  #: by the bracket around it
     for at, sign in enumerate(expression):
@@ -190,7 +190,7 @@ def _ratios(expression: str) -> Iterator[range]:
 
 
 def _calls(expression: str) -> Iterator[tuple[int, str, str]]:
-    """The outermost calls of aggregate functions, and estimates: position, name in lower case, and arguments."""
+    """Yield the outermost calls of aggregate functions, and estimates: position, name in lower case, and arguments."""
     position = 0
     while (call := _CALL.search(expression, position)) is not None:
         depth, end = 1, call.end()

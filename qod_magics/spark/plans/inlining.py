@@ -92,7 +92,7 @@ def keeps_one(plan: str, column: str) -> bool:
 
 
 def _is_of_one(nodes: Sequence[Node], at: int, column: str, id: str | None) -> bool:
-    """The same of the operator at this position; the column has this id, or that of its name."""
+    """Return the same of the operator at this position; the column has this id, or that of its name."""
     node, lists = nodes[at], lists_of(nodes[at].text)
     if node.operator == "StreamingSymmetricHashJoin":
         return True
@@ -115,8 +115,8 @@ def joins_outer(plan: str) -> bool:
 
 
 def overlaps(plan: str) -> bool:
-    """Whether rows of a physical plan's result may stand for the same rows of its input, as sliding windows do, and
-    pairs of a join; False only where all of its operators are known not to."""
+    """Return whether rows of a physical plan's result may stand for the same rows of its input, as sliding windows do,
+    and pairs of a join; False only where all of its operators are known not to."""
     return any(
         not PARSES.search(node.text) if node.operator == "Generate" else node.operator not in _DISJOINT
         for node in nodes_of(plan)
@@ -154,15 +154,15 @@ def _named(copies: Copies, text: str) -> str | None:
 
 
 def analyzed_plan_of(rows: DataFrame) -> str:
-    """The analyzed logical plan as text, untruncated, with the line of its columns; also of SQL over views, which Spark
-    plans no further. Raises whatever Spark raises."""
+    """Return the analyzed logical plan as text, untruncated, with the line of its columns; also of SQL over views,
+    which Spark plans no further. Raises whatever Spark raises."""
     _, _, plan = plan_of(rows, extended=True).partition("== Analyzed Logical Plan ==\n")
     return plan.partition("\n== Optimized Logical Plan ==")[0]
 
 
 def streaming_plan_of(rows: DataFrame) -> str:
-    """The physical plan as text, untruncated, also of SQL over views: Spark takes that for a batch unless it is read as
-    a stream by a name. Raises whatever Spark raises for a query that it can't plan."""
+    """Return the physical plan as text, untruncated, also of SQL over views: Spark takes that for a batch unless it is
+    read as a stream by a name. Raises whatever Spark raises for a query that it can't plan."""
     try:
         return plan_of(rows)
     except Exception as error:
@@ -173,8 +173,8 @@ def streaming_plan_of(rows: DataFrame) -> str:
 
 
 def plan_of(rows: DataFrame, *, extended: bool = False) -> str:
-    """The physical plan as text, untruncated; if `extended`, the logical ones, too. Raises whatever Spark raises for a
-    query that it can't plan, and TaskManagerError if the plans of other threads take too long."""
+    """Return the physical plan as text, untruncated; if `extended`, the logical ones, too. Raises whatever Spark raises
+    for a query that it can't plan, and TaskManagerError if the plans of other threads take too long."""
     described: Any = rows
     with untruncated(described.sparkSession):
         if hasattr(described, "_explain_string"):  # Spark Connect

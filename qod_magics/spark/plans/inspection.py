@@ -102,7 +102,7 @@ def probe(
     usages: Usages | None = None,
     watermarks: Mapping[str, Watermarks] = MappingProxyType({}),
 ) -> Job:
-    """A job that is only built: of its first instance, as if each topic had one partition, without output."""
+    """Return a job that is only built: of its first instance, as if each topic had one partition, without output."""
     feeds = [source_feed(feed_of(spec, head), head, source, (0,), {}) for head, source in spec.topics.items()]
     for upstream in spec.upstream:
         name, keyed = f"{upstream}>{spec.id}", weights.keys.get(upstream, ())

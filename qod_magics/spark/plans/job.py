@@ -134,12 +134,12 @@ class Job:
 
     @property
     def reads_as(self) -> str:
-        """A name for what reads its sources: one for each checkpoint."""
+        """Return a name for what reads its sources: one for each checkpoint."""
         return f"{self.instance}-{self.run}"
 
     @property
     def batches_every_s(self) -> float:
-        """Seconds between two of its micro-batches, at least: as declared, or as its sources have new rows."""
+        """Return seconds between two of its micro-batches, at least: as declared, or as its sources have new rows."""
         return max((self.trigger_s or 0.0, *(kind_of(feed.topic).every_s for feed in self.feeds)))
 
     @property

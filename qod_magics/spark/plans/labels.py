@@ -90,7 +90,8 @@ class KeyChoice:
         self._narrow([(left, right) for left, right in places if left is not None and right is not None])
 
     def advice(self) -> str | None:
-        """The options that would do, "--shed-by user"; None where no operator asks for them, or no columns would do."""
+        """Return the options that would do, "--shed-by user"; None where no operator asks for them, or no columns would
+        do."""
         if not self._common:
             return None
         left, right = ([pair[side] for pair in self._common] for side in (0, 1))
@@ -146,7 +147,8 @@ class Labels:
 
     @property
     def are_exact(self) -> bool:
-        """Whether each row of the result is as it would be without shedding, and depends on one row of the input."""
+        """Return whether each row of the result is as it would be without shedding, and depends on one row of the
+        input."""
         return self.missing is None and all(column.label is Label.EXACT for column in self.columns)
 
     def __str__(self) -> str:
@@ -203,7 +205,7 @@ def labels(
     inputs: Mapping[str, Label] | None = None,
     unfit: tuple[str, str] | None = None,
 ) -> Labels | None:
-    """The labels of a query's columns; None if the text does not tell.
+    """Return the labels of a query's columns; None if the text does not tell.
 
     Args:
         plan: the analyzed logical plan as text, from the line with the columns on, untruncated.
@@ -269,7 +271,7 @@ class _Walk:
         return True
 
     def _project(self, at: int) -> bool:
-        """A projection, or an aggregation by the columns of its first list."""
+        """Return a projection, or an aggregation by the columns of its first list."""
         lists = lists_of(self.nodes[at].text)
         if not lists:
             return False
@@ -372,7 +374,7 @@ class _Walk:
 
 
 def _topic_of(nodes: Sequence[Node], at: int) -> str:
-    """The topic whose records this operator parses; "" if the plan does not tell."""
+    """Return the topic whose records this operator parses; "" if the plan does not tell."""
     for node in nodes[at + 1 :]:
         if node.depth <= nodes[at].depth:
             break
@@ -394,7 +396,7 @@ def _key_counted(items: Sequence[str], choice: KeyChoice) -> dict[str, str]:
 
 
 def _column(item: str, known: _Known, groups: set[str] | None, shed: _Shed) -> Column:
-    """An item of a projection or an aggregation; remembers what is known of it by the id."""
+    """Return an item of a projection or an aggregation; remembers what is known of it by the id."""
     named = NAMED.match(item)
     if named is None:
         return Column(item, Label.NOT_ESTIMABLE)
@@ -532,7 +534,8 @@ def _one_key(nodes: Sequence[Node], keys: Sequence[tuple[str, ...]]) -> bool:
 
 
 def _grouped_by(nodes: Sequence[Node], at: int) -> list[str]:
-    """The columns, "name#id", by which an operator groups the rows that it hands to a function; [] if it does not."""
+    """Return the columns, "name#id", by which an operator groups the rows that it hands to a function; [] if it does
+    not."""
     node, lists = nodes[at], lists_of(nodes[at].text)
     if node.operator.startswith("FlatMapGroups") and lists:
         return lists[0]

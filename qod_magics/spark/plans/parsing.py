@@ -97,8 +97,8 @@ def _input_of(lines: Sequence[Node], at: int) -> str | None:
 
 
 def _named_above(lines: Sequence[Node], at: int) -> set[str] | None:
-    """Ids of all columns named from this line up to the next projection or aggregation; None if an operator there does
-    not list the columns that it reads."""
+    """Return ids of all columns named from this line up to the next projection or aggregation; None if an operator
+    there does not list the columns that it reads."""
     named: set[str] = set()
     for line in above(lines, at):
         if line.operator not in _PASS_THROUGH and line.operator not in _NAMES_ALL:
@@ -352,8 +352,8 @@ def _with_texts(schema: StructType, names: Collection[str]) -> StructType:
 
 
 def _timed(name: str, times: Collection[str], unit: TimeUnit, malformed: str) -> Column:
-    """A column of rows whose times are texts, some of them numbers of this unit. A row with another text there is
-    malformed."""
+    """Return a column of rows whose times are texts, some of them numbers of this unit. A row with another text there
+    is malformed."""
     made = {
         time: f"CASE WHEN {_quoted(time)} RLIKE '^-?[0-9]{{1,19}}$' THEN "
         f"{_FROM_NUMBER[unit].format(f'try_cast({_quoted(time)} AS BIGINT)')} "
@@ -370,7 +370,7 @@ def _timed(name: str, times: Collection[str], unit: TimeUnit, malformed: str) ->
 
 
 def _text(name: str) -> str:
-    """A column's name within a string literal of SQL."""
+    """Return a column's name within a string literal of SQL."""
     return name.replace("\\", "\\\\").replace("'", "\\'")
 
 

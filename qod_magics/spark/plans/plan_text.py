@@ -28,24 +28,24 @@ class Node:
 
 
 def nodes_of(text: str) -> Iterator[Node]:
-    """The operators, as they stand: each before its inputs."""
+    """Yield the operators, as they stand: each before its inputs."""
     for line in text.splitlines():
         if (node := _NODE.match(line)) is not None:
             yield Node(len(node["indent"]), node["operator"], node["text"], "~" in node["marks"])
 
 
 def children(nodes: Sequence[Node], at: int) -> Iterator[Node]:
-    """The inputs of the operator at this position."""
+    """Return the inputs of the operator at this position."""
     return (nodes[child] for child in children_at(nodes, at))
 
 
 def children_at(nodes: Sequence[Node], at: int) -> Iterator[int]:
-    """Where the inputs of the operator at this position stand."""
+    """Return where the inputs of the operator at this position stand."""
     return (below for below in below_at(nodes, at) if nodes[below].depth == nodes[at].depth + 3)
 
 
 def below_at(nodes: Sequence[Node], at: int) -> Iterator[int]:
-    """Where all operators stand from which the rows of this one come."""
+    """Yield where all operators stand from which the rows of this one come."""
     for below in range(at + 1, len(nodes)):
         if nodes[below].depth <= nodes[at].depth:
             return
@@ -53,7 +53,7 @@ def below_at(nodes: Sequence[Node], at: int) -> Iterator[int]:
 
 
 def inputs_first(nodes: Sequence[Node]) -> list[int]:
-    """Where the operators stand, each behind those that its rows come from; a first input behind the others."""
+    """Return where the operators stand, each behind those that its rows come from; a first input behind the others."""
     order, open_ones = list[int](), list(_tops(nodes, range(len(nodes))))[::-1]
     while open_ones:
         at = open_ones.pop()
@@ -73,7 +73,7 @@ def _tops(nodes: Sequence[Node], among: Iterable[int]) -> Iterator[int]:
 
 
 def definition_of(nodes: Sequence[Node], reference: Node) -> int | None:
-    """Where the common table expression is defined that is referred to."""
+    """Return where the common table expression is defined that is referred to."""
     wanted = _NUMBER.match(reference.text)
     for at, node in enumerate(nodes):
         found = _NUMBER.match(node.text) if node.operator == "CTERelationDef" else None
@@ -83,7 +83,7 @@ def definition_of(nodes: Sequence[Node], reference: Node) -> int | None:
 
 
 def above(nodes: Sequence[Node], at: int) -> Iterator[Node]:
-    """The operators that the rows of this one pass through on their way to the result, the nearest first."""
+    """Yield the operators that the rows of this one pass through on their way to the result, the nearest first."""
     depth = nodes[at].depth
     for node in reversed(nodes[:at]):
         if node.depth < depth:  # the others are of another branch
@@ -92,7 +92,7 @@ def above(nodes: Sequence[Node], at: int) -> Iterator[Node]:
 
 
 def lists_of(text: str) -> list[list[str]]:
-    """The bracketed lists of an operator's text, each split at its commas."""
+    """Return the bracketed lists of an operator's text, each split at its commas."""
     lists: list[list[str]] = []
     depth, start = 0, 0
     for position, sign in enumerate(text):
@@ -123,12 +123,12 @@ def split(text: str, opening: str = "[(", closing: str = "])") -> list[str]:
 
 
 def ids_of(items: Iterable[str]) -> list[str]:
-    """The ids of the columns of a list."""
+    """Return the ids of the columns of a list."""
     return [named["id"] for item in items if (named := NAMED.match(item)) is not None]
 
 
 def conjuncts(condition: str) -> list[str]:
-    """The conditions that all have to hold, each in the brackets that Spark sets."""
+    """Return the conditions that all have to hold, each in the brackets that Spark sets."""
     depth, cut = 0, None
     for position, sign in enumerate(condition):
         depth += (sign == "(") - (sign == ")")
@@ -140,7 +140,7 @@ def conjuncts(condition: str) -> list[str]:
 
 
 def names_of(header: str) -> list[str]:
-    """Names of the columns in "a: int, b: struct<x:int,y:int>"."""
+    """Return names of the columns in "a: int, b: struct<x:int,y:int>"."""
     return [item.partition(": ")[0] for item in split(header, "[(<", "])>")]
 
 
@@ -249,21 +249,22 @@ class Copies:
 
 
 def _narrow_integers(parse: str) -> set[str]:
-    """The fields of a record that are integers narrower than a bigint, from the text of the operator that parses it."""
+    """Return the fields of a record that are integers narrower than a bigint, from the text of the operator that parses
+    it."""
     start = PARSES.search(parse)
     fields = [] if start is None else split(parse[start.end() :])
     return {narrow[1].lower() for field in fields if (narrow := _NARROW.fullmatch(field)) is not None}
 
 
 def _exchange_of(nodes: Sequence[Node], reused: Node) -> int | None:
-    """Where the exchange stands that a physical plan reads once more."""
+    """Return where the exchange stands that a physical plan reads once more."""
     wanted = _PLAN_ID.search(reused.text)
     found = (at for at, node in enumerate(nodes) if node.operator == "Exchange" and wanted and wanted[0] in node.text)
     return next(found, None)
 
 
 def output_of(nodes: Sequence[Node], at: int) -> list[str] | None:
-    """The ids of an operator's columns, in their order; None where its text does not tell."""
+    """Return the ids of an operator's columns, in their order; None where its text does not tell."""
     node = nodes[at]
     lists = lists_of(node.text)
     if node.operator in ("Project", "Aggregate") and lists:
@@ -281,7 +282,7 @@ def output_of(nodes: Sequence[Node], at: int) -> list[str] | None:
 
 
 def kept_columns(plan: str) -> frozenset[str]:
-    """The columns of a result that are columns of its inputs of the same names, in each branch of a union.
+    """Return the columns of a result that are columns of its inputs of the same names, in each branch of a union.
 
     Args:
         plan: the analyzed logical plan as text, from the line with the columns on, untruncated.
@@ -311,13 +312,13 @@ def joins_streams(nodes: Sequence[Node], at: int) -> bool:
 
 
 def equated(nodes: Sequence[Node], at: int) -> list[tuple[str, str]]:
-    """The columns, "name#id", that a join equates, or, without a condition, the filter on it."""
+    """Return the columns, "name#id", that a join equates, or, without a condition, the filter on it."""
     found = (_EQUATED.fullmatch(each) for each in _conditions(nodes, at))
     return [(equal[1], equal[2]) for equal in found if equal is not None]
 
 
 def same(nodes: Sequence[Node], at: int) -> set[frozenset[str]]:
-    """The ids of the columns, by pairs, that are equal wherever a join finds a partner."""
+    """Return the ids of the columns, by pairs, that are equal wherever a join finds a partner."""
     found = (_SAME.fullmatch(each) for each in _conditions(nodes, at))
     return {frozenset(equal.groups()) for equal in found if equal is not None}
 
@@ -345,8 +346,8 @@ def emptied(nodes: Sequence[Node], at: int) -> set[str]:
 
 
 def positions(plan: str, column: str) -> tuple[int, ...]:
-    """The positions, from 1 on, that a column has in the inputs of a union; () where they are the same in each union,
-    as far as the plan tells.
+    """Return the positions, from 1 on, that a column has in the inputs of a union; () where they are the same in each
+    union, as far as the plan tells.
 
     Args:
         plan: the analyzed logical plan as text, untruncated.
@@ -363,7 +364,7 @@ def positions(plan: str, column: str) -> tuple[int, ...]:
 
 
 def _position(nodes: Sequence[Node], at: int, column: str) -> int | None:
-    """The position of a column in an operator's output; None if it has none, or the plan does not tell."""
+    """Return the position of a column in an operator's output; None if it has none, or the plan does not tell."""
     while nodes[at].operator in SAME_COLUMNS and at + 1 < len(nodes):
         at += 1
     if nodes[at].operator not in ("Project", "Aggregate") or not (lists := lists_of(nodes[at].text)):

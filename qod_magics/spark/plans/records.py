@@ -108,7 +108,7 @@ class Whole:
 
     @property
     def words(self) -> str:
-        """The clauses, as a sentence has them."""
+        """Return the clauses, as a sentence has them."""
         return " and ".join(self.clauses)
 
 

@@ -34,9 +34,9 @@ def task_state(plan: str) -> TaskState:
 
 
 def chained(states: Mapping[str, TaskState], upstream: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The tasks whose groups an operator with state reads, in their own plans or downstream, there directly or through
-    tasks without state; each with the task of that operator. In update mode, it would count a group each time that it
-    has changed.
+    """Return the tasks whose groups an operator with state reads, in their own plans or downstream, there directly or
+    through tasks without state; each with the task of that operator. In update mode, it would count a group each time
+    that it has changed.
 
     Args:
         states: by task, inputs first.
@@ -60,7 +60,8 @@ def keeps_state(plan: str) -> bool:
 
 
 def aggregates(plan: str) -> bool:
-    """Whether a physical plan has an aggregation: in update mode it emits a group each time that it has changed."""
+    """Return whether a physical plan has an aggregation: in update mode it emits a group each time that it has
+    changed."""
     return any(_EMITS_GROUPS.fullmatch(node.operator) for node in nodes_of(plan))
 
 
@@ -72,15 +73,15 @@ def completes(plan: str) -> bool:
 
 
 def _keys(aggregate: Node) -> str:
-    """What an aggregation groups by, as text. Its functions, behind that, may have columns with a watermark, too, which
-    says nothing of when a group is complete."""
+    """Return what an aggregation groups by, as text. Its functions, behind that, may have columns with a watermark,
+    too, which says nothing of when a group is complete."""
     keys, _, _ = aggregate.text.partition("functions=")
     return keys
 
 
 def chains(plan: str) -> bool:
-    """Whether a physical plan has an operator with state that reads the groups of an aggregation: in update mode it
-    would count, join or keep a group each time that it has changed."""
+    """Return whether a physical plan has an operator with state that reads the groups of an aggregation: in update mode
+    it would count, join or keep a group each time that it has changed."""
     nodes = list(nodes_of(plan))
     emitting = (at for at, node in enumerate(nodes) if _EMITS_GROUPS.fullmatch(node.operator))
     return any(_KEEPS_STATE.fullmatch(node.operator) for at in emitting for node in above(nodes, at))
@@ -201,7 +202,7 @@ _AS_TEXT = re.compile(r"^cast\((.*) as string\)$")
 
 
 def key_columns(plan: str, inputs: Sequence[str] | None = None) -> tuple[str, ...] | None:
-    """The columns of a result that have the values of the groups it is aggregated by; () if it is one row.
+    """Return the columns of a result that have the values of the groups it is aggregated by; () if it is one row.
 
     None where each row stands for itself, or where the columns do not have all groups, so that nothing tells rows of
     different ones apart.
@@ -228,7 +229,7 @@ _Output = list[tuple[str, str, int | None]]  #: name and id of each column, and 
 
 
 def _way_down(nodes: Sequence[Node]) -> tuple[list[Node], Node | None]:
-    """The projections above the first operator that combines rows or reads them, and that operator."""
+    """Return the projections above the first operator that combines rows or reads them, and that operator."""
     above: list[Node] = []
     at: int | None = 0
     while at is not None and at < len(nodes):
@@ -272,7 +273,7 @@ def _of_input(node: Node, inputs: Sequence[str] | None) -> tuple[_Output, set[in
 
 
 def _through(node: Node, below: _Output) -> _Output:
-    """The output of a projection."""
+    """Return the output of a projection."""
     groups = {id: group for _, id, group in below}
     output: _Output = []
     for item in (lists_of(node.text) or [[]])[-1]:

@@ -90,14 +90,16 @@ class Timing:
     each: int  #: 1 of this number of records is timed
 
     def column(self, kept: str | None = None, number: str = "offset", time: str = "timestamp") -> Column:
-        """The column `TIMED`. `kept`: the column of the probability with which records were kept that are left, 0 in
-        rows that are none; about as many of these are timed as of all. `number` and `time`: see `sources.Identity`."""
+        """Return the column `TIMED`. `kept`: the column of the probability with which records were kept that are left,
+        0 in rows that are none; about as many of these are timed as of all. `number` and `time`: see
+        `sources.Identity`."""
         each = f"greatest(CAST({self.each} * {kept} AS BIGINT), 1L)" if kept else f"{self.each}"
         chosen = f"{number} % {each} = 0" + (f" AND {kept} > 0D" if kept else "")
         return F.expr(f"CASE WHEN {chosen} THEN {self.sql.format(time)} END").alias(TIMED)
 
     def quantiles(self, keep: str | None = None) -> Column:
-        """An aggregate for `observe`, over the records for which `keep` holds, if given; null if none of them is timed.
+        """Return an aggregate for `observe`, over the records for which `keep` holds, if given; null if none of them is
+        timed.
 
         It is not compiled, but interpreted for each row: `keep` only where the rows dropped are older or newer.
         """

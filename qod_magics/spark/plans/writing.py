@@ -68,7 +68,7 @@ class OutputWriter:
         return job.sink.write(counted, Output(job.index, job.run, job.results, to_topic, job.table))
 
     def _records(self, job: Job, rows: DataFrame, topic: str, partition: int | None, most: int | None) -> DataFrame:
-        """Rows as records of a topic: their own columns, where they are those of a record, or as JSON."""
+        """Return rows as records of a topic: their own columns, where they are those of a record, or as JSON."""
         if job.record:
             columns = columns_of_record([c for c in job.record if not (job.whole and c == "headers")], topic)
             return rows.select(*columns, *self._headers(job))
@@ -104,7 +104,7 @@ class OutputWriter:
         return None if job.weighed_since is None else self.dial(self.board.accuracy(job.weighed_since))
 
     def _value(self, names: Sequence[str], most: int | None) -> Column:
-        """A row as JSON; see `writer`."""
+        """Return a row as JSON; see `writer`."""
         columns = [F.col("`{}`".format(name.replace("`", "``"))) for name in names]
         value = F.to_json(F.struct(*columns), JSON_FORMAT)
         if most is None:

@@ -221,7 +221,8 @@ def _forget(times: dict[tuple[str, int], TaskTime]) -> None:
 
 
 def _eviction(batch: Batch, charged: TaskTime) -> float:
-    """CPU seconds in which a batch searched state for expired rows: its tasks use the CPU evenly over their time."""
+    """Return CPU seconds in which a batch searched state for expired rows: its tasks use the CPU evenly over their
+    time."""
     return charged.cpu_s * min(batch.eviction_s / max(charged.run_s, SHORTEST_S), 1.0)
 
 

@@ -79,7 +79,7 @@ class Batch:
 
     @property
     def rows(self) -> int:
-        """Rows after the shedders of all feeds: what the task processed."""
+        """Return rows after the shedders of all feeds: what the task processed."""
         return sum(feed.kept or 0 for feed in self.feeds)
 
 
@@ -230,7 +230,7 @@ def _count(row: Mapping[str, Any], what: str) -> int | None:
 
 
 def _quantiles(row: Mapping[str, Any], what: str) -> tuple[float, ...]:
-    """Times in seconds, observed in ms; () if the batch has none."""
+    """Return times in seconds, observed in ms; () if the batch has none."""
     found = row.get(what)
     return tuple(float(ms) / 1e3 for ms in found) if isinstance(found, list | tuple) else ()
 
@@ -250,7 +250,7 @@ def _misfits(observed: Observed, topic: str) -> dict[str, Any]:
 
 
 def _observed(row: Any) -> dict[str, Any]:
-    """An observed row: an object in a classic session's report, values and a schema in a Connect session's."""
+    """Return an observed row: an object in a classic session's report, values and a schema in a Connect session's."""
     if isinstance(row, Mapping) and "values" in row and "schema" in row:
         return {field["name"]: value for field, value in zip(row["schema"]["fields"], row["values"], strict=True)}
     return dict(row) if isinstance(row, Mapping) else {}
@@ -272,7 +272,7 @@ def _offsets(text: Any) -> dict[str, dict[int, int]]:
 
 
 def report_json(progress: Any) -> dict[str, Any] | None:
-    """A progress report as plain JSON, from a classic or a Connect query."""
+    """Return a progress report as plain JSON, from a classic or a Connect query."""
     if progress is None:
         return None
     text = getattr(progress, "json", None)

@@ -151,7 +151,7 @@ class Spent:
 
     @property
     def whole_s(self) -> float:
-        """All of a batch."""
+        """Return all of a batch."""
         return self.planning_s + self.waiting_s + self.working_s
 
     @property

@@ -131,7 +131,7 @@ def begin(call: Callable[[], T], name: str, callers: Callers = _callers) -> Futu
 
 
 def call_within(call: Callable[[], T], timeout_s: float, what: str) -> T:
-    """The result of `call`, or TaskManagerError after `timeout_s` seconds."""
+    """Return the result of `call`, or TaskManagerError after `timeout_s` seconds."""
     future = begin(call, what)
     try:
         if _ends_by(future, time.monotonic() + timeout_s):
@@ -152,7 +152,8 @@ def _ends_by(future: Future[Any], deadline: float) -> bool:
 
 
 def gather(calls: Mapping[str, Callable[[], T]], timeout_s: float) -> dict[str, T | BaseException]:
-    """The results (or errors) of concurrent calls, with a timeout of `timeout_s` seconds for all of them together."""
+    """Return the results (or errors) of concurrent calls, with a timeout of `timeout_s` seconds for all of them
+    together."""
     futures = {name: begin(call, name) for name, call in calls.items()}
     deadline = time.monotonic() + timeout_s
     results: dict[str, Any] = {}
@@ -193,7 +194,7 @@ def connect(
     dial: str | None = None,
     create: Callable[[str, str | None], SparkSession] | None = None,
 ) -> SparkSession:
-    """A new Connect session. Its calls stop retrying within seconds, where the client's default is ten minutes.
+    """Return a new Connect session. Its calls stop retrying within seconds, where the client's default is ten minutes.
 
     `dial` is the address to dial in place of the URL's host, `127.0.0.1` for a server that binds to that alone,
     whatever the machine takes `localhost` for. No connection to this machine goes through a proxy.
@@ -385,5 +386,5 @@ def _hint(url: str, error: BaseException) -> str:
 
 
 def hidden(url: str) -> str:
-    """The URL without its token."""
+    """Return the URL without its token."""
     return re.sub(r"token=[^;]*", "token=...", url)

@@ -100,7 +100,7 @@ def _start_once(
 
 
 def _core_count(options: ServerOptions) -> int:
-    """Number of cores of a local server, pinned to them or not."""
+    """Return the number of cores of a local server, pinned to them or not."""
     return len(options.cpus or every_core())
 
 
@@ -220,7 +220,7 @@ def release(own: SparkSession) -> None:
 
 
 def _attached_meter(cores: float, here: bool, counted: Collection[int]) -> CpuMeter | None:
-    """A meter of the machine's cores, those that are counted, for a session that may use all of them, else None: that
-    of a `local[2]` on eight cores would take what other programs use on the other six for CPU that its tasks don't
+    """Return a meter of the machine's cores, those that are counted, for a session that may use all of them, else None:
+    that of a `local[2]` on eight cores would take what other programs use on the other six for CPU that its tasks don't
     get."""
     return CoreMeter(tuple(sorted(counted))) if here and counted and cores >= len(counted) else None

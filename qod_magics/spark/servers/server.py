@@ -176,7 +176,7 @@ class ServerOptions:
 
     @property
     def held(self) -> frozenset[int] | None:
-        """The cores to pin it to; None: to none."""
+        """Return the cores to pin it to; None: to none."""
         return self.cpus if self.pinned else None
 
     def __post_init__(self) -> None:
@@ -324,7 +324,7 @@ class LocalServer:
 
     @property
     def ui(self) -> str:
-        """The address of the server's UI and REST API."""
+        """Return the address of the server's UI and REST API."""
         return f"http://127.0.0.1:{self.ui_port}"
 
     def wait_until_listening(self, timeout_s: float = 180.0) -> None:
@@ -426,7 +426,7 @@ def _quoted(option: str) -> str:
 
 
 def server_archive() -> Path | None:
-    """The archive of a server's classes, made or not; None if none can be made. Raises SetupError."""
+    """Return the archive of a server's classes, made or not; None if none can be made. Raises SetupError."""
     java, home = find_java(), spark_home()
     jars, _ = _with_state_jar(_with_shedding_source(connector_at(home), java, home)[0], java, home)
     words = ["--class", "none", "--driver-java-options", GARBAGE_COLLECTOR, *_on_class_path(jars), "spark-internal"]
@@ -434,8 +434,8 @@ def server_archive() -> Path | None:
 
 
 def _on_loopback(command: list[str], home: Path) -> tuple[list[str], str]:
-    """The same java command, with which shuffles in real-time mode listen on loopback, and ""; or, if that can't be,
-    the command as it is, and why queries must not run in real-time mode."""
+    """Return the same java command, with which shuffles in real-time mode listen on loopback, and ""; or, if that can't
+    be, the command as it is, and why queries must not run in real-time mode."""
     try:
         return with_jar(command, loopback_jar(home)), ""
     except SetupError as error:
@@ -459,8 +459,8 @@ def _with_state_jar(jars: list[Path], java: Java, home: Path) -> tuple[list[Path
 
 
 def launch_command(java: Java, home: Path, main: str, arguments: Sequence[str]) -> list[str]:
-    """The java command that spark-class would run for `main`, from Spark's own launcher: needs no shell, and can be
-    modified. Raises SetupError."""
+    """Return the java command that spark-class would run for `main`, from Spark's own launcher: needs no shell, and can
+    be modified. Raises SetupError."""
     # these would have it leave out the jars of a server
     surroundings = {name: value for name, value in os.environ.items() if name not in (CONNECT_MODE, REMOTE)}
     answer = subprocess.run(
@@ -493,7 +493,7 @@ _SAYS_NOTHING = re.compile(
 
 
 def _reason(log: str) -> str:
-    """The most informative line of a log: the last that names an error and is no stack frame."""
+    """Return the most informative line of a log: the last that names an error and is no stack frame."""
     lines = [line.strip() for line in log.splitlines() if line.strip() and not _SAYS_NOTHING.match(line)]
     for line in reversed(lines):
         if "Exception" in line or "Error" in line or "error" in line:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.policies.stream_economics.learning.cost_fit import BASE, BATCH, BatchOverhead
+from qod_magics.policies.stream_economics.learning.cost_fit import BASE_OVERHEAD, BATCH_OVERHEAD, BatchOverhead
 
 
 def taught(readings: list[tuple[float, float]]) -> BatchOverhead:
@@ -17,7 +17,7 @@ def taught(readings: list[tuple[float, float]]) -> BatchOverhead:
 
 
 def test_without_a_reading_it_is_the_guess() -> None:
-    assert BatchOverhead().of_a_batch == pytest.approx(BATCH)
+    assert BatchOverhead().of_a_batch == pytest.approx(BATCH_OVERHEAD)
 
 
 @given(st.floats(2.0, 30.0), st.floats(0.0, 6.0))
@@ -27,7 +27,7 @@ def test_readings_at_several_rates_tell_what_a_batch_costs(of_a_batch: float, ba
 
 
 def test_one_rate_alone_is_mostly_the_batches() -> None:
-    assert 3 * taught([(3.0, 45.0)] * 10).of_a_batch == pytest.approx(45.0 - BASE, rel=0.1)
+    assert 3 * taught([(3.0, 45.0)] * 10).of_a_batch == pytest.approx(45.0 - BASE_OVERHEAD, rel=0.1)
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 20.0), st.floats(0.0, 100.0)), max_size=30))

@@ -346,7 +346,7 @@ def _timed(
 
 
 def _eviction(instance: Instance) -> float:
-    """CPU of its search for expired rows beyond a short one in each batch, % of one core."""
+    """Return CPU of its search for expired rows beyond a short one in each batch, % of one core."""
     batches = instance.batches_per_s
     if not batches:
         return 0.0

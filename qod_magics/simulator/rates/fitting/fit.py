@@ -288,7 +288,7 @@ class _Fitting:
 
     @property
     def others_periods(self) -> int:
-        """Number of periods over which the recording's runtime averaged the CPU of all but the tasks."""
+        """Return the number of periods over which the recording's runtime averaged the CPU of all but the tasks."""
         told = (m.others_periods for record in self.records for m in record.snapshot.task_managers)
         return next((int(periods) for periods in told if periods), _UNTOLD_PERIODS)
 
