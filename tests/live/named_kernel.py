@@ -1,7 +1,8 @@
 """A kernel with a named session, as a process of its own: it runs the cells and prints a line of JSON a second.
 
 Run as `python -m tests.live.named_kernel OPTIONS`, where OPTIONS is JSON: kafka, kafka_options, checkpoints, topic; and
-take_over, costly, or chain: two tasks with a topic between them, the first of them scaled.
+take_over, costly; chain: two tasks with a topic between them, the first of them scaled; or keyed: the number of
+instances that a task with state by window and key is declared with, which is scaled to two.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -34,6 +36,12 @@ def by_window_and_number(src: DataFrame) -> DataFrame:
     """The same with how many different rows there are."""
     windows = src.withWatermark("at", "1 hour").groupBy(F.window("at", "10 seconds"))
     return windows.agg(F.count("*").alias("rows"), F.size(F.collect_set("n")).alias("different"))
+
+
+def by_window_and_key(src: DataFrame) -> DataFrame:
+    """How many different rows of each key there are by window."""
+    windows = src.withWatermark("at", "1 hour").groupBy(F.window("at", "10 seconds"), "k")
+    return windows.agg(F.size(F.collect_set("n")).alias("different"))
 
 
 def facts(session: Session) -> dict[str, Any]:
@@ -83,6 +91,35 @@ def main(options: dict[str, Any]) -> None:
         jit="c1",
         say=say,
     )
+    if options.get("keyed"):
+        keyed(session, options["topic"], options["keyed"], say)
+    else:
+        usual(session, options, say)
+    while session.alive:
+        print(json.dumps(facts(session)), flush=True)
+        time.sleep(0.5)
+    say(repr(session))
+
+
+def keyed(session: Session, topic: str, parallelism: int, say: Callable[[str], None]) -> None:
+    """Count by window and key, with this parallelism declared, and two instances from then on."""
+    options: dict[str, Any] = {"mode": "microbatch", "fuse": False}
+    session.stream(
+        "src",
+        lambda source: source.selectExpr("*", "n % 7 AS k"),
+        topic=topic,
+        schema=SCHEMA,
+        starting="earliest",
+        **options,
+    )
+    more: dict[str, Any] = {"parallelism": parallelism, "max_parallelism": 4, "min_accuracy": 1.0, **options}
+    say(session.stream("counts", by_window_and_key, from_="src", key="k", **more).said)
+    if parallelism == 1:
+        session.scale("counts", 2)
+
+
+def usual(session: Session, options: dict[str, Any], say: Callable[[str], None]) -> None:
+    """Count by window, as the options say."""
     session.stream("src", topic=options["topic"], schema=SCHEMA, starting="earliest")
     recipe, least = (costly, 0.1) if options.get("costly") else (by_window, 1.0)
     if options.get("chain"):
@@ -91,10 +128,6 @@ def main(options: dict[str, Any]) -> None:
     say(handle.said)
     if options.get("chain") and len(session.runtime.instances) < 3:
         session.scale("src", 2)
-    while session.alive:
-        print(json.dumps(facts(session)), flush=True)
-        time.sleep(0.5)
-    say(repr(session))
 
 
 if __name__ == "__main__":

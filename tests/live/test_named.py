@@ -122,16 +122,21 @@ def kernels() -> Iterator[list[Kernel]]:
         kernel.kill()
 
 
-def last_rows(broker: EmbeddedBroker, topic: str) -> dict[str, dict[str, Any]]:
-    """The last row of each window in the topic of a memory sink."""
+def all_rows(broker: EmbeddedBroker, topic: str) -> list[dict[str, Any]]:
+    """The rows in the topic of a memory sink, partition by partition."""
     consumer = broker.consumer({**broker.client_config(), "group.id": "results", "enable.partition.eof": True})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found: dict[str, dict[str, Any]] = {}
-    while (message := consumer.poll(PATIENCE_S)) is not None and message.error() is None:
-        row = json.loads(message.value())
-        found[row["window"]["start"].partition(".")[0]] = row
+    found: list[dict[str, Any]] = []
+    for partition in consumer.list_topics(topic, PATIENCE_S).topics[topic].partitions:
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        while (message := consumer.poll(PATIENCE_S)) is not None and message.error() is None:
+            found.append(json.loads(message.value()))
     consumer.close()
     return found
+
+
+def last_rows(broker: EmbeddedBroker, topic: str) -> dict[str, dict[str, Any]]:
+    """The last row of each window in the topic of a memory sink."""
+    return {row["window"]["start"].partition(".")[0]: row for row in all_rows(broker, topic)}
 
 
 def results(broker: EmbeddedBroker, topic: str) -> dict[str, int]:
@@ -220,3 +225,41 @@ def test_a_chain_with_a_scaled_task_loses_no_row_in_three_kills(
     counted = manifest.tasks["counts"].feeds["src>counts"].sent_again
     assert kernels[-1].last["sent_again"]["src>counts"] == counted == twice < sent
     assert twice > 0, "the kills interrupted no batch"
+
+
+def test_a_scaled_task_keeps_its_state_when_its_cell_states_the_instances_that_it_has(
+    broker: EmbeddedBroker, tmp_path: Path, kernels: list[Kernel]
+) -> None:
+    """A count by window and key is scaled to two instances, its kernel is killed, and the next one declares two."""
+    topic = "killed-keyed"
+    create_topics(broker, {topic: 2})
+    log, reached = Log(broker, topic, LIGHT), 0
+
+    def further(facts: dict[str, Any]) -> bool:
+        scaled = facts["instances"].keys() == {"src.1", "counts.1", "counts.2"}
+        return scaled and sum(facts["reading"].get("src>counts", {}).values()) > reached + 3 * LIGHT
+
+    kernels.append(Kernel(broker, tmp_path, keyed=1, topic=topic))
+    kernels[-1].until(further)
+    kernels[-1].kill()
+    reached = sum(kernels[-1].last["reading"]["src>counts"].values())
+    kernels.append(Kernel(broker, tmp_path, keyed=2, topic=topic))
+    assert "goes on" in kernels[-1].until(further)["notes"]["counts"]
+    sent = log.end()
+
+    def over(facts: dict[str, Any]) -> bool:
+        return sum(facts["reading"]["src"].values()) == sent and set(facts["waiting"].values()) == {0}
+
+    kernels[-1].until(over)
+    kernels[-1].until(over)  # a report later
+    manifest = read(tmp_path / "kills")
+    assert manifest is not None
+    assert manifest.tasks["counts"].parallelism == 2
+    found: dict[tuple[str, int], int] = {}
+    for row in all_rows(broker, manifest.tasks["counts"].results or ""):
+        group = row["window"]["start"].partition(".")[0], row["k"]
+        found[group] = max(row["different"], found.get(group, 0))
+    windows = Counter[str]()
+    for (window, _), rows in found.items():
+        windows[window] += rows
+    assert windows == log.sent

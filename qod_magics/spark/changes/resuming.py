@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from qod_magics.application import fingerprints
 from qod_magics.application.tasks import TaskSpec
@@ -78,8 +78,9 @@ def matched(
         same = before.chained == (spec.id in checked.chained) and set(before.feeds) == set(feeds_of(spec))
         if not (inputs and same):
             continue
-        fits = before.settings == fingerprints.of_settings(spec)
-        if before.recipes == fingerprints.of_work(spec):
+        as_before = declared_as_before(spec, before)
+        fits = before.settings == fingerprints.of_settings(as_before)
+        if before.recipes == fingerprints.of_work(as_before):
             going_on.add(spec.id)
         elif fits and before.state is not None and before.state == state_of(checked, spec.id):
             going_on.add(spec.id)
@@ -88,6 +89,20 @@ def matched(
     other = {name for name, task in known.items() if _differ(task.columns, columns_of(checked, name))}
     return Returning(
         known, frozenset(going_on), frozenset(edited), frozenset(lost), frozenset(begins), frozenset(other)
+    )
+
+
+def declared_as_before(spec: TaskSpec, before: KeptTask) -> TaskSpec:
+    """Return the task with the parallelism that it was declared with, if it is declared now with the number of
+    instances that it was scaled to: its state belongs to these."""
+    if not before.parallelism or spec.parallelism != len(before.runs):
+        return spec
+    mine = spec.parallelism
+    return replace(
+        spec,
+        streams=tuple(
+            replace(each, parallelism=before.parallelism) if each.parallelism == mine else each for each in spec.streams
+        ),
     )
 
 
@@ -296,6 +311,7 @@ class Resuming:
                 state=state_of(deployment.checked, spec.id),
                 keeps_state=any(i.facts is not None and i.facts.keeps_state for i in instances),
                 chained=spec.id in deployment.checked.chained,
+                parallelism=spec.parallelism,
                 upstream=list(spec.upstream),
                 chosen=[stream for stream in spec.members if stream in self.chosen],
                 edges=[(source, head.name) for head in spec.heads for source in head.upstream],

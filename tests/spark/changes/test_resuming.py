@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replaced
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from qod_magics.application.recipes.python import PythonRecipe
@@ -17,7 +18,7 @@ from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.errors import TaskManagerError
 from qod_magics.named.manifest import VERSION, KeptTask, Manifest, decoded, encoded
 from qod_magics.spark.changes.deployer import Deployer
-from qod_magics.spark.changes.resuming import Resuming, held, parts
+from qod_magics.spark.changes.resuming import Resuming, held, matched, parts
 from qod_magics.spark.cluster.cluster import Patience
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.queries.instance import Instance
@@ -124,6 +125,26 @@ def log(kernel: Kernel, name: str, batch: int, offsets: dict[int, int]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     source = json.dumps({"rows": {str(p): offset for p, offset in offsets.items()}})
     path.write_text(f"v1\n{{}}\n{source}" if name == "offsets" else "v1\n{}")
+
+
+@pytest.mark.parametrize(
+    ("declared", "scaled_to", "now", "goes_on"),
+    [(1, 2, 2, True), (1, 2, 1, True), (1, 2, 3, False), (2, 1, 1, True), (1, 1, 2, False), (0, 2, 2, False)],
+)
+def test_a_scaled_task_goes_on_when_it_is_declared_as_it_was_or_as_it_is(
+    first: Kernel, declared: int, scaled_to: int, now: int, goes_on: bool
+) -> None:
+    kernel = then(first)
+    kernel.deploy(task("source.groupBy('n').count()", parallelism=max(declared, 1), max_parallelism=4))
+    kept = kernel.deployer.kept()["T"]
+    assert kept.parallelism == max(declared, 1)
+    run = next(iter(kept.runs.values()))
+    runs = {f"T.{n + 1}": run for n in range(scaled_to)}
+    left = {"T": replaced(kept, runs=runs, keeps_state=True, parallelism=declared)}
+    spec = task("source.groupBy('n').count()", parallelism=now, max_parallelism=4)
+    found = matched(left, [spec], kernel.cluster.deployment.checked)
+    assert ("T" in found.going_on, "T" in found.lost) == (goes_on, not goes_on and run.begun)
+    assert not found.edited
 
 
 def test_the_same_cell_goes_on_from_its_checkpoint_with_its_counts_and_dials(first: Kernel) -> None:
