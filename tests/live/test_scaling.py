@@ -289,6 +289,44 @@ def test_rows_of_a_hot_key_are_lent_and_its_groups_are_exact(brief: Session, top
         assert (beside["rows"] == beside["rows_estimate"]).all()
 
 
+def slowly_by_key(src: DataFrame) -> DataFrame:
+    """Rows by window and key, some 30 ms of CPU for each: one core takes fewer than 40 rows/s."""
+    worked = src.withColumn("worked", F.expr("aggregate(sequence(n, n + 500000L), n, (sum, x) -> sum + x % 7)"))
+    groups = worked.withWatermark("at", "1 hour").groupBy(F.window("at", "2 seconds"), "k")
+    return groups.agg(F.count("*").alias("n"), F.max("worked").alias("worked"))
+
+
+def test_stela_scales_a_congested_task_with_its_state_out_to_a_free_task_manager(brief: Session, topic: str) -> None:
+    session, before = brief, brief.controller.policy.name
+    with Steady(session, topic, 60.0) as steady, Events(session) as events:
+        options: dict[str, Any] = {"mode": "microbatch", "fuse": False}
+        session.stream("src", topic=topic, schema=SCHEMA, starting="earliest", **options)
+        session.stream("q", slowly_by_key, from_="src", key="k", priority=1, max_parallelism=4, **options)
+        here = home(session, "q.1")
+        there = "tm2" if here == "tm1" else "tm1"
+        if home(session, "src.1") == there:
+            session.move("src.1", here)
+        eventually(lambda: written(session, "q") > 0, what="first results")
+        eventually(lambda: count(session, "src>q").waiting > 100, what="a backlog")
+        try:
+            session.set_policy("stela")
+            session.resume()
+            scaled = events.first("scale", task="q")
+        finally:
+            session.set_policy(before)
+            pause(session)
+        steady.stop()
+        assert scaled["from"] == 1
+        assert scaled["to"] in (2, 3)  # as many as the load of a task manager is worth
+        homes = [home(session, id) for id in parts(session)]
+        assert homes == [here, *[there] * (scaled["to"] - 1)]
+        eventually(lambda: running(session), what=session.status)
+        assert all(session.runtime.instances[id].begun for id in parts(session))  # they go on with its state
+        stream = count(session, "src>q")
+        assert (stream.dropped, stream.unreported) == (0, 0)
+        assert events.of("state-begins-anew") == events.of("query-failed") == []
+
+
 def test_who_keeps_its_partitions_keeps_running_and_a_new_stream_changes_nothing(brief: Session, topic: str) -> None:
     session = brief
     declare(session, topic, parallelism=1, max_parallelism=4)

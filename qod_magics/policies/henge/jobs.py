@@ -199,9 +199,9 @@ def _utility(
 def _operator(task: Task, instances: Sequence[Instance], cores: int) -> Operator:
     """Return a task as an operator. Its queue is the topic that it reads, so a source is one like any other: the spout,
     which is left alone, is the outside world. Where nobody knows how many instances it can have, it gets no more than
-    there are cores."""
-    most = task.max_parallelism
+    there are cores. One whose state can't be assigned keeps those that it has."""
     count = len(instances)
+    most = count if task.keeps_instances else task.max_parallelism
     busiest = max((busy_with_rows(each, task.batch_time_s) for each in instances), default=0.0)
     return Operator(count, max(count, cores if most is None else int(most)), busiest)
 

@@ -248,6 +248,8 @@ def alone(busy: float, **extra: float) -> Snapshot:
 def test_a_source_is_an_operator_for_its_queue_is_the_topic_that_it_reads() -> None:
     assert Henge(QUICK).decide(alone(0.45, max_parallelism=8))[0].actions == (Scale("q", 6),)
     assert Henge(QUICK).decide(alone(0.3, max_parallelism=8))[0].actions == ()
+    assert Henge(QUICK).decide(alone(0.45, max_parallelism=8, stateful=1))[0].actions == ()
+    assert Henge(QUICK).decide(alone(0.45, max_parallelism=8, stateful=1, divisible=1))[0].actions == (Scale("q", 6),)
 
 
 def test_a_task_of_unknown_parallelism_gets_no_more_instances_than_there_are_cores() -> None:
