@@ -12,22 +12,22 @@ from qod_magics.controller.clock import Clock
 from qod_magics.controller.log import Cycle, Decision, DecisionLog, Entry, batches
 from qod_magics.controller.record import RESERVED, Record, Recording, record_of, record_to_json
 from qod_magics.core.dag import Dag
-from qod_magics.core.plan import Action, AddNode, Fuse, Lend, Move, Refusal, ReleaseNode, Scale, SetBatch, Unfuse
+from qod_magics.core.plan import Action, AddNode, Fuse, Lend, Move, Refusal, ReleaseNode, Scale, SetBatch, Stop, Unfuse
 from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Event, refused
-from qod_magics.core.snapshot import Instance, Keys, differing, replace
+from qod_magics.core.snapshot import Instance, Keys, differing, is_suspended, replace
 from qod_magics.errors import QodError, UsageProblem, counted
 
 # --- Narration: only changes that matter ------------------------------------------------------------------------------
 
 #: actions that are logged once, when a plan first has them
-Resizing: TypeAlias = Scale | SetBatch | Lend | Fuse | Unfuse | AddNode | ReleaseNode
+Resizing: TypeAlias = Scale | SetBatch | Lend | Fuse | Unfuse | AddNode | ReleaseNode | Stop
 
 #: a desired accuracy that differs by no more from the last one logged is not worth an entry
 WORTH_SAYING = 0.01
 
 #: kinds of entries for events whose own kind is that of the decision
-DONE = {"move": "moved", "scale": "scaled", "fuse": "fused", "unfuse": "unfused"}
+DONE = {"move": "moved", "scale": "scaled", "fuse": "fused", "unfuse": "unfused", "stop": "suspended"}
 
 #: keys of an event's detail that name what it is about
 SUBJECTS = ("instance", "task", "task_manager", "from", "to", "source", "stream", "query")
@@ -64,7 +64,7 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
     moves = decision.accepted.moves
     rows = {each.id: each for each in decision.snapshot.instances} if moves else {}
     # a recorded plan may name missing instances: such moves were refused
-    going = [move for move in moves if move.instance in rows and move.to != rows[move.instance].task_manager]
+    going = [move for move in moves if move.instance in rows and _goes(move, rows[move.instance])]
     starved = frozenset(plan.starved)
     entries: list[Entry] = []
     if changed:
@@ -81,6 +81,11 @@ def narrate(cycle: Cycle, decision: Decision, said: Said) -> tuple[tuple[Entry, 
     entries += _starving(cycle, starved, said.starved, decision)
     moving = {move.instance: move.to for move in going}
     return tuple(entries), Said(tasks.mapping(desired), moving, starved, frozenset(map(_worth_saying, resizing)))
+
+
+def _goes(move: Move, row: Instance) -> bool:
+    """Return whether a move changes anything. A suspended instance, which has no task manager, is listed on any."""
+    return move.to != row.task_manager or is_suspended(row)
 
 
 def _worth_saying(action: Resizing) -> Resizing:
@@ -109,6 +114,10 @@ def narrate_event(event: Event, cycle: Cycle) -> Entry:
 def _words(event: Event) -> str:
     detail = event.detail
     reason = f": {detail['why']}" if detail.get("why") else ""
+    if event.kind == "stop" and "instance" in detail:
+        return f"{detail['instance']} is suspended, and its rows wait{reason}"
+    if event.kind == "move" and "instance" in detail and "from" not in detail:
+        return f"{detail['instance']} starts on {detail.get('to')}{_took(detail)}{reason}"
     if event.kind == "move" and "instance" in detail:
         return f"{detail['instance']} moved from {detail.get('from')} to {detail.get('to')}{_took(detail)}{reason}"
     if event.kind == "scale" and "task" in detail:
@@ -164,6 +173,9 @@ def _starving(cycle: Cycle, now: frozenset[str], before: frozenset[str], decisio
 
 def _move(cycle: Cycle, row: Instance, move: Move, reasons: Reasons) -> Entry:
     source = row.task_manager
+    if is_suspended(row):
+        words = f"{move.instance} {'starts' if cycle.applied else 'should start'} on {move.to}, where it has a place"
+        return Entry(cycle.number, cycle.at, "move", (move.instance, row.task, move.to), words, {})
     verb = "moves" if cycle.applied else "should move"
     because = f": {move.why}" if move.why else ""
     words = f"{move.instance} {verb} from {source} to {move.to}{because}"
@@ -192,6 +204,9 @@ def _resize(cycle: Cycle, action: Resizing) -> Entry:
         should = "are to run" if cycle.applied else "should run"
         words = f"{' and '.join(action.edge)} {should} as {FUSIONS[kind]}{because}"
         return Entry(cycle.number, cycle.at, kind, action.edge, words, {})
+    if isinstance(action, Stop):
+        words = f"{action.instance} {verb} suspended{because}"
+        return Entry(cycle.number, cycle.at, "stop", (action.instance,), words, {})
     if isinstance(action, AddNode):
         words = f"a task manager of kind {action.kind} {verb} started{because}"
         return Entry(cycle.number, cycle.at, "add-node", (), words, {})

@@ -31,7 +31,7 @@ from qod_magics.core.plan import (
 )
 from qod_magics.core.policy import Reasons, SheddingNothing
 from qod_magics.core.runtime import Dials, Event, Measured
-from qod_magics.core.snapshot import Instance, Snapshot, Task, nothing
+from qod_magics.core.snapshot import Instance, Snapshot, Task, is_suspended, nothing
 from qod_magics.errors import UsageProblem, counted, listed, nearest
 
 # --- Cycles and entries -----------------------------------------------------------------------------------------------
@@ -195,6 +195,7 @@ def _names(cycle: Cycle) -> frozenset[str]:
 #: kinds of entries that explain the state of an instance or task manager
 _TOLD = (
     *("move", "moved", "scale", "scaled", "fuse", "fused", "unfuse", "unfused", "release-node", "starved"),
+    *("stop", "suspended"),
     *("task-manager-lost", "action-refused"),
     *("query-failed", "query-restarted", "query-stalled", "move-waits"),
 )
@@ -277,8 +278,10 @@ def _drain(task: Task, decision: Decision) -> list[str]:
 
 def _instance(instance: Instance, decision: Decision) -> list[str]:
     parts = [
-        f"{instance.id} runs on {instance.task_manager}, reads {instance.in_rate:.0f} rows/s with {instance.cpu:.1f} %"
-        f" of a core"
+        f"{instance.id} is suspended, and its rows wait"
+        if is_suspended(instance)
+        else f"{instance.id} runs on {instance.task_manager}, reads {instance.in_rate:.0f} rows/s with "
+        f"{instance.cpu:.1f} % of a core"
     ]
     parts += [_action(each, decision) for each in decision.plan.actions if _is_about(each, instance.id)]
     if instance.warming_up:

@@ -391,6 +391,7 @@ def measures() -> tuple[Measure, ...]:
 # --- States and freshness of instances --------------------------------------------------------------------------------
 
 BACKING_OFF, GIVEN_UP = "backing off", "given up"  #: states of an instance whose query has failed
+SUSPENDED = "suspended"  #: state of an instance that a plan has stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,14 +418,25 @@ def is_moving(instance: Instance) -> bool:
     return instance.state == "moving"
 
 
-def has_failed(instance: Instance) -> bool:
-    """Return whether its query has failed and does not run now: it starts again after a back-off, or was given up."""
-    return instance.state in (BACKING_OFF, GIVEN_UP)
+def is_down(instance: Instance) -> bool:
+    """Return whether its query does not run now for another reason than a change: it has failed and starts again after
+    a back-off, was given up, or a plan has stopped it."""
+    return instance.state in (BACKING_OFF, GIVEN_UP, SUSPENDED)
 
 
 def is_given_up(instance: Instance) -> bool:
     """Return whether its query has failed too often and starts again only when asked to."""
     return instance.state == GIVEN_UP
+
+
+def is_suspended(instance: Instance) -> bool:
+    """Return whether a plan has stopped it: its state and its rows wait until it has a place."""
+    return instance.state == SUSPENDED
+
+
+def is_out(instance: Instance) -> bool:
+    """Return whether it uses nothing and runs only once asked to: it was given up, or a plan has stopped it."""
+    return is_given_up(instance) or is_suspended(instance)
 
 
 def is_running(instance: Instance) -> bool:

@@ -18,6 +18,7 @@ class State(Enum):
     STALLED = "stalled"  #: no batch ends: its run is being stopped, and is restarted then
     BACKING_OFF = "backing off"  #: failed; starts again at `retry_at`
     GAVE_UP = "given up"
+    SUSPENDED = "suspended"  #: by a plan, as it has no place: it starts again when it is moved, or a task manager joins
     STOPPED = "stopped"  #: by a deployment, which may undo that
 
 
@@ -204,6 +205,31 @@ class ServerLost(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SuspendAsked(Event):
+    """A plan stops it where it runs, as it has no place: its state and its rows wait."""
+
+    why: str = ""
+
+
+class Suspended(Event):
+    """Its run has ended, and it waits for a place."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendFailed(Event):
+    """It could not be stopped."""
+
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RoomCame(Event):
+    """There may be a place for it now."""
+
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class StopAsked(Event):
     """It is to end."""
 
@@ -250,6 +276,10 @@ class Restart(Instruction):
 
 class StopForMove(Instruction):
     """Stop its run at a batch's end; report `MoveStopped`, `MoveCalledOff`, or `Failed` if it can't be stopped."""
+
+
+class Suspend(Instruction):
+    """Stop its run at a batch's end, and forget its task manager; report `Suspended`, or `SuspendFailed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +362,9 @@ WORDS: Mapping[type[Event], str] = {
     PlaceAsked: "a task manager takes it",
     NotPlaced: "no task manager takes it",
     ServerLost: "it was detached from its task manager",
+    SuspendAsked: "a plan stops it, and its rows wait",
+    SuspendFailed: "it could not be stopped",
+    RoomCame: "there may be a place for it",
     StopAsked: "a change stops it",
     StopUndone: "the change was undone",
 }

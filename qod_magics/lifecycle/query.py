@@ -44,6 +44,7 @@ from qod_magics.lifecycle.events import (
     RestartAsked,
     RetryAt,
     RetryDue,
+    RoomCame,
     RunEnded,
     ServerLost,
     Stalled,
@@ -58,6 +59,10 @@ from qod_magics.lifecycle.events import (
     StopForMove,
     StopQuery,
     StopUndone,
+    Suspend,
+    SuspendAsked,
+    Suspended,
+    SuspendFailed,
     Tell,
     WentOn,
 )
@@ -112,6 +117,8 @@ class QueryLife:
     service_wait_s: float = 0.0  #: the last back-off for a service; 0 once a batch has ended since
     row_limit: int | None = None  #: the next run looks for rows of more bytes, as Kafka refused one; None: it does not
     move: OngoingMove | None = None
+    suspended: str = ""  #: why a plan has stopped it, until it is to start again
+    suspending: bool = False  #: whether its run has not ended yet
     #: by pattern of a failure that no run has passed since: how many tries it had, and from when the next one counts
     unpassed: dict[str, tuple[int, float]] = field(default_factory=dict)
     steps: deque[Step] = field(default_factory=lambda: deque(maxlen=STEPS_KEPT))
@@ -143,6 +150,8 @@ class QueryLife:
         assert self.state not in (State.GAVE_UP, State.BACKING_OFF) or self.steps, self
         assert self.state is not State.RUNNING or self.writing, self
         assert self.move is None or self.move.stopped_at is not None or self.state is State.MOVING, self
+        assert self.state is not State.SUSPENDED or (self.suspended and self.move is None), self
+        assert not self.suspending or self.suspended, self
 
     # -- start and end -------------------------------------------------------------------------------------------------
 
@@ -156,7 +165,7 @@ class QueryLife:
     def _start_asked(self, event: StartAsked, now: float) -> Instructions:
         stop: Instructions = (StopQuery(),) if self.writing else ()
         self._call_off()
-        self.state = State.STARTING
+        self.state, self.suspended, self.suspending = State.STARTING, "", False
         self.run, self.begun, self.over = self.run + 1, False, False
         return (*stop, StartQuery(self.run, self.row_limit))
 
@@ -189,6 +198,9 @@ class QueryLife:
     def _stop_undone(self, event: StopUndone, now: float) -> Instructions:
         if event.why is not None:
             self.failure = event.why
+        if self.suspended:
+            self.state = State.SUSPENDED
+            return ()
         if not event.placed:
             self.state = State.WAITING
             return (Place(),)
@@ -196,6 +208,40 @@ class QueryLife:
             self.state, self.writing = State.RUNNING, True
             return ()
         return self._back_off_until(now)
+
+    # -- a plan stops it -----------------------------------------------------------------------------------------------
+
+    def _suspend_asked(self, event: SuspendAsked, now: float) -> Instructions:
+        if self.state is State.SUSPENDED:
+            return ()
+        if self.state is not State.RUNNING:
+            return (Refuse(f"is {self.state.value}"),)
+        self.move = None  # one that is over and not reported yet
+        self.state, self.suspended, self.suspending = State.SUSPENDED, event.why or "a plan stops it", True
+        return (Suspend(),)
+
+    def _suspended(self, event: Suspended, now: float) -> Instructions:
+        if not self.suspending:
+            return ()
+        self.suspending = False
+        return (Tell("stop", {"why": self.suspended}),)
+
+    def _suspend_failed(self, event: SuspendFailed, now: float) -> Instructions:
+        """Start it again where it ran, which stops it before; if its task manager was lost, it is suspended."""
+        if not self.suspending or not self.writing:
+            return self._suspended(Suspended(), now)
+        if self.state is not State.SUSPENDED:  # a deployment stops it meanwhile
+            self.suspended, self.suspending = "", False
+            return ()
+        self.failure, self.suspended, self.suspending = f"not suspended, for {event.why}", "", False
+        return self._back_off_until(now)
+
+    def _room_came(self, event: RoomCame, now: float) -> Instructions:
+        if self.suspending:
+            return ()
+        self.state, self.suspended = State.WAITING, ""
+        self.move = OngoingMove(None, "", event.why, now)
+        return (Place(),)
 
     # -- failures ------------------------------------------------------------------------------------------------------
 
@@ -327,13 +373,15 @@ class QueryLife:
                 return ()
             why = "is being moved already: move it again once it is there"
             return (Refuse(f"is {self.state.value}" if event.only_running else why, "one move at a time"),)
-        if event.only_running and self.state is not State.RUNNING:
+        if self.suspending:
+            return (Refuse("is being suspended: move it once it has stopped"),)
+        if event.only_running and self.state not in (State.RUNNING, State.SUSPENDED):
             return (Refuse(f"is {self.state.value}"),)
         if self.state is State.RUNNING and event.source == event.target:
             return ()
         stops = event.source is not None
         tried = frozenset() if event.source is None else frozenset({event.source})
-        self.state = State.MOVING
+        self.state, self.suspended = State.MOVING, ""
         self.move = OngoingMove(event.source, event.target, event.why, None if stops else now, tried)
         return (StopForMove() if stops else StartOn(event.target),)
 
@@ -405,7 +453,9 @@ class QueryLife:
             self.move = OngoingMove(event.source, "", event.why, now)
         elif self.move is not None and self.move.stopped_at is None:
             self.move = replace(self.move, stopped_at=now)
-        if self.state in (State.GAVE_UP, State.STOPPED):
+        if self.state is State.SUSPENDED:
+            self.move = None
+        if self.state in (State.GAVE_UP, State.STOPPED, State.SUSPENDED):
             return (DropRun(),)
         self.state = State.WAITING
         return DropRun(), Place()
@@ -439,6 +489,10 @@ QueryLife.TRANSITIONS = {
     PlaceAsked: (frozenset({State.WAITING}), QueryLife._place_asked),
     NotPlaced: (frozenset({State.STARTING}), QueryLife._not_placed),
     ServerLost: (_ANY, QueryLife._server_lost),
+    SuspendAsked: (_ANY, QueryLife._suspend_asked),
+    Suspended: (_ANY, QueryLife._suspended),
+    SuspendFailed: (_ANY, QueryLife._suspend_failed),
+    RoomCame: (frozenset({State.SUSPENDED}), QueryLife._room_came),
     StopAsked: (_OPEN, QueryLife._stop_asked),
     StopUndone: (frozenset({State.STOPPED}), QueryLife._stop_undone),
 }

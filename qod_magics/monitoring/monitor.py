@@ -29,7 +29,7 @@ ACTIONS: dict[type[Action], str] = {
 #: Kinds of the log's entries that are decisions, not events.
 DECISIONS = frozenset({"shedding", "starved", "starved-over", *ACTIONS.values()})
 #: Events of actions that are done; nodes have no single event for it.
-DONE = frozenset({"move", "scale", "fuse", "unfuse"})
+DONE = frozenset({"move", "scale", "fuse", "unfuse", "stop"})
 _BY_NAME = {each.__name__: name for each, name in ACTIONS.items()}
 
 

@@ -33,6 +33,7 @@ STATES = {
     "below minimum": 3,
     "starved": 3,
     "given up": 3,
+    "suspended": 3,
 }
 
 Frame = dict[str, Any]
@@ -181,7 +182,7 @@ def _task(
 def _state(task: Frame, instances: Sequence[Instance], plan: Plan) -> str:
     """Return the state of a task: the first that applies, most important first."""
     lives = {str(instance.state) for instance in instances}
-    for life in ("given up", "backing off", "waiting", "moving", "starting"):
+    for life in ("given up", "suspended", "backing off", "waiting", "moving", "starting"):
         if life in lives:
             return life
     if any(instance.warming_up for instance in instances):

@@ -72,7 +72,9 @@ def events(records: Records, *kinds: str) -> Iterator[tuple[int, Event]]:
 DEFAULT_SETTLE_S = 20.0
 
 #: after one of these the cluster needs time to settle again
-DISTURBANCES = frozenset({"move", "scale", "fuse", "unfuse", "task-manager-up", "task-manager-lost", "query-restarted"})
+DISTURBANCES = frozenset(
+    {"move", "stop", "scale", "fuse", "unfuse", "task-manager-up", "task-manager-lost", "query-restarted"}
+)
 
 
 @dataclass(frozen=True, slots=True)

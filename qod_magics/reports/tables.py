@@ -29,6 +29,7 @@ SHOWN = (
     "scale",
     "fuse",
     "unfuse",
+    "stop",
     "task-manager-up",
     "task-manager-removed",
     "task-manager-lost",
@@ -226,6 +227,8 @@ def event_label(event: Event) -> str:
             return f"{what} → {detail.get('to')} instances"
         case "fuse" | "unfuse" as kind:
             return f"{detail.get('from')}>{detail.get('to')} {'fused' if kind == 'fuse' else 'unfused'}"
+        case "stop":
+            return f"{what} suspended"
         case "task-manager-up":
             return f"{what} joins"
         case "task-manager-removed":

@@ -12,7 +12,7 @@ from qod_magics.controller.status import TaskStatus, busy, duration, share, tabl
 from qod_magics.core.load import FULL_ACCURACY
 from qod_magics.core.plan import edge_name
 from qod_magics.errors import UsageProblem
-from qod_magics.lifecycle.events import told
+from qod_magics.lifecycle.events import State, told
 from qod_magics.sources.registry import described
 from qod_magics.sources.source import is_topic
 from qod_magics.spark.cluster.books import misfits
@@ -140,6 +140,8 @@ def status_text(session: SessionInterface) -> str:
             lines.append(f"{instance.id} runs in {instance.mode} mode: {instance.mode_why}")
         if instance.failure and instance.state.value in ("backing off", "given up"):
             lines.append(f"{instance.id} is {instance.state.value}: {instance.failure}")
+        elif instance.state is State.SUSPENDED:
+            lines.append(suspended_text(instance))
     for name, why in session.runtime.missing_topics.items():
         lines.append(f"{described(name)}: {why}{'; its readers wait' if is_topic(name) else ''}")
     lines += _malformed(session)
@@ -161,6 +163,14 @@ def status_text(session: SessionInterface) -> str:
     if entries:
         lines.append(f"last decision: {entries[-1]}")
     return "\n".join(lines)
+
+
+def suspended_text(instance: Instance) -> str:
+    """Return why a plan has stopped an instance, and what starts it again."""
+    return (
+        f"{instance.id} is suspended: {instance.life.suspended}; its rows wait, and it goes on where it stopped once "
+        f"it has a place: %qod move {instance.id} TASK_MANAGER, or %qod add-tm"
+    )
 
 
 def _of_earlier_kernel(session: SessionInterface) -> list[str]:
@@ -305,7 +315,8 @@ def idle_text(instances: Sequence[Instance]) -> str:
     """Return the state of the first instance that does not run, and why; empty if all run."""
     for instance in instances:
         if instance.state.value != "running":
-            why = f" ({instance.failure})" if instance.failure else ""
+            told = instance.life.suspended or instance.failure
+            why = f" ({told})" if told else ""
             return f"{instance.state.value}{why}"
     return ""
 

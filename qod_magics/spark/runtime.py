@@ -10,12 +10,25 @@ from contextlib import ExitStack, suppress
 from functools import partial
 
 from qod_magics.application.streams.rules import RuleCount
-from qod_magics.core.plan import Action, AddNode, Fuse, Lend, Move, Plan, Refusal, ReleaseNode, Scale, SetBatch, Unfuse
+from qod_magics.core.plan import (
+    Action,
+    AddNode,
+    Fuse,
+    Lend,
+    Move,
+    Plan,
+    Refusal,
+    ReleaseNode,
+    Scale,
+    SetBatch,
+    Stop,
+    Unfuse,
+)
 from qod_magics.core.runtime import Dials, FeedRows, Observation, Placer, fewest_first, refused
 from qod_magics.errors import KafkaError, TaskManagerError, nearest
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.topics import delete_topics
-from qod_magics.lifecycle.events import State, StopAsked
+from qod_magics.lifecycle.events import RoomCame, State, StopAsked
 from qod_magics.named.manifest import Manifest
 from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context
@@ -65,7 +78,7 @@ class SparkRuntime:
 
     """
 
-    supports: frozenset[type[Action]] = frozenset({Move, Scale, SetBatch, Lend, Fuse, Unfuse})
+    supports: frozenset[type[Action]] = frozenset({Move, Stop, Scale, SetBatch, Lend, Fuse, Unfuse})
 
     def __init__(
         self,
@@ -189,6 +202,8 @@ class SparkRuntime:
                 limit = f"a change by more than {LEAST_CHANGE:g} restarts them"
                 told = f"its queries can't read new keep probabilities, so {limit}"
                 self.cluster.event("dial-fallback", task_manager=manager.id, why=told)
+        for instance in self.cluster.all_instances:
+            instance.handle(RoomCame(f"{manager.id} has joined"))
         # it is up whatever becomes of these: the watcher tries again each second
         self._attempt("starting what waits for a task manager", self.recovery.place_waiting)
 
@@ -418,8 +433,9 @@ class SparkRuntime:
         return [f"dials of {id} not set: {error}" for id, error in results.items() if isinstance(error, BaseException)]
 
     def _begin_actions(self, plan: Plan) -> None:
-        for action in plan.moves:
-            self._begin(action)
+        for action in plan.actions:
+            if isinstance(action, Move | Stop):
+                self._begin(action)
         for scaling in (action for action in plan.actions if isinstance(action, Scale)):
             self.scaler.begin(scaling)
         for fusing in (action for action in plan.actions if isinstance(action, Fuse | Unfuse)):
@@ -427,10 +443,13 @@ class SparkRuntime:
         if self.nodes is not None:
             self._node_actions.begin(self.nodes, plan.actions)
 
-    def _begin(self, action: Move) -> None:
-        """Begin a move of a plan, unless it is under way or done; a refused move is an event."""
+    def _begin(self, action: Move | Stop) -> None:
+        """Begin a move or a stop of a plan, unless it is under way or done; a refused one is an event."""
         try:
-            self._move(action.instance, action.to, action.why, only_running=True)
+            if isinstance(action, Move):
+                self._move(action.instance, action.to, action.why, only_running=True)
+            else:
+                self._suspend(action)
         except TaskManagerError as error:
             self.cluster.add(refused(Refusal(action, str(error))))
 
@@ -461,6 +480,17 @@ class SparkRuntime:
                 under_way = {i: each for i, each in self._moves.items() if not each[1].done()}
                 self._moves = {**under_way, id: (manager, moved)}
             return moved
+
+    def _suspend(self, action: Stop) -> None:
+        """Begin to stop an instance where it runs; its state and its rows wait. Raises TaskManagerError."""
+        with self.cluster.lock:
+            if (instance := self.instances.get(action.instance)) is None:
+                raise TaskManagerError(
+                    f"There is no instance {action.instance!r}.{nearest(action.instance, self.instances)}"
+                )
+            stop = self.mover.suspend(instance, action.why)
+        if stop is not None:
+            begin(stop, f"suspend-{action.instance}")
 
     def close(self) -> None:
         """Stop all queries, close all task managers, delete the topics of streams. What fails is in `unstopped` and

@@ -6,7 +6,7 @@ from math import sqrt
 
 import pytest
 
-from qod_magics.core.plan import AddNode, Fuse, Move, Plan, ReleaseNode, Scale, SetBatch, Unfuse
+from qod_magics.core.plan import AddNode, Fuse, Move, Plan, ReleaseNode, Scale, SetBatch, Stop, Unfuse
 from qod_magics.core.runtime import Count, Dials, Observation
 from qod_magics.errors import QodError
 from tests.contract.harness import (
@@ -291,6 +291,41 @@ class RuntimeContract:
         assert counts == {SOURCE: rows, TO_LEFT: rows, TO_RIGHT: rows}
         assert len(watch.of("scale")) == 2
         assert watch.of("query-failed") == watch.of("move") == []
+
+    def test_a_plan_stops_an_instance_whose_rows_wait_until_it_has_a_place(self, watch: Watch) -> None:
+        harness = watch.harness
+        watch.start()
+        harness.feed(harness.rate)
+        seen = watch.fresh()
+        here = home(seen, "left.1")
+        there = next(id for id in managers(seen) if id != here)
+        watch.act(Stop("left.1", "a reason"))
+        event = watch.event("stop", harness.start_s, instance="left.1")
+        assert (event["task_manager"], event["why"]) == (here, "a reason")
+        before = watch.look().measured.counts[TO_LEFT]
+        watch.act(Stop("left.1", "a reason"))  # done: that is no event
+        seen = watch.wait(2 * harness.period_s)
+        assert (instance(seen, "left.1").state, instance(seen, "left.1").cpu) == ("suspended", 0.0)
+        now = seen.measured.counts[TO_LEFT]
+        assert (now.processed, now.dropped) == (before.processed, before.dropped)
+        assert now.waiting > harness.rate * harness.period_s
+        watch.act(Move("left.1", there, "another reason"))
+        event = watch.event("move", harness.start_s, instance="left.1", to=there)
+        assert event["why"] == "another reason"
+        assert "from" not in event
+        assert home(watch.fresh(), "left.1") == there
+
+        watch.act(Stop("left.1", "a reason"))
+        watch.until(lambda _: len(watch.of("stop")) == 2, harness.start_s, "it is stopped again")
+        watch.act(Scale(LEFT, 2))  # it does not run
+        added = harness.add_task_manager()
+        watch.until(lambda _: len(watch.of("move", instance="left.1")) == 2, harness.start_s, "it has a place")
+        assert added in watch.of("move", instance="left.1")[1]["why"]
+        counts = watch.drained()
+        rows = Count(harness.sent, harness.sent, 0, 0)
+        assert counts == {SOURCE: rows, TO_LEFT: rows, TO_RIGHT: rows}
+        assert [each["action"] for each in watch.of("action-refused")] == ["Scale"]
+        assert watch.of("query-failed") == []
 
     def test_tasks_that_can_t_be_one_query_go_on_as_two(self, watch: Watch) -> None:
         harness = watch.harness

@@ -34,6 +34,7 @@ from qod_magics.lifecycle.events import (
     NotPlaced,
     NotStarted,
     OtherFound,
+    Place,
     PlaceAsked,
     PutBack,
     Refuse,
@@ -41,6 +42,7 @@ from qod_magics.lifecycle.events import (
     RestartAsked,
     RetryAt,
     RetryDue,
+    RoomCame,
     RunEnded,
     ServerLost,
     Stalled,
@@ -54,6 +56,10 @@ from qod_magics.lifecycle.events import (
     StopForMove,
     StopQuery,
     StopUndone,
+    Suspend,
+    SuspendAsked,
+    Suspended,
+    SuspendFailed,
     Tell,
     WentOn,
     told,
@@ -389,6 +395,88 @@ def test_a_loss_becomes_a_move_to_the_task_manager_that_takes_it() -> None:
     assert (tell.detail["from"], tell.detail["to"], tell.detail["why"]) == ("tm2", "tm3", "tm2 was lost")
 
 
+# -- stopped by a plan -------------------------------------------------------------------------------------------------
+
+
+def suspended(*, stopped: bool = True) -> Driven:
+    driven = Driven()
+    driven.start(batches=1)
+    assert driven.handle(SuspendAsked("no room")) == (Suspend(),)
+    if stopped:
+        driven.handle(RunEnded())
+        assert driven.handle(Suspended()) == (Tell("stop", {"why": "no room"}),)
+    return driven
+
+
+def test_what_a_plan_stops_waits_and_is_stopped_once() -> None:
+    driven = suspended()
+    assert driven.handle(SuspendAsked("no room")) == driven.handle(Suspended()) == ()
+    for event in (
+        RetryDue(),
+        CauseGone(),
+        PlaceAsked("tm1"),
+        RestartAsked(),
+        Failed("late"),
+        ServerLost("lost", "tm1"),
+    ):
+        assert not [each for each in driven.handle(event) if not isinstance(each, DropRun)]
+        assert (driven.life.state, driven.life.suspended) == (State.SUSPENDED, "no room")
+
+
+@pytest.mark.parametrize("only_running", [True, False])
+def test_what_a_plan_has_stopped_starts_where_it_is_moved_to(only_running: bool) -> None:
+    driven = suspended()
+    assert driven.handle(MoveAsked("tm1", None, "room", only_running)) == (StartOn("tm1"),)
+    driven.now += 2.0
+    driven.start()
+    (tell,) = driven.handle(FirstReported())
+    assert tell == Tell("move", {"to": "tm1", "took_s": 2.0, "why": "room"})
+    assert (driven.life.state, driven.life.suspended) == (State.RUNNING, "")
+
+
+def test_what_a_plan_has_stopped_starts_once_there_may_be_a_place() -> None:
+    driven = suspended(stopped=False)
+    assert driven.handle(RoomCame("tm2 has joined")) == ()  # its run has not ended
+    assert isinstance(driven.handle(MoveAsked("tm2", None))[0], Refuse)
+    driven.handle(RunEnded())
+    driven.handle(Suspended())
+    assert driven.handle(RoomCame("tm2 has joined")) == (Place(),)
+    assert driven.handle(PlaceAsked("tm2")) == (Begin(),)
+    driven.start()
+    (tell,) = driven.handle(FirstReported())
+    assert (tell.detail["to"], tell.detail["why"]) == ("tm2", "tm2 has joined")
+
+
+def test_a_plan_stops_only_what_runs() -> None:
+    driven = Driven()
+    assert isinstance(driven.handle(SuspendAsked("no room"))[0], Refuse)
+    driven = moving()
+    assert isinstance(driven.handle(SuspendAsked("no room"))[0], Refuse)
+    assert driven.life.suspended == ""
+
+
+def test_what_a_plan_can_not_stop_is_stopped_by_its_next_start() -> None:
+    driven = suspended(stopped=False)
+    assert RetryAt(driven.now) in driven.handle(SuspendFailed("nobody answers"))
+    assert (driven.life.state, driven.life.suspended) == (State.BACKING_OFF, "")
+    driven.handle(RetryDue())
+    assert StopQuery() in driven.handle(StartAsked())
+
+
+def test_what_is_lost_while_a_plan_stops_it_is_stopped() -> None:
+    driven = suspended(stopped=False)
+    driven.handle(ServerLost("tm1 was lost", "tm1"))
+    assert driven.handle(SuspendFailed("it is gone")) == (Tell("stop", {"why": "no room"}),)
+    assert driven.life.state is State.SUSPENDED
+
+
+def test_a_deployment_that_fails_leaves_stopped_what_a_plan_has_stopped() -> None:
+    driven = suspended()
+    driven.handle(StopAsked())
+    assert driven.handle(StopUndone(placed=False)) == ()
+    assert (driven.life.state, driven.life.suspended) == (State.SUSPENDED, "no room")
+
+
 def test_the_story_says_what_happened_and_why() -> None:
     driven = Driven()
     driven.fail(Cause.MAY_PASS, "connection refused")
@@ -435,6 +523,7 @@ def test_each_event_has_its_transitions() -> None:
         OtherFound,
         NoOther,
         FirstReported,
+        Suspended,
     }  # which change no state
 
 
@@ -460,6 +549,7 @@ class AnyLife(RuleBasedStateMachine):
         self.failed_at = self.wait_s = 0.0
         self.stalling = False  #: a stalled run is being stopped
         self.moving = False  #: it is being stopped for a move
+        self.suspending = False  #: it is being stopped for a plan
         self.bound_for = ""  #: the task manager on which it is to start
         self.seeking: FindOther | None = None  #: another task manager is looked for
 
@@ -627,6 +717,27 @@ class AnyLife(RuleBasedStateMachine):
             self.report(Failed("nobody answers", writes_on=bool(self.runs), stopping=True))
             self.attached = False
 
+    @rule()
+    def is_asked_to_be_suspended(self) -> None:
+        self.suspending = self.handle(SuspendAsked("no room")) == (Suspend(),) or self.suspending
+
+    @precondition(lambda self: self.suspending)
+    @rule(stops=st.booleans())
+    def is_stopped_for_a_plan(self, stops: bool) -> None:
+        self.suspending = False
+        if stops:
+            if self.life.state is State.SUSPENDED:
+                self.runs.clear()
+                self.attached, self.placed = False, False
+                self.handle(RunEnded())
+            self.report(Suspended())
+        else:
+            self.report(SuspendFailed("nobody answers"))
+
+    @rule()
+    def may_have_a_place(self) -> None:
+        self.report(RoomCame("tm2 has joined"))
+
     @precondition(lambda self: self.bound_for and self.starting is None)
     @rule(starts=st.booleans())
     def is_started_where_it_moves_to(self, starts: bool) -> None:
@@ -701,6 +812,8 @@ class AnyLife(RuleBasedStateMachine):
                 self.has_ended_its_stall("cannot be stopped")
             if self.moving:
                 self.is_stopped_for_its_move("stopped")
+            if self.suspending:
+                self.is_stopped_for_a_plan(stops=True)
             if self.bound_for:
                 self.is_started_where_it_moves_to(starts=True)
             if self.seeking:
@@ -708,7 +821,9 @@ class AnyLife(RuleBasedStateMachine):
             asked = self.handle(PlaceAsked()) + self.handle(RetryDue(self.placed))
             if asked or self.life.state in (State.STARTING, State.MOVING):
                 self.is_asked_to_start()
-        assert self.life.state in (State.RUNNING, State.GAVE_UP, State.STOPPED, State.WAITING), self.life
+        settled = (State.RUNNING, State.GAVE_UP, State.STOPPED, State.WAITING, State.SUSPENDED)
+        assert self.life.state in settled, self.life
+        assert not self.life.suspending, self.life
         assert self.life.state is not State.GAVE_UP or self.life.failure
 
 

@@ -115,6 +115,7 @@ def test_kinds():
     [
         ({"state": "given up"}, "given up"),
         ({"state": "backing off", "warming_up": True}, "backing off"),
+        ({"state": "suspended", "stale": True}, "suspended"),
         ({"state": "moving"}, "moving"),
         ({"warming_up": True, "stale": True}, "warming up"),
         ({"warming_up": False, "stale": True}, "no metrics"),

@@ -19,7 +19,7 @@ from qod_magics.core.runtime import Dials, Measured, Observation
 from qod_magics.core.snapshot import Instance as Observed
 from qod_magics.core.snapshot import Snapshot, Stream, Task, TaskManager, replace
 from qod_magics.errors import UsageProblem
-from qod_magics.lifecycle.events import Failed, State
+from qod_magics.lifecycle.events import Failed, State, SuspendAsked
 from qod_magics.lifecycle.query import QueryLife
 from qod_magics.policies.stream_economics import StreamEconomics
 from qod_magics.session.handle import StreamHandle
@@ -340,6 +340,18 @@ def test_a_failure_is_told_with_its_reason(made: Made, state: State) -> None:
     assert f"Snk.2 is {state.value}: no column 'fare'" in status_text(made).splitlines()
     assert row(status_text(made), "Snk")[1:3] == ["tm1", state.value.split()[0]]
     assert stream_text(made, "Snk") == f"Snk is {state.value} (no column 'fare')"
+
+
+def test_what_a_plan_has_stopped_is_told_with_its_reason_and_with_what_starts_it(made: Made) -> None:
+    instance = made.runtime.instances["Snk.2"]
+    instance.handle(SuspendAsked("tm1 has 20 % for 50 %"))
+    instance.let_go()
+    (line,) = (line for line in status_text(made).splitlines() if line.startswith("Snk.2 is suspended: "))
+    assert "tm1 has 20 % for 50 %" in line
+    assert "%qod move Snk.2" in line
+    assert row(status_text(made), "Snk")[1:3] == ["tm1", "suspended"]
+    assert stream_text(made, "Snk") == "Snk is suspended (tm1 has 20 % for 50 %)"
+    assert "tm1 has 20 % for 50 %" in why_text(made, "Snk").splitlines()[-1]
 
 
 def test_why_a_mode_was_not_taken_is_told(made: Made) -> None:

@@ -472,7 +472,7 @@ def test_micro_batches_that_have_read_all_rows_use_nothing_while_none_arrive(
         books.clear()
 
 
-@pytest.mark.parametrize("state", [State.BACKING_OFF, State.GAVE_UP])
+@pytest.mark.parametrize("state", [State.BACKING_OFF, State.GAVE_UP, State.SUSPENDED])
 def test_a_query_that_has_failed_uses_no_cpu(runtime: SparkRuntime, state: State) -> None:
     runtime.add_task_manager(FakeTaskManager())  # type: ignore[arg-type]
     instance = instance_on(runtime, "ticks", runtime.task_managers["tm1"])

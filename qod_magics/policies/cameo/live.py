@@ -27,7 +27,7 @@ from typing import Annotated, Any, Literal
 
 from qod_magics.core.plan import Plan, SetBatch, keeping_all
 from qod_magics.core.policy import Reasons, ReasonsOfPlan
-from qod_magics.core.snapshot import Snapshot, is_given_up
+from qod_magics.core.snapshot import Snapshot, is_out
 from qod_magics.policies.cameo.contexts import URGENCY
 from qod_magics.policies.nephele.paths import Constraint, Seen
 from qod_magics.policies.parameters import Parameter, check
@@ -132,7 +132,7 @@ def beside(snapshot: Snapshot, seen: Seen) -> Mapping[str, tuple[Constraint, ...
     """Return the queries with a target of which a task runs on a task manager, by task manager."""
     found: dict[str, dict[str, Constraint]] = {manager.id: {} for manager in snapshot.task_managers}
     for instance in snapshot.instances:
-        if is_given_up(instance):
+        if is_out(instance):
             continue
         for constraint in seen.constraints.values():
             if instance.task in constraint.tasks:
@@ -142,14 +142,14 @@ def beside(snapshot: Snapshot, seen: Seen) -> Mapping[str, tuple[Constraint, ...
 
 def yielding(snapshot: Snapshot, seen: Seen, due: Container[str]) -> frozenset[str]:
     """Return the task managers where batches without a deadline yield to others: there are rows for them, and the task
-    is in micro-batches and has not been given up."""
+    is in micro-batches and was neither given up nor stopped."""
     return frozenset(
         each.task_manager
         for each in snapshot.instances
         if each.task not in due
         and seen.elements[each.task].is_paced
         and each.batch_interval_s != 0.0
-        and not is_given_up(each)
+        and not is_out(each)
     )
 
 
@@ -199,8 +199,8 @@ class Cameo:
         self, snapshot: Snapshot, near: Mapping[str, Sequence[Constraint]], before: Mapping[str, float]
     ) -> Mapping[str, float]:
         """Return the gap of yielding tasks by task manager: the longest as soon as a query is late, other than one that
-        stays late whatever yields, as a task on its way was given up."""
-        ended = {each.task for each in snapshot.instances if is_given_up(each)}
+        stays late whatever yields, as a task on its way was given up or stopped."""
+        ended = {each.task for each in snapshot.instances if is_out(each)}
         found = {}
         for id, queries in near.items():
             constraints = [each for each in queries if ended.isdisjoint(each.tasks)]

@@ -26,7 +26,7 @@ from qod_magics.core.plan import (
     fused_into,
 )
 from qod_magics.core.runtime import takes_instances
-from qod_magics.core.snapshot import Snapshot, Task, column, has_failed, is_moving
+from qod_magics.core.snapshot import Snapshot, Task, column, is_down, is_moving
 from qod_magics.policies.henge.jobs import maximum_utility
 from qod_magics.policies.henge.utility import (
     GuardState,
@@ -154,7 +154,7 @@ def pressures(snapshot: Snapshot, plan: Plan, now_s: float, before: Mapping[str,
     """Return the queries under pressure, by name; one that was so `before` keeps its beginning. One that has failed is
     late for another reason than a lack of CPU."""
     found = {}
-    failed = {instance.task for instance in snapshot.instances if has_failed(instance)}
+    failed = {instance.task for instance in snapshot.instances if is_down(instance)}
     for task in snapshot.tasks:
         if snapshot.downstream[task.id] or task.id in failed:
             continue

@@ -8,7 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from qod_magics.controller.clock import ManualClock
-from qod_magics.core.plan import Action, AddNode, Edge, Fuse, Move, Plan, Refusal, ReleaseNode, Scale, SetBatch, Unfuse
+from qod_magics.core.plan import (
+    Action,
+    AddNode,
+    Edge,
+    Fuse,
+    Move,
+    Plan,
+    Refusal,
+    ReleaseNode,
+    Scale,
+    SetBatch,
+    Stop,
+    Unfuse,
+)
 from qod_magics.core.runtime import Dials, Observation, Placer, fewest_first, refused
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.lifecycle.admission import Admission
@@ -35,7 +48,7 @@ class SimulatedCluster:
     Task managers, and applications, without an event of their own start at second 0. `place` places instances.
     """
 
-    supports: frozenset[type[Action]] = frozenset({Move, Scale, AddNode, ReleaseNode, SetBatch, Fuse, Unfuse})
+    supports: frozenset[type[Action]] = frozenset({Move, Stop, Scale, AddNode, ReleaseNode, SetBatch, Fuse, Unfuse})
 
     def __init__(self, simulation: Simulation, clock: ManualClock | None = None, place: Placer = fewest_first) -> None:
         self.simulation = simulation
@@ -77,7 +90,9 @@ class SimulatedCluster:
             raise TaskManagerError("No task manager is up.", rule="a task manager is up")
         instances = self._instances
         spares = tuple(each for each in self.nodes.spares() if each.count > 0) if self.simulation.is_elastic else None
-        return self._observer.observe(instances.active, instances.there, self._events.take(), spares)
+        return self._observer.observe(
+            instances.active, instances.there, self._events.take(), spares, instances.suspended
+        )
 
     def apply(self, plan: Plan, dials: Dials) -> None:
         """Set the dials after `dial_delay_s`, and begin the actions; a refused one becomes an event."""
@@ -201,6 +216,11 @@ class SimulatedCluster:
                 self._instances.ask_for_move(
                     self._instances.named(action.instance), self.nodes.up(action.to), action.why
                 )
+            case Stop():
+                instance = self._instances.named(action.instance)
+                if self._rescaling.is_under_way(instance):
+                    raise TaskManagerError(f"{action.instance} is being stopped: its task is being scaled.")
+                self._instances.ask_to_suspend(instance, action.why)
             case Scale():
                 self._rescaling.begin(action)
             case Fuse() | Unfuse():

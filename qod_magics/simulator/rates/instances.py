@@ -25,6 +25,7 @@ from qod_magics.lifecycle.events import (
     PlaceAsked,
     Refuse,
     RetryAt,
+    RoomCame,
     RunEnded,
     ServerLost,
     StartAsked,
@@ -32,6 +33,8 @@ from qod_magics.lifecycle.events import (
     StartOn,
     State,
     StopForMove,
+    SuspendAsked,
+    Suspended,
     Tell,
 )
 from qod_magics.lifecycle.query import QueryLife
@@ -145,8 +148,13 @@ class Instances:
         return self._lives[instance].state
 
     def stay_stopped(self, instance: int) -> bool:
-        """Return whether it failed too often to be restarted."""
-        return self._lives[instance].state is State.GAVE_UP
+        """Return whether it failed too often to be restarted, or a plan has stopped it."""
+        return self._lives[instance].state in (State.GAVE_UP, State.SUSPENDED)
+
+    @property
+    def suspended(self) -> list[int]:
+        """The instances that a plan has stopped."""
+        return [i for i, life in enumerate(self._lives) if life.state is State.SUSPENDED]
 
     def home(self, instance: int) -> str:
         """Return the current or last task manager of an instance."""
@@ -243,6 +251,39 @@ class Instances:
         TaskManagerError if it is refused."""
         self._move(instance, machine, why, only_running=True)
 
+    def ask_to_suspend(self, instance: int, why: str) -> None:
+        """Begin a stop that a plan asks for, at the end of the batch; its rows wait. Raises TaskManagerError if it is
+        refused."""
+        name = self._engine.wiring.instances[instance]
+        if self.state(instance) is State.RUNNING and not self._engine.running[instance]:
+            raise TaskManagerError(f"{name} stands still for a change of its task.")
+        asked, run = self._report(instance, SuspendAsked(why)), int(self.run[instance])
+        refusal = next((each for each in asked if isinstance(each, Refuse)), None)
+        if refusal is not None:
+            raise TaskManagerError(f"{name} {refusal.why}.")
+
+        def stop() -> None:
+            if self.run[instance] == run:  # it was not lost meanwhile
+                self.halt(instance)
+                self._suspend(instance)
+
+        if asked:
+            self._agenda.at(self._engine.now + max(self.batch_left_s(instance), 0.0), stop)
+
+    def _suspend(self, instance: int) -> None:
+        """Forget the task manager of an instance that a plan has stopped."""
+        home = self.home(instance)
+        self._engine.where[instance] = NOWHERE
+        for each in self._report(instance, Suspended()):
+            if isinstance(each, Tell):
+                name = self._engine.wiring.instances[instance]
+                self._events.tell(each.kind, instance=name, task_manager=home, **each.detail)
+
+    def room_came(self, why: str) -> None:
+        """Start what plans have stopped once it is placed."""
+        for instance in self.suspended:
+            self._report(instance, RoomCame(why))
+
     def move(self, instance: int, machine: int, why: str) -> None:
         """Stop an instance and start it elsewhere."""
         self._move(instance, machine, why)
@@ -332,6 +373,8 @@ class Instances:
         for instance in orphans:
             self.kill(instance)
             self._report(instance, ServerLost(f"{id} was lost", id))
+            if self.state(instance) is State.SUSPENDED:
+                self._suspend(instance)
             if not self.stay_stopped(instance):
                 self._engine.where[instance] = NOWHERE
                 self._restart_at(instance, self._engine.now + self._simulation.moves.detect_s)

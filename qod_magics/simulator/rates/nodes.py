@@ -137,6 +137,7 @@ class Nodes:
         if np.isnan(self._since[machine]):
             self._since[machine] = self._engine.now
         self._events.tell("task-manager-up", task_manager=self._id(machine), cores=self._of(machine).planned, **detail)
+        self._instances.room_came(f"{self._id(machine)} has joined")
         self._instances.place_again()
 
     def remove(self, id: str, why: str | None = None) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from qod_magics.core.runtime import Count, Event, Measured, Observation
-from qod_magics.core.snapshot import NOTHING, Instance, Keys, Snapshot, Spare, Stream, Task, TaskManager
+from qod_magics.core.snapshot import NOTHING, SUSPENDED, Instance, Keys, Snapshot, Spare, Stream, Task, TaskManager
 from qod_magics.simulator.rates.engine import Engine
 from qod_magics.simulator.rates.reports import Reports, Timed, Timing
 from qod_magics.simulator.rates.simulation import SimulatedTask, Simulation
@@ -148,9 +148,15 @@ class Observer:
         self._timing = Timing(engine) if engine.cohorts is not None else None
 
     def observe(
-        self, active: Array, listed: Array, events: Sequence[Event], spare_nodes: tuple[Spare, ...] | None = None
+        self,
+        active: Array,
+        listed: Array,
+        events: Sequence[Event],
+        spare_nodes: tuple[Spare, ...] | None = None,
+        suspended: Sequence[int] = (),
     ) -> Observation:
-        """Return the observation of the `active` tasks and the instances `listed`; `spare_nodes` as in a snapshot."""
+        """Return the observation of the `active` tasks and the instances `listed`, of which plans have stopped the
+        `suspended`; `spare_nodes` as in a snapshot."""
         engine, wiring = self._engine, self._engine.wiring
         elapsed = engine.now - self._last.at
         if elapsed > 0:
@@ -160,6 +166,7 @@ class Observer:
             self._busy = np.minimum(busy, 100.0 * engine.cores)
         timed = None if self._timing is None else self._timing.look(elapsed)
         in_rate, out_rate, cpu, quality, fresh = self._readings(listed)
+        cpu[list(suspended)] = 0.0
         manager_cpu = self._manager_cpu(cpu, elapsed > 0)
         if wiring.tasks is not self._tasks:  # some were fused or unfused
             self._tasks, self._layout = wiring.tasks, None
@@ -188,7 +195,11 @@ class Observer:
                         self._managers(where),
                         in_rate[there].tolist(),
                         cpu[there].tolist(),
-                        _merged(quality(there), None if timed is None else timed.instances(cpu), there),
+                        _marked(
+                            _merged(quality(there), None if timed is None else timed.instances(cpu), there),
+                            there,
+                            suspended,
+                        ),
                         strict=True,
                     )
                 ]
@@ -367,6 +378,13 @@ class Observer:
 def _merged(rows: list[Any], more: list[dict[str, Any]] | None, there: Array) -> list[Any]:
     """Return the fields of instances, with what is known of those `there` besides."""
     return rows if more is None else [{**row, **more[i]} for row, i in zip(rows, there.tolist(), strict=True)]
+
+
+def _marked(rows: list[Any], there: Array, suspended: Sequence[int]) -> list[Any]:
+    """Return the fields of instances, with the state of those that plans have stopped."""
+    if not suspended:
+        return rows
+    return [{**row, "state": SUSPENDED} if i in suspended else row for row, i in zip(rows, there.tolist(), strict=True)]
 
 
 def _task_fields(wiring: Wiring, number: int) -> Mapping[str, Any]:

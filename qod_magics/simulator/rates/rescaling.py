@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 
 from qod_magics.core.plan import Scale
 from qod_magics.errors import TaskManagerError, nearest
-from qod_magics.lifecycle.admission import Admission, Answer, Asked, StateFacts, TaskFacts, why_not_scaled
+from qod_magics.lifecycle.admission import (
+    Admission,
+    Answer,
+    Asked,
+    InstanceFacts,
+    StateFacts,
+    TaskFacts,
+    why_not_scaled,
+)
 from qod_magics.lifecycle.changes import (
     ChangeBegins,
     ChangeEvent,
@@ -21,7 +29,7 @@ from qod_magics.lifecycle.changes import (
     SwitchOver,
     TaskChange,
 )
-from qod_magics.lifecycle.events import Instruction, Tell
+from qod_magics.lifecycle.events import Instruction, State, Tell
 from qod_magics.simulator.rates.engine import NOWHERE, Engine
 from qod_magics.simulator.rates.instances import Agenda, Events, Instances
 from qod_magics.simulator.rates.nodes import Nodes
@@ -79,8 +87,13 @@ class Rescaling:
         model = self._engine.wiring.tasks[task]
         partitions = model.partitions
         bound = f"it has {partitions} partition{'s' if partitions > 1 else ''}"
+        stopped = tuple(
+            InstanceFacts(self._engine.wiring.instances[i], None, State.SUSPENDED)
+            for i in self._instances.of(task)
+            if self._instances.state(i) is State.SUSPENDED
+        )
         refusal = why_not_scaled(
-            TaskFacts(action.task, (), model.stateful, STATE[model.divisible]), after, partitions, bound
+            TaskFacts(action.task, stopped, model.stateful, STATE[model.divisible]), after, partitions, bound
         )
         if refusal is not None:
             raise refusal.error()
@@ -99,6 +112,10 @@ class Rescaling:
         self._under_way[task] = rescale = _Rescale(task, before, asked, to, action.why, life)
         self._admission.begins(asked)
         self._report(rescale, ChangeBegins())
+
+    def is_under_way(self, instance: int) -> bool:
+        """Return whether the task of an instance is being rescaled."""
+        return int(self._engine.wiring.instance_task[instance]) in self._under_way
 
     def forget(self, task: int) -> None:
         """Forget what is under way for a task that is stopped; it ends without an event."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 
@@ -20,6 +20,8 @@ from qod_magics.lifecycle.events import (
     StartOn,
     State,
     StopForMove,
+    SuspendAsked,
+    SuspendFailed,
     Tell,
 )
 from qod_magics.spark.changes.change import held
@@ -76,6 +78,36 @@ class Mover:
             why = f"{instance.id} {refusal.why}{'' if only_running else '.'}"
             raise TaskManagerError(why, name=instance.id, rule=refusal.rule)
         return instructions
+
+    def suspend(self, instance: Instance, why: str) -> Callable[[], None] | None:
+        """Ask for its stop, as it has no place. Return what carries that out, None if it is stopped. Raises
+        TaskManagerError if it is refused."""
+        instructions = instance.handle(SuspendAsked(why))
+        refusal = next((each for each in instructions if isinstance(each, Refuse)), None)
+        if refusal is not None:
+            raise TaskManagerError(f"{instance.id} {refusal.why}", name=instance.id, rule=refusal.rule)
+        return partial(self._suspend, instance) if instructions else None
+
+    def _suspend(self, instance: Instance) -> None:
+        """Stop its run at a batch's end; its checkpoint and its rows wait. What can't be stopped is tried again."""
+        home = instance.task_manager
+        try:
+            if home is not None:
+                with held(self.cluster, instance) as wait_s:
+                    self.lifecycle.end(instance, home, wait_s, "stop-waits")
+        except Exception as error:
+            instructions = instance.handle(SuspendFailed(reason(error)))
+            if instance.state is not State.SUSPENDED:
+                why = reason(error)
+                self.cluster.event("action-refused", action="Stop", instance=instance.id, why=why)
+                return
+        else:
+            instructions = instance.let_go()
+        for each in instructions:
+            if isinstance(each, Tell):
+                self.cluster.event(
+                    each.kind, instance=instance.id, task_manager=None if home is None else home.id, **each.detail
+                )
 
     def carry_out(self, instance: Instance, instructions: Instructions) -> str:
         """Carry out the instructions of a move, each as the one before has ended: stop at a batch's end, start from the

@@ -547,7 +547,7 @@ class Cluster:
                     fields["busy"] = round(max(reading.busy - self._asleep(instance, reading.batch_rate), 0.0), 4)
                 if reading.state_bytes:
                     fields["memory_mb"] = round(reading.state_bytes / MB, 2)
-            if reading is not None and state in (State.BACKING_OFF, State.GAVE_UP):
+            if reading is not None and state in (State.BACKING_OFF, State.GAVE_UP, State.SUSPENDED):
                 reading = replace(reading, cpu=0.0)  # the last one measured a query that has ended
             elif instance.python_cpu and reading is not None and reading.cpu is not None:
                 fields["python_cpu"] = round(instance.python_cpu, 2)

@@ -27,6 +27,7 @@ from qod_magics.lifecycle.events import (
     StartQuery,
     State,
     StopUndone,
+    Suspended,
 )
 from qod_magics.sources.registry import Sources
 from qod_magics.spark.plans.dial import DialBoard
@@ -422,6 +423,14 @@ class Instance(InstanceState):
         finally:
             if lock is self.lock:
                 lock.release()
+
+    def let_go(self) -> Instructions:
+        """Forget its task manager, as a plan has stopped it, unless a deployment stops it, too; return what is to be
+        done."""
+        with self.changing:
+            if self.life.suspending and self.life.state is State.SUSPENDED:
+                self._let_go()
+            return self.life.handle(Suspended(), time.monotonic())
 
     def hold(self, reading: MeterReading | None = None) -> None:
         """Keep this reading, by default the last one, until the next run has one."""

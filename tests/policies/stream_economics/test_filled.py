@@ -276,7 +276,7 @@ def test_nothing_moves_to_where_a_task_manager_stands_by(name: str) -> None:
     assert (plan.actions, plan.starved) == ((), ("tm1",))
 
 
-@pytest.mark.parametrize("state", ["given up", "backing off", "starting", "moving"])
+@pytest.mark.parametrize("state", ["given up", "suspended", "backing off", "starting", "moving"])
 @pytest.mark.parametrize("name", ["stream-economics-reactive", "auto"])
 def test_what_does_not_run_is_not_moved(name: str, state: str) -> None:
     """The cluster refuses it, so that the same move was asked for in each cycle, and nothing else."""

@@ -438,7 +438,7 @@ def beside_a_failed_one(cycle: int, state: str) -> Snapshot:
     return replace(one, tasks=(*one.tasks, dead), instances=(*one.instances, other))
 
 
-@pytest.mark.parametrize("state", ["backing off", "given up"])
+@pytest.mark.parametrize("state", ["backing off", "given up", "suspended"])
 def test_rows_that_wait_for_a_query_that_has_failed_shed_no_other(state: str) -> None:
     """They wait for its restart, whatever CPU there is."""
     trusts = WARM
@@ -454,7 +454,7 @@ def test_rows_that_wait_for_a_query_that_has_failed_shed_no_other(state: str) ->
 def test_a_query_that_was_given_up_gets_no_cpu() -> None:
     """One that will start again by itself does: it is as dear then."""
     shares = {}
-    for state in ("backing off", "given up"):
+    for state in ("backing off", "given up", "suspended"):
         known, _ = learn(beside_a_failed_one(20, state), Measured(), None)
         host = replace(known.task_managers[0], cores=1.0, cpu=50.0, trust=1.0)
         costs = beside_a_failed_one(20, state).tasks[0]
@@ -470,7 +470,7 @@ def test_a_query_that_was_given_up_gets_no_cpu() -> None:
         )
         given = replace(known, task_managers=(host,), tasks=tuple(replace(t, external_rate=1800.0) for t in costly))
         shares[state] = policy("stream-economics-reactive").decide(given, None)[0].desired["q"]
-    assert shares["given up"] == 1.0
+    assert shares["given up"] == shares["suspended"] == 1.0
     assert shares["backing off"] < 0.5
 
 

@@ -10,7 +10,7 @@ from math import inf
 
 from qod_magics.core.dag import Topology
 from qod_magics.core.load import load_of
-from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager, has_failed, replace
+from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager, is_down, replace
 from qod_magics.policies.stream_economics.requirements import FULL_CORE, full_rates
 
 #: Backlog above which an open task manager sheds, seconds of input: with queries that have run for a while, with a new
@@ -274,7 +274,7 @@ def _waits(task: Task, instances: Sequence[Instance], idle: set[str]) -> bool:
     """Return whether all instances run batch after batch, and leave CPU idle."""
     usable = FULL_CORE * (task.concurrency or 1.0)
     return all(
-        not has_failed(each)
+        not is_down(each)
         and not each.warming_up
         and (each.at_work or 0.0) >= BUSY
         and each.task_manager in idle

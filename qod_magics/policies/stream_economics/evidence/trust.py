@@ -13,7 +13,7 @@ from typing import Any
 from qod_magics.core.dag import Topology
 from qod_magics.core.load import load_of
 from qod_magics.core.runtime import Measured
-from qod_magics.core.snapshot import Snapshot, TaskManager, column, has_failed, replace
+from qod_magics.core.snapshot import Snapshot, TaskManager, column, is_down, replace
 from qod_magics.policies.stream_economics.evidence.limits import (
     LONGEST_PACE_S,
     REST_S,
@@ -255,7 +255,7 @@ class _Cycle:
         failed = set()
         for i, instance in enumerate(snapshot.instances):
             manager = instance.task_manager
-            if has_failed(instance):
+            if is_down(instance):
                 self.waiting[instance.task] = 0.0
                 failed.add(i)
                 continue
