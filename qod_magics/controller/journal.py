@@ -196,7 +196,8 @@ def _resize(cycle: Cycle, action: Resizing) -> Entry:
         words = f"batches of {action.task} {asked}{because}"
         return Entry(cycle.number, cycle.at, "gap", (action.task,), words, {"gap_s": action.seconds, **turn})
     if isinstance(action, Lend):
-        words = f"{action.share:.0%} of the rows of {action.instance} {verb} lent to {action.to}{because}"
+        should = "are" if cycle.applied else "should be"
+        words = f"{action.share:.0%} of the rows of {action.instance} {should} lent to {action.to}{because}"
         names = (action.task, action.instance, action.to)
         return Entry(cycle.number, cycle.at, "lend", names, words, {"share": action.share})
     if isinstance(action, Fuse | Unfuse):

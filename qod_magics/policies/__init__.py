@@ -75,6 +75,13 @@ def latency_note(policy: str, seconds: float | None) -> str | None:
     )
 
 
+def lending_note(policy: str, lends: bool) -> str | None:
+    """Return what who chooses this policy should know while no query `lends` rows of its keys; None: nothing."""
+    if base_name(policy) != "dirigo" or lends:
+        return None
+    return "it lends nothing: no query was declared with --key COLUMN --lend --parallelism 2 or more"
+
+
 def base_name(name: str) -> str:
     """Return the name of a policy without its parameters."""
     return name.split(maxsplit=1)[0] if name.strip() else name
@@ -163,6 +170,7 @@ __all__ = [
     "base_name",
     "is_policy",
     "latency_note",
+    "lending_note",
     "parameters_of",
     "policy",
     "policy_names",

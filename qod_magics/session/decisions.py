@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from qod_magics.core.plan import edge_name
 from qod_magics.core.policy import Policy, StagedPolicy
 from qod_magics.errors import UsageProblem, nearest
+from qod_magics.policies import lending_note
 from qod_magics.policies import policy as policy_named
 from qod_magics.recordings.reading import DISTURBANCES, policy_notes
 from qod_magics.session.status import LATER
@@ -192,7 +193,10 @@ class Decisions:
     @property
     def stages(self) -> str:
         """Return the policy and its stages, with what each last decided, a line each."""
-        return stages_text(self.controller)
+        note = lending_note(
+            self.controller.policy.name, any(each.lends for each in self.runtime.deployment.specs.values())
+        )
+        return "\n".join([stages_text(self.controller), *([f"  {note}"] if note else [])])
 
     def override(self, name: str, d: float | None) -> str:
         """Hold the non-drop probability of a source or a stream ("from>to") by hand; None returns it to the plan, also

@@ -427,6 +427,36 @@ def test_who_is_lost_with_its_task_manager_comes_back_with_its_own_partitions(
         assert {row["n"] for row in rows(session, "q")} == set(range(sent))
 
 
+@pytest.mark.slow
+def test_groups_are_exact_though_a_lessee_is_lost_with_its_task_manager(losing: Session) -> None:
+    session, topic = losing, new_topic(losing)
+    with Steady(session, topic) as steady, Events(session) as events:
+        hot = F.when(F.col("n") % 10 < 6, F.lit("hot")).otherwise(F.col("k").cast("string"))
+        source: dict[str, Any] = {"topic": topic, "schema": SCHEMA, "starting": "earliest", "mode": "microbatch"}
+        session.stream("src", lambda source: source.withColumn("user", hot), fuse=False, **source)
+        session.stream("q", by_user, from_="src", key="user", parallelism=2, priority=1, lend=True)
+        eventually(lambda: holders(session, "hot"), what="first results")
+        (lessor,) = holders(session, "hot")
+        lessee = f"q.{3 - lessor}"
+        kept = home(session, f"q.{lessor}")
+        lost = "tm2" if kept == "tm1" else "tm1"
+        for id, place in (("src.1", kept), (lessee, lost)):
+            if home(session, id) != place:
+                session.move(id, place)
+        lend = Lend("q", f"q.{lessor}", lessee, 0.5)
+        session.runtime.apply(Plan({}, {}, (lend,)), Dials({}, {}))
+        eventually(lambda: holders(session, "hot") == {1, 2}, what="rows that are lent")
+        session.remove_task_manager(lost, kill=True)
+        eventually(lambda: running(session) and home(session, lessee) == kept, what=session.status)
+        lost_at = steady.sent
+        eventually(lambda: steady.sent > lost_at + 500, what="rows after that")
+        sent = steady.stop()
+        settled(session, "src", sent, "src>q")
+        assert events.of("late-rows") == []
+        names = ("rows", "total", "least", "most", "mean", "known")
+        assert sorted(tuple(map(row.get, names)) for row in rows(session, "q")) == sorted(users(sent).values())
+
+
 def _kill_at_start(session: Session, lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kill this task manager when the new q.1 is about to start on it."""
     start, killed = Instance.start, threading.Event()

@@ -13,7 +13,16 @@ from qod_magics.controller.plan_check import check_plan
 from qod_magics.core.snapshot import Snapshot, TaskManager, replace
 from qod_magics.core.validation import check_snapshot
 from qod_magics.errors import UsageProblem
-from qod_magics.policies import BY_LATENCY, DEFAULT_POLICY, PAPER_POLICY, SHEDDING, latency_note, policy, policy_names
+from qod_magics.policies import (
+    BY_LATENCY,
+    DEFAULT_POLICY,
+    PAPER_POLICY,
+    SHEDDING,
+    latency_note,
+    lending_note,
+    policy,
+    policy_names,
+)
 from qod_magics.policies.stack import Stack
 from qod_magics.policies.stream_economics import StreamEconomics
 from tests.policies.installed import install
@@ -45,6 +54,11 @@ def test_the_default_is_the_one_that_does_best() -> None:
 def test_the_papers_is_there_by_its_own_name() -> None:
     assert policy(PAPER_POLICY).name == PAPER_POLICY == "stream-economics"
     assert type(policy(PAPER_POLICY)) is StreamEconomics
+
+
+def test_dirigo_says_while_no_query_lends() -> None:
+    assert "--lend" in (lending_note("dirigo target_s=1", lends=False) or "")
+    assert lending_note("dirigo", lends=True) is lending_note("cameo", lends=False) is None
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:
