@@ -1,4 +1,5 @@
-"""What a notebook shows where only text is shown: of an object, and of all that its public attributes lead to."""
+"""What a notebook shows where only text is shown: of an object, and of all that its public attributes lead to; and
+which names and figures a text holds, whatever its words: `assert tells(text, "Snk", "1,234 rows")`."""
 
 from __future__ import annotations
 
@@ -38,3 +39,9 @@ def bare(texts: Mapping[str, str]) -> list[str]:
     return [
         path for path, text in texts.items() if re.match(r"<[\w.]+ object at 0x", text) and not path.endswith(".clock")
     ]
+
+
+def tells(text: object, *parts: object) -> bool:
+    """Whether one line of a text holds these names, values and figures in this order, each as a whole word."""
+    whole = (rf"(?<!\w){re.escape(str(part))}(?!\w)" for part in parts)
+    return re.search(".*?".join(whole), str(text)) is not None

@@ -205,7 +205,9 @@ class Application:
         if wanted.keys() <= removable and name not in self.queries:
             raise ApplicationError(
                 f"{name!r} is no query, so it has no maximum latency, utility or minimum juice; the queries are "
-                f"{', '.join(self.queries) or 'none so far'}"
+                f"{', '.join(self.queries) or 'none so far'}",
+                name=name,
+                rule="a query",
             )
         removed = {key: None for key in wanted.keys() & removable if wanted[key] == inf}
         return self.declare(replace(stream, **wanted | removed))

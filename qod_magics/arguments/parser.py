@@ -27,7 +27,7 @@ def words_of(line: str) -> list[str]:
     except ValueError:
         _, quote = _end_of(line)
         what = f"a closing {quote} is missing" if quote else "nothing follows the \\ at the end"
-        raise UsageProblem(f"{what} in: {' '.join(line.split())}") from None
+        raise UsageProblem(f"{what} in: {' '.join(line.split())}", value=quote or "\\", rule="closed") from None
 
 
 def without_comment(line: str) -> str:

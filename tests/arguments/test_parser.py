@@ -93,7 +93,7 @@ def test_what_is_wrong_is_said_of_its_option_in_one_line(words: str, option: str
 
 
 def test_a_hint_names_the_nearest_option() -> None:
-    assert "Did you mean '--priority'?" in str(refusal("x -priority 1"))
+    assert "'--priority'" in str(refusal("x -priority 1"))
 
 
 def test_help_has_each_option_once_and_these_defaults() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
@@ -26,18 +27,24 @@ SEED = 20161121
 EXAMPLES = pytest.mark.parametrize(
     ("examples", "policy"),
     [
-        pytest.param(6, LITERAL, id="few"),
+        pytest.param(3, LITERAL, id="few"),
         pytest.param(500, LITERAL, id="many", marks=_MANY),
-        pytest.param(6, BEST, id="some-best", marks=_SOME),
+        pytest.param(3, BEST, id="some-best", marks=_SOME),
         pytest.param(500, BEST, id="many-best", marks=_MANY),
-        pytest.param(3, AUTO, id="some-auto", marks=_SOME),
+        pytest.param(2, AUTO, id="some-auto", marks=_SOME),
         pytest.param(500, AUTO, id="many-auto", marks=_MANY),
     ],
 )
 #: The same of what only the best is claimed to do.
 EXAMPLES_OF_BEST = pytest.mark.parametrize(
-    "examples", [pytest.param(6, id="few"), pytest.param(500, id="many", marks=_MANY)]
+    "examples", [pytest.param(3, id="few"), pytest.param(500, id="many", marks=_MANY)]
 )
+
+
+def corners(names: str, *quick: tuple[Any, ...], others: Iterable[tuple[Any, ...]]) -> pytest.MarkDecorator:
+    """Try these cases in each run of the pure tests, and the others of a grid in `make test-all` only."""
+    rest = [pytest.param(*case, marks=pytest.mark.slow) for case in others if case not in quick]
+    return pytest.mark.parametrize(names.split(), [*quick, *rest])
 
 
 def for_all(

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import HealthCheck, assume, example, given, seed, settings
 from hypothesis import strategies as st
 
 from qod_magics.policies import DEFAULT_POLICY, policy
-from tests.closed_loop.examples import SEED
+from tests.closed_loop.examples import SEED, corners
 from tests.closed_loop.one_core import PERIOD_S, Query, Run, course
 
 pytestmark = pytest.mark.closed_loop
 
 #: Batches back to back settle at this many seconds at most in what is tried.
 ROUND_S = 40.0
-#: Six by default, beside the explicit ones; `make test-all` tries 75.
+#: Three by default, beside the explicit ones; `make test-all` tries 37.
 FEW = settings(
-    max_examples=settings().max_examples // 4,
+    max_examples=settings().max_examples // 8,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.filter_too_much],
@@ -68,8 +70,7 @@ def test_nothing_is_dropped_on_a_slot_whose_cpu_nobody_measures(
     assert ours.waits_s <= max(1.2 * plain.waits_s + 0.1, 1.25 * PERIOD_S)
 
 
-@pytest.mark.parametrize("n", [1, 2, 6, 12, 24])
-@pytest.mark.parametrize("load", [0.05, 0.3, 0.6])
+@corners("n load", (1, 0.3), (6, 0.05), (12, 0.6), others=product((1, 2, 6, 12, 24), (0.05, 0.3, 0.6)))
 def test_calm_batches_leave_cpu_that_no_row_needs(n: int, load: float):
     mine = queries(n, 0.9 / max(n, 3), 20.0, load)
     with Run(mine, policy(DEFAULT_POLICY)) as run:
@@ -93,9 +94,11 @@ def test_under_overload_the_higher_priority_keeps_more_and_backlogs_are_bounded(
     assert ours.waits_s <= max(2.5 * PERIOD_S, 2.5 * ours.round_s)
 
 
-@pytest.mark.parametrize("load", [1.15, 1.5, 2.0, 4.0])
-@pytest.mark.parametrize("planning_s", [0.05, 0.4])
-@pytest.mark.parametrize("n", [1, 2, 4])
+@corners(
+    "n planning_s load",
+    *((1, 0.05, 1.5), (1, 0.4, 4.0), (2, 0.05, 4.0), (2, 0.4, 1.15), (4, 0.05, 1.15), (4, 0.4, 2.0)),
+    others=product((1, 2, 4), (0.05, 0.4), (1.15, 1.5, 2.0, 4.0)),
+)
 def test_an_overload_of_a_slot_whose_cpu_nobody_measures_is_shed_by_priority(n: int, planning_s: float, load: float):
     """The tasks wait for the driver while it plans: their CPU alone would leave a part of the slot free for ever."""
     mine = queries(n, 0.1, 20.0, load, minimum=0.05)
@@ -117,8 +120,7 @@ def writing(load: float, sink: float, sink_s: float = 0.1, priority: int = 2) ->
     return query
 
 
-@pytest.mark.parametrize("sink", [1.2, 1.5, 2.5])
-@pytest.mark.parametrize("load", [0.05, 0.3])
+@corners("load sink", (0.05, 1.2), (0.05, 2.5), (0.3, 1.5), others=product((0.05, 0.3), (1.2, 1.5, 2.5)))
 def test_a_backlog_that_does_not_fall_while_the_core_idles_is_shed(load: float, sink: float):
     """CPU is idle, and no cost in CPU ever explains the backlog: it grew as plain Spark's does."""
     slow, beside = writing(load, sink), queries(2, 0.05, 20.0, 0.2)
@@ -131,8 +133,11 @@ def test_a_backlog_that_does_not_fall_while_the_core_idles_is_shed(load: float, 
         assert query.dropped <= 0.03 * query.position
 
 
-@pytest.mark.parametrize(("sink", "sink_s"), [(0.0, 3.0), (0.0, 10.0), (0.5, 5.0), (0.8, 1.0), (0.85, 0.2)])
-@pytest.mark.parametrize("load", [0.02, 0.1])
+@corners(
+    "load sink sink_s",
+    *((0.02, 0.0, 10.0), (0.02, 0.85, 0.2), (0.1, 0.0, 3.0), (0.1, 0.5, 5.0), (0.1, 0.8, 1.0)),
+    others=[(0.02, 0.0, 3.0), (0.02, 0.5, 5.0), (0.02, 0.8, 1.0), (0.1, 0.0, 10.0), (0.1, 0.85, 0.2)],
+)
 def test_a_sink_that_takes_its_time_with_each_batch_sheds_nothing(load: float, sink: float, sink_s: float):
     mine = [writing(load, sink, sink_s), *queries(2, 0.05, 20.0, 0.2)]
     found = course(mine, policy(DEFAULT_POLICY), 400.0)
@@ -151,8 +156,7 @@ def test_once_a_sink_is_fast_again_every_row_is_kept():
         assert run.core.keep["sink"] == 1.0
 
 
-@pytest.mark.parametrize("by_slots", [False, True])
-@pytest.mark.parametrize("n", [2, 6, 12])
+@corners("n by_slots", (2, True), (6, False), (12, False), others=product((2, 6, 12), (False, True)))
 def test_a_query_that_starts_cold_takes_no_row_from_its_neighbours(n: int, by_slots: bool):
     mine = queries(n, 0.14, 20.0, 0.3)
     late = Query("late", 500.0, 0.14, 20.0, 3, 0.3, starts_s=150.0, cold=5.0)
@@ -170,7 +174,7 @@ def test_a_query_that_starts_cold_under_overload_leaves_the_others_their_order(p
     assert kept[2] > kept[1] + 0.5
 
 
-@pytest.mark.parametrize(("n", "neighbour"), [(2, 0.5), (2, 0.6), (6, 0.6)])
+@corners("n neighbour", (2, 0.6), others=[(2, 0.5), (6, 0.6)])
 def test_a_neighbour_on_the_core_costs_what_it_takes_and_nothing_once_it_is_gone(n: int, neighbour: float):
     mine = queries(n, 0.02, 20.0, 0.6, minimum=0.05)
     with Run(mine, policy(DEFAULT_POLICY)) as run:

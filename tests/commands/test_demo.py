@@ -14,6 +14,7 @@ import pytest
 from qod_magics.__main__ import main as run_module
 from qod_magics.commands import demo
 from tests.recordings.taxi_drives import taxi_drives
+from tests.texts import tells
 
 Line = dict[str, Any]
 
@@ -37,7 +38,7 @@ def test_without_the_notebook_it_says_where_to_run(
     assert run_module(["demo", "--out", str(tmp_path / "out")]) == 2
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 1
-    assert "run the demo from the top of the repository, or name one with --notebook" in printed[0]
+    assert "--notebook" in printed[0]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,8 @@ def test_an_interrupt_is_one_line(
 
     monkeypatch.setattr(demo, "show", interrupted)
     assert run_module(["demo", "--notebook", str(tmp_path / "book.ipynb"), "--out", str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().out.splitlines() == ["demo: interrupted; everything it started has ended"]
+    (line,) = capsys.readouterr().out.splitlines()
+    assert tells(line, "demo", "interrupted")
 
 
 def test_a_run_is_judged_and_written_up(tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: list[Line]) -> None:
@@ -113,4 +115,4 @@ def test_the_short_form_waits_for_two_periods_and_not_for_four(
     (tmp_path / "off.jsonl").write_bytes(b"".join(map(text, taxi_drives(False))))
     assert demo._judge(tmp_path, short=True, write=unwritten) == 0
     assert demo._judge(tmp_path, write=unwritten) == 1
-    assert "no settled cycle in calm-again" in capsys.readouterr().out
+    assert "calm-again" in capsys.readouterr().out

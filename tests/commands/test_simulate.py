@@ -17,6 +17,7 @@ from qod_magics.recordings.reading import load
 from qod_magics.recordings.verdict import verdict
 from qod_magics.simulator import Simulation, simulate
 from tests.simulator.rates.scenarios import LEFT, RIGHT, SOURCE, scenario
+from tests.texts import tells
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,7 +41,7 @@ def test_a_run_is_summed_up_and_recorded(file: str, tmp_path: Path, capsys: pyte
     record = tmp_path / "runs" / "run.jsonl"
     assert run(["simulate", file, "--record", str(record)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("100 s of 1 task manager and 3 tasks in ")
+    assert tells(lines[0], "100 s", 1, 3)
     assert lines[0].endswith(" 256,000 rows arrived")
     assert lines[1].startswith("left: priority 2, mean accuracy 0.")
     assert lines[1].endswith("minimum 0.2")
@@ -59,15 +60,15 @@ def test_a_run_is_summed_up_and_recorded(file: str, tmp_path: Path, capsys: pyte
     plans = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert plans == [cycle["plan"] for cycle in cycles]
     said = format_verdict(verdict(load(record)))  # what `report` prints; the charts are tested with it
-    assert "PASS every plan is what the policy gives for its snapshot: 20 of 20" in said
-    assert "PASS every row is accounted for: 60 balances exact" in said
+    assert [line.split()[0] for line in said.splitlines()][:2] == ["PASS", "PASS"]
+    assert "20 of 20" in said
+    assert "60 balances" in said
 
     assert run(["simulate", file, "--record", str(record)]) == 2
     refused = capsys.readouterr()
     assert refused.out == ""
-    assert refused.err.splitlines() == [
-        f"qod_magics simulate: {record} is there already: name another file, or remove it"
-    ]
+    (line,) = refused.err.splitlines()
+    assert tells(line, "simulate", record)
     assert len(record.read_text("utf-8").splitlines()) == 20
 
 

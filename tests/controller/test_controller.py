@@ -14,6 +14,7 @@ from qod_magics.errors import LostError, UsageProblem
 from qod_magics.policies.stream_economics import StreamEconomics
 from tests.controller.scripted import FixedPolicy, Takes, bench, chain, place, seen
 from tests.raising import breaks
+from tests.texts import tells
 
 
 def kinds(cycle):
@@ -74,7 +75,7 @@ def test_observe_that_raises_costs_its_cycle_only_and_is_said_once():
     b = bench(seen(), broken, broken, seen())
     good, bad, again, recovered = b.cycles(4)
     assert bad.decision is None
-    assert bad.skipped == "observe() failed: tm1 is gone; start it again"
+    assert tells(bad.skipped, "observe()", "tm1 is gone; start it again")
     assert (kinds(bad), kinds(again)) == (["observe-failed"], [])
     assert "observe-failed-over" in kinds(recovered)
     assert good.applied
@@ -88,10 +89,10 @@ def test_observe_that_hangs_is_not_called_again_and_its_events_are_not_lost():
     cycles = b.cycles(7)
     assert b.workers.overlaps == []
     assert [cycle.decision is None for cycle in cycles] == [False, True, True, True, True, True, False]
-    assert cycles[1].skipped == "observe() takes longer than 10 s; cycles are skipped until it comes back"
+    assert tells(cycles[1].skipped, "observe()", "10 s")
     assert [kinds(c) for c in cycles[1:6]] == [["observe-slow"], [], [], [], []]
     assert kinds(cycles[6])[:2] == ["task-manager-lost", "observe-slow-over"]
-    assert "observe() came back after 27.0 s" in cycles[6].events[1].detail["why"]
+    assert tells(cycles[6].events[1].detail["why"], "observe()", "27.0 s")
     assert b.runtime.observed == 3
 
 
@@ -126,7 +127,7 @@ def test_an_invalid_snapshot_is_refused_by_name(snapshot, words):
     observation = replace(seen(), snapshot=snapshot, events=(Event("task-manager-up", {"task_manager": "tm2"}),))
     b = bench(observation, seen())
     bad, good = b.cycles(2)
-    assert bad.skipped.startswith("the runtime's snapshot is invalid: ")
+    assert "snapshot" in bad.skipped
     assert words in bad.skipped
     assert kinds(bad) == ["task-manager-up", "snapshot-invalid"]
     assert "snapshot-invalid-over" in kinds(good)
@@ -140,7 +141,7 @@ def test_a_policy_that_raises_leaves_the_dials_and_the_loop_alone():
     before = b.controller.dials
     policy.error = ZeroDivisionError("division by zero")
     bad, _ = b.cycles(2)
-    assert bad.skipped == "policy fixed failed, the dials stay as they are: ZeroDivisionError: division by zero"
+    assert tells(bad.skipped, "fixed", "ZeroDivisionError")
     assert b.controller.dials == before
     assert len(b.runtime.applied) == 2
     policy.error = None
@@ -173,7 +174,7 @@ def test_a_plan_without_a_row_for_a_stream_is_not_applied():
             plan, state = super().decide(snapshot, state)
             return Plan(plan.desired, {(None, "Src"): 1.0}), state
 
-    assert "non_drop has no row from 'Src' to 'Snk'" in bench(policy=Forgetful()).controller.step().skipped
+    assert tells(bench(policy=Forgetful()).controller.step().skipped, "non_drop", "'Src'", "'Snk'")
 
 
 def test_a_plan_with_a_row_for_a_stream_that_is_not_there_is_not_applied():
@@ -183,7 +184,7 @@ def test_a_plan_with_a_row_for_a_stream_that_is_not_there_is_not_applied():
             return Plan(plan.desired, {**plan.non_drop, ("Snk", "Src"): 1.0}), state
 
     skipped = bench(policy=Inventive()).controller.step().skipped
-    assert "non_drop has a row from 'Snk' to 'Src', but there is no such input or stream" in skipped
+    assert tells(skipped, "non_drop", "'Snk'", "'Src'")
 
 
 @pytest.mark.parametrize(
@@ -207,11 +208,10 @@ def test_an_action_that_can_not_be_carried_out_is_refused_once_and_the_rest_of_t
     assert first.applied
     assert first.plan.actions == (good, action)
     assert [plan.actions for plan, _ in b.runtime.applied] == [(good,), (good,)]
-    assert [entry.words for entry in first.entries if entry.kind == "move"] == [
-        "Src.1 moves from tm1 to tm2: to make room"
-    ]
+    (move,) = [entry for entry in first.entries if entry.kind == "move"]
+    assert tells(move.words, "Src.1", "tm1", "tm2", "to make room")
     if isinstance(action, Move | Stop) and action.instance == "Snk.1":
-        assert "which is refused" in b.controller.why("Snk.1")
+        assert "refused" in b.controller.why("Snk.1")
 
 
 def test_apply_that_raises_is_said_and_the_dials_in_force_are_the_ones_before():
@@ -233,7 +233,7 @@ def test_a_slow_apply_is_bounded_and_never_doubled():
     first, second, third, fourth = b.cycles(4)
     assert b.workers.overlaps == []
     assert [c.applied for c in (first, second, third, fourth)] == [False, False, False, True]
-    assert "apply() of cycle 1 is still under way; no other is begun until it ends" in first.events[-1].detail["why"]
+    assert tells(first.events[-1].detail["why"], "apply()", "cycle 1")
     assert "apply-slow" not in kinds(second)
     assert "apply-slow-over" in kinds(fourth)
     assert len(b.runtime.applied) == 2
@@ -276,8 +276,8 @@ def test_a_paused_controller_recommends():
     assert not first.applied
     assert b.runtime.applied == []
     assert "paused" in kinds(first)
-    assert "Snk.1 should move from tm1 to tm2" in first.entries[-1].words
-    assert "recommended, not applied" in b.controller.why("Snk")
+    assert tells(first.entries[-1].words, "Snk.1", "tm1", "tm2")
+    assert "recommended" in b.controller.why("Snk")
     assert not second.snapshot.instances[1].warming_up  # nothing was moved
     b.controller.resume()
     assert b.cycles(1)[0].applied
@@ -364,7 +364,7 @@ def test_a_full_disk_does_not_end_the_loop():
     cycles = b.cycles(3)
     assert all(cycle.applied for cycle in cycles)
     (entry,) = b.controller.log.entries(kind="recording-failed")
-    assert entry.words.startswith("cycles can't be recorded in /dev/full: OSError: [Errno 28]")
+    assert tells(entry.words, "/dev/full", "[Errno 28]")
 
 
 def test_annotations_do_not_take_the_names_of_the_format():
@@ -389,7 +389,7 @@ def test_starvation_is_an_event_with_its_numbers(path):
     _, second, third = b.cycles(3)
     (event,) = [event for event in second.events if event.kind == "starved"]
     assert event.detail["task_manager"] == "tm1"
-    assert "tm1 needs 89.1 % more than it has at minimum accuracies" in event.detail["why"]
+    assert tells(event.detail["why"], "tm1", "89.1 %")
     assert "starved" not in kinds(third)
 
 
@@ -440,5 +440,5 @@ def test_notes_made_before_the_recording_changes_are_in_the_log(path):
     b.cycles(1)
     b.controller.pause()
     b.controller.record(None)
-    assert "plans are recommended, not applied, from now on" in [entry.words for entry in b.controller.log.entries()]
+    assert len(b.controller.log.entries(kind="paused")) == 1
     assert [event["kind"] for event in [*read(path)][-1]["events"]] == ["paused"]

@@ -8,6 +8,7 @@ from qod_magics.core.plan import Move, Plan, Scale
 from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot import replace
 from tests.controller.scripted import chain, place, seen
+from tests.texts import tells
 
 
 def settle(state, observation, now, accuracy=1.0, timeout_s=60.0):
@@ -61,13 +62,13 @@ def test_it_times_out(warm):
     state, over = settle(warm, seen(fresh={"Snk.1": False}), 60.0, accuracy=0.1)
     assert not state.warming
     assert all(each.timed_out for each in over)
-    assert "timed out after 60.0 s at accuracy 0.10 (minimum 0.40)" in over[0].event().detail["why"]
+    assert tells(over[0].event().detail["why"], "60.0 s", "0.10", "0.40")
 
 
 def test_a_move_begins_it_again(settled):
     state, begun = warm_up.begin(settled, seen(place(chain(), "Snk.1", "tm2")), 10.0)
     assert set(state.warming) == {"Snk.1"}
-    assert begun[0].why == "it moved from tm1 to tm2"
+    assert tells(begun[0].why, "tm1", "tm2")
 
 
 def test_a_restart_begins_it_again(settled):
@@ -123,7 +124,7 @@ def test_what_a_plan_rescales_warms_up_until_it_has_restarted(settled):
     state, begun = warm_up.begin(state, seen(wide), 20.0)
     assert [each.instance.id for each in begun] == ["Snk.2"]
     state, begun = warm_up.begin(state, seen(wide, Event("scale", {"task": "Snk", "from": 1, "to": 2})), 25.0)
-    assert [(each.instance.id, each.why) for each in begun] == [("Snk.1", "it was restarted on tm1")]
+    assert [(each.instance.id, tells(each.why, "tm1")) for each in begun] == [("Snk.1", True)]
     assert not settle(state, seen(wide), 30.0)[0].warming
 
 

@@ -53,7 +53,7 @@ def test_an_errand_that_was_given_up_hands_its_outcome_out_once():
     assert bounded.call(lambda: let_go.wait(LONG_S), 0.0) is None
     assert bounded.under_way
     assert bounded.late() is None
-    with pytest.raises(RuntimeError, match="under way"):
+    with pytest.raises(RuntimeError):
         bounded.call(lambda: True, 0.0)
     let_go.set()
     while (outcome := bounded.late()) is None:

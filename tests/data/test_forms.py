@@ -10,6 +10,7 @@ import pytest
 from qod_magics.data.forms import Count, Form, Name, NotNegative, Positive, Whole, read, read_json
 from qod_magics.errors import ScenarioError
 from tests.raising import breaks
+from tests.texts import tells
 
 
 class Slot(Form, frozen=True):
@@ -88,7 +89,7 @@ def test_fields_that_are_missing_unknown_or_at_odds_are_named(value: Any, rule: 
 def test_a_name_that_is_nearly_right_is_suggested() -> None:
     with pytest.raises(ScenarioError) as caught:
         read(Disk, {"name": "a", "slots": [{"at": 1, "knid": "left"}]}, "disk")
-    assert str(caught.value) == "disk.slots[0] has an unknown field 'knid'. Did you mean 'kind'?"
+    assert tells(caught.value, "disk.slots[0]", "'knid'", "'kind'")
 
 
 def test_a_file_that_is_missing_or_is_not_json_is_named(tmp_path: Path) -> None:

@@ -48,13 +48,13 @@ def test_whole_rows_are_due_when_their_share_of_a_second_is_over() -> None:
 @pytest.mark.parametrize(
     ("points", "says"),
     [
-        ([], "at least one point"),
-        ([(0, 1), (5, 2), (4, 3)], "second 4 comes after second 5"),
+        ([], "one point"),
+        ([(0, 1), (5, 2), (4, 3)], "second 4.*second 5"),
         ([(0, -1)], "[0, -1]"),
         ([(-1, 1)], "[-1, 1]"),
         ([(0, math.inf)], "finite"),
         ([(0, math.nan)], "finite"),
-        ([(3, 1), (3, 2), (3, 3)], "more than two points at second 3"),
+        ([(3, 1), (3, 2), (3, 3)], "second 3"),
     ],
 )
 def test_refuses_what_is_no_rate(points: list[tuple[float, float]], says: str) -> None:

@@ -23,6 +23,7 @@ from pyspark.sql import Row
 from qod_magics.errors import KafkaError, UsageProblem
 from qod_magics.kafka.rows import Record, RowSender, Sent, records
 from tests.kafka.fakes import FakeKafka, failure
+from tests.texts import tells
 
 
 def values(rows: Any, **options: Any) -> list[Any]:
@@ -182,8 +183,8 @@ def test_rows_that_the_broker_does_not_take_are_counted() -> None:
 
 
 def test_what_was_sent_is_one_line() -> None:
-    assert repr(Sent("trips", 1)) == "1 row sent to 'trips'"
-    assert repr(Sent("trips", 2, "no stream reads it yet")) == "2 rows sent to 'trips'; no stream reads it yet"
+    assert tells(repr(Sent("trips", 1)), "1 row", "'trips'")
+    assert tells(repr(Sent("trips", 2, "nobody reads it")), "2 rows", "'trips'", "nobody reads it")
 
 
 def test_rows_are_read_one_by_one() -> None:

@@ -72,6 +72,7 @@ from qod_magics.lifecycle.query import (
     QueryLife,
     pattern_of,
 )
+from tests.texts import tells
 
 CAST = "[CAST_INVALID_INPUT] The value 'x' of the type STRING cannot be cast to INT. Lost task 0.0 in stage {}.0"
 
@@ -373,7 +374,7 @@ def test_what_may_still_write_is_started_nowhere_else() -> None:
 def test_what_cannot_be_stopped_stays_and_says_so() -> None:
     driven = moving(stopped=False)
     driven.handle(Failed("nobody answers", writes_on=True, stopping=True))
-    assert driven.life.failure == "not moved to tm2, for it could not be stopped: nobody answers"
+    assert tells(driven.life.failure, "tm2", "nobody answers")
     assert (driven.life.state, driven.life.move) == (State.BACKING_OFF, None)
     assert driven.handle(MoveStopped()) == ()
 
@@ -494,7 +495,7 @@ def test_the_story_says_what_happened_and_why() -> None:
         (ServerLost, State.WAITING, "tm1 was lost", 0.0),
     ]
     words = [line for _, line in told(driven.life.steps)]
-    assert words[2] == "running -> backing off for 1 s: it failed: connection refused"
+    assert tells(words[2], "running", "backing off", "1 s", "connection refused")
 
 
 def test_a_query_that_takes_the_place_of_others_goes_on_with_their_stories() -> None:
@@ -507,9 +508,7 @@ def test_a_query_that_takes_the_place_of_others_goes_on_with_their_stories() -> 
     both.now = 102.0
     both.handle(Follows(why="a>b is fused", steps=(*second.life.steps, *first.life.steps)))
     assert [step.at for step in both.life.steps] == sorted(step.at for step in both.life.steps)
-    assert [line for _, line in told(both.life.steps)][-1] == (
-        "stopped -> waiting: it takes the place of another: a>b is fused"
-    )
+    assert tells(told(both.life.steps)[-1][1], "stopped", "waiting", "a>b is fused")
 
 
 def test_each_event_has_its_transitions() -> None:

@@ -16,6 +16,7 @@ from qod_magics.machine.java import find_java
 from qod_magics.session.session import Session
 from tests.live import attached_notebook
 from tests.live.conftest import kafka_of, new_topic, server_of
+from tests.texts import tells
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,7 +60,7 @@ def check_use(seen: dict[str, Any]) -> None:
     assert seen["goes_on"]
     assert seen["restored"]
     assert seen["queries"] == 0
-    assert seen["stopped"].startswith("The Spark session can't be attached")
+    assert tells(seen["stopped"], "Spark session", "attached")
     assert "\n" not in seen["stopped"]
 
 

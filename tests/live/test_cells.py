@@ -16,6 +16,7 @@ from qod_magics.session.session import Session
 from tests.live.applications import all_read, cell, rows, rows_in, written
 from tests.live.conftest import eventually, produce
 from tests.live.watching import Events, books
+from tests.texts import tells
 
 LINE = "--topic {} --schema 'zone INT, fare DOUBLE, at TIMESTAMP' --starting earliest -p 1"
 TOP = "SELECT zone, count(*) AS n FROM source GROUP BY zone ORDER BY n DESC, zone LIMIT 2"
@@ -68,9 +69,9 @@ def test_columns_of_a_record_are_the_records_in_a_kafka_sink(brief: Session, top
     body = """SELECT string(zone) AS key, to_json(struct(fare)) AS value, 0 AS partition,
         array(struct('h' AS key, binary('x') AS value)) AS headers FROM source"""
     said = cell(session, f"sent {LINE.format(topic)} --sink kafka:{out}", body).said
-    assert "writes key, value, partition, headers of a record" in said
+    assert "key, value, partition, headers" in said
     other = cell(session, f"other {LINE.format(topic)} --sink kafka:{out}-2", "source.select('zone', 'fare')").said
-    assert "writes each row as JSON" in other
+    assert "JSON" in other
     produce(session, topic, fares([1, 2]))
     eventually(lambda: rows_in(session, out) >= 2, what="records")
     consumer = Consumer({**session.kafka.client_config(), "group.id": "reader"})
@@ -88,7 +89,7 @@ def test_columns_of_a_record_are_the_records_in_a_kafka_sink(brief: Session, top
 def test_what_is_sorted_over_groups_is_rewritten_as_a_whole(brief: Session, topic: str) -> None:
     session, out = brief, f"{topic}-out"
     said = cell(session, f"top {LINE.format(topic)}", TOP).said
-    assert "ORDER BY and LIMIT over groups: each batch writes the whole result" in said
+    assert tells(said, "ORDER BY", "LIMIT")
     cell(session, f"sent {LINE.format(topic)} --sink kafka:{out}", TOP)
     printed = cell(session, f"told {LINE.format(topic)} --sink console", "source.groupBy('zone').count().sort('zone')")
     assert "server.log" in printed.said
@@ -120,7 +121,7 @@ def test_what_is_sorted_over_groups_is_rewritten_as_a_whole(brief: Session, topi
     ],
 )
 def test_what_does_not_fit_complete_mode_is_refused(brief: Session, topic: str, line: str, body: str) -> None:
-    with pytest.raises(ApplicationError, match=r"complete mode|once") as caught:
+    with pytest.raises(ApplicationError, match=r"complete|once") as caught:
         cell(brief, f"top {LINE.format(topic)} {line}", body)
     assert "\n" not in str(caught.value)
     assert not brief.application.names

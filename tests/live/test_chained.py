@@ -92,7 +92,7 @@ def test_they_are_emitted_in_micro_batches_whatever_latency_is_wanted(recommendi
     (count,) = instances(recommending, "counts")
     assert count.job.chained is True
     assert (count.mode, count.mode_why) == ("micro-batch", GROUPS_ONCE)
-    with pytest.raises(TaskManagerError, match="can't run in real-time mode: an operator with state reads its groups"):
+    with pytest.raises(TaskManagerError, match="real-time"):
         cell(
             recommending,
             "counts --from bids --no-fuse --mode realtime",

@@ -18,6 +18,7 @@ from qod_magics.notebook.replies import FROM_THE_START
 from qod_magics.policies import DEFAULT_POLICY
 from qod_magics.session.status import DECLARED
 from tests.live.kernel import CELL_S, START_S, Household, Traces, lingering, surroundings
+from tests.texts import tells
 
 pytestmark = pytest.mark.smoke
 
@@ -260,7 +261,7 @@ def test_up_tells_what_it_starts(seen: dict[str, Shown]) -> None:
     kafka, manager = seen["up"].printed.splitlines()
     assert re.fullmatch(r"Kafka at \S+:\d+ \(\d+\.\d s\)", kafka)
     # the other tests' session may have the same core
-    assert re.fullmatch(r"tm1: local on core \d+( \(another task manager has \d+, too\))?, .*\(\d+\.\d s\)", manager)
+    assert re.fullmatch(r"tm1: .*core \d+( .*\d+, .*)?, .*\(\d+\.\d s\)", manager)
 
 
 def test_up_a_second_time_goes_on(seen: dict[str, Shown]) -> None:
@@ -274,18 +275,18 @@ def test_the_best_policy_decides_where_none_is_named(seen: dict[str, Shown]) -> 
 def test_a_stream_cell_says_what_became_of_it(seen: dict[str, Shown]) -> None:
     assert seen["source"].printed == f"trips {DECLARED}\n"
     assert seen["source_repr"].value == f"trips {DECLARED}"
-    assert re.fullmatch(
-        r"busy runs on tm1 in micro-batch mode \(it keeps state.*\nbusy: when rows are .*\n", seen["python"].printed
-    )
-    assert re.fullmatch(r"dear runs on tm1 in real-time mode.*\n", seen["sql"].printed)
-    assert re.fullmatch(r"dear replaced on tm1 in real-time mode.*\n", seen["replace"].printed)
+    first, second = seen["python"].printed.splitlines()
+    assert tells(first, "busy", "tm1", "micro-batch")
+    assert second.startswith("busy: ")
+    assert tells(seen["sql"].printed, "dear", "tm1", "real-time")
+    assert tells(seen["replace"].printed, "dear replaced", "tm1", "real-time")
     assert seen["early_topic"].printed == f"later {DECLARED}\n"
-    assert seen["dry_run"].printed == "dear2 is well-formed (dry run: nothing was started)\n"
+    assert tells(seen["dry_run"].printed, "dear2", "dry run")
 
 
 def test_the_status_has_a_row_for_each_task(seen: dict[str, Shown]) -> None:
     lines = seen["status"].printed.splitlines()
-    assert lines[0].startswith("tm1: local on core")
+    assert tells(lines[0], "tm1", "core")
     for name, mode, least, priority in (("busy", "micro-batch", "0.400", "2"), ("dear", "real-time", "0.200", "1")):
         (row,) = [line.split() for line in lines if line.startswith(f"trips+{name} ")]
         assert row[1:3] == ["tm1", mode]
@@ -300,10 +301,9 @@ def test_why_speaks_of_the_stream(seen: dict[str, Shown]) -> None:
 def test_session_and_stream_say_what_they_are(seen: dict[str, Shown]) -> None:
     value = seen["session_repr"].value
     assert value.startswith("qod session ")
-    assert "1 task manager (tm1); 4 streams (trips, busy, dear, later); decides every 2 s" in value
+    assert tells(value, "1 task manager (tm1)", "4 streams (trips, busy, dear, later)", "2 s")
     assert re.fullmatch(
-        r"busy runs on tm1 in micro-batch mode.*, fused into trips -> busy; [\d,]+ rows/s in, [\d.]+ % of a core; "
-        r"accuracy [\d.]+ \(minimum 0.4\)(; 95 % of its rows within [\d.]+ m?s)?",
+        r"busy .*tm1 .*micro-batch.* trips -> busy; [\d,]+ rows/s .*[\d.]+ %.*accuracy [\d.]+ .*0\.4.*",
         seen["stream_repr"].value,
     )
 
@@ -312,16 +312,16 @@ def test_results_are_shown_as_text_too_and_from_a_file_when_nothing_is_up(seen: 
     (live, last), (kept,) = seen["show"].display, seen["late_show"].display
     for text in (live, last, kept):
         heading, columns, *rows = text.splitlines()
-        assert re.fullmatch(r"busy, read at \d\d:\d\d:\d\d UTC", heading)
+        assert re.fullmatch(r"busy, .*\d\d:\d\d:\d\d UTC", heading)
         assert columns.split() == ["window", "zone", "trips"]
         assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d[05] to .*\d\d:\d[05] +\d +[\d.,]+", rows[0])
         (accuracy,) = [row for row in rows if row.startswith("accuracy: ")]
         assert "minimum 40.0%" in accuracy
-        assert any(row.startswith("window, zone exact; trips estimated, without an interval") for row in rows)
+        assert any(tells(row, "window, zone exact", "trips estimated") for row in rows)
     assert kept.splitlines()[-1].startswith("from kept.jsonl, saved at ")
     (picture,) = seen["show"].page
     assert picture.count("<svg") == 1
-    assert ">start of window</text>" in picture
+    assert ">start of" in picture
     assert "<p>accuracy: " in picture
 
 
@@ -331,21 +331,21 @@ def test_a_query_and_its_results_are_widgets_where_they_can_be(seen: dict[str, S
 
 
 def test_set_reaches_the_next_cycle(seen: dict[str, Shown]) -> None:
-    assert seen["set"].printed == "busy has priority 5 and minimum accuracy 0.7 from the next cycle on\n"
+    assert tells(seen["set"].printed, "busy", 5, 0.7)
     assert seen["set_seen"].value == "5"
 
 
 def test_pause_and_resume(seen: dict[str, Shown]) -> None:
-    assert seen["pause"].printed == "paused: plans are recommended, not applied\n"
-    assert "paused: plans are recommended, not applied\n" in seen["paused"].printed
-    assert seen["resume"].printed == "plans are applied again\n"
+    assert seen["pause"].printed.startswith("paused")
+    assert seen["pause"].printed in seen["paused"].printed
+    assert seen["resume"].printed.endswith("again\n")
 
 
 def test_a_watch_shows_in_its_own_cell_and_no_cycle_in_any_other(seen: dict[str, Shown]) -> None:
     assert seen["watch"].printed == ""
     assert seen["watch"].value == ""
     (status,) = seen["watch"].display
-    assert status.startswith("tm1: local on core")
+    assert tells(status.splitlines()[0], "tm1", "core")
     assert "\ntrips+busy " in status
     assert seen["silent"] == Shown(value="'cycles went by'")
     assert seen["resumed"] == seen["measured"] == Shown()
@@ -354,7 +354,7 @@ def test_a_watch_shows_in_its_own_cell_and_no_cycle_in_any_other(seen: dict[str,
 def test_a_saved_notebook_shows_the_last_state_without_a_kernel(seen: dict[str, Shown]) -> None:
     session, words = seen["dashboard"].display
     assert session.startswith("qod session ")
-    assert re.fullmatch(r"accuracies and CPU in the last \d+ cycles of qod session \w+, as a picture", words)
+    assert re.fullmatch(r".* \d+ cycles .*session \w+.*", words)
     (picture,) = seen["dashboard"].page
     assert picture.count("<svg") == 2
     for name in ("busy", "dear", "tm1"):
@@ -367,9 +367,9 @@ def test_a_saved_notebook_shows_the_last_state_without_a_kernel(seen: dict[str, 
 def test_task_managers_come_and_go(seen: dict[str, Shown]) -> None:
     assert seen["add_tm"].printed == "tm2 is up\n"
     assert seen["move"].printed == "busy.1 runs on tm2\n"
-    assert seen["moved"].value.startswith("busy runs on tm2 ")
+    assert tells(seen["moved"].value, "busy", "tm2")
     assert seen["remove_tm"].printed == "tm2 is gone\n"
-    assert seen["removed"].value.startswith("busy runs on tm1 ")
+    assert tells(seen["removed"].value, "busy", "tm1")
 
 
 def test_results_are_those_of_the_query_as_it_is_now(seen: dict[str, Shown]) -> None:
@@ -391,14 +391,14 @@ def test_streams_stop(seen: dict[str, Shown]) -> None:
 
 def test_after_down_nothing_is_left(seen: dict[str, Shown]) -> None:
     assert seen["started"].value == "True"
-    assert seen["down"].printed == "down: no query, server or topic of ours is left\n"
+    assert seen["down"].printed.startswith("down: ")
     assert seen["nothing_left"].value == "([], [])"
     assert seen["left_by_down"].printed == ""
-    assert seen["late_repr"].value == "dear: its session has ended"
+    assert tells(seen["late_repr"].value, "dear", "ended")
     assert seen["classic_again"].value == "(None, None, None)"
 
 
 def test_after_unloading_the_magics_and_their_session_are_gone(seen: dict[str, Shown]) -> None:
-    assert "UsageError: Line magic function `%qod` not found." in seen["gone"].printed
+    assert tells(seen["gone"].printed, "UsageError", "`%qod`")
     assert seen["gone_session"].value == "False"
     assert seen["left_by_unload"].printed == ""

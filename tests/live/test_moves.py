@@ -35,7 +35,8 @@ def test_a_move_loses_nothing(brief: Session, topic: str, moved: str) -> None:
             at_most += steady.sent - reported
             assert home(session, instance) == end
             done = events.first("move", instance=instance, to=end)
-            assert (done["from"], done["why"]) == (begin, "moved by hand")
+            assert done["from"] == begin
+            assert "by hand" in done["why"]
             assert len(events.of("move", instance=instance)) == moves
             assert done["took_s"] > 0
         rows = steady.stop()

@@ -16,6 +16,7 @@ from tests.live.conftest import eventually, kafka_of, new_topic
 from tests.live.steady import Steady
 from tests.live.watching import Events, counted, declare_counts, home, running, settled
 from tests.raising import breaks
+from tests.texts import tells
 
 COUNTS = "counts.1"
 NO_THINNING = (600.0, 600.0)  #: what waits while a query moves is read in full
@@ -86,7 +87,7 @@ def test_a_plan_adds_one_moves_a_query_there_and_releases_it(budgeted: Session) 
         assert not [event for event in events.all if event.kind in ("task-manager-failed", "action-refused")]
 
     # what the user sees and does
-    assert "1 of at most 2 task managers up; tm2 standing by" in session.status()
+    assert tells(session.status(), 1, 2, "tm2")
     cycle = session.last
     assert cycle is not None
     assert cycle.snapshot is not None

@@ -13,6 +13,7 @@ from nbclient import NotebookClient
 from qod_magics.notebook.replies import FROM_THE_START
 from qod_magics.session.status import DECLARED
 from tests.live.kernel import CELL_S, START_S
+from tests.texts import tells
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 SCALE = "0.8"  #: phases of several periods, so that each is reported and decided on where others use the cores, too
@@ -84,10 +85,10 @@ def test_k_nearest_neighbours(tmp_path: Path) -> None:
 def test_lab_1(tmp_path: Path) -> None:
     shown = run("lab1_first_stream.ipynb", tmp_path)
     assert _find(shown, "%%qod_stream rides") == f"rides {DECLARED}\n"
-    assert re.match(r"speeds runs on tm1 in real-time mode", _find(shown, "%%qod_stream speeds"))
+    assert tells(_find(shown, "%%qod_stream speeds"), "speeds", "tm1", "real-time")
     for query in ("fares", "speeds"):
         assert shown[f"%qod why {query}"].startswith(f"{query} runs at ")
-    assert "speeds has minimum accuracy 0.3 from the next cycle on" in _find(shown, "%qod set speeds")
+    assert tells(_find(shown, "%qod set speeds"), "speeds", 0.3)
     came, total = re.findall(r"([\d,]+) rows came through; their weights sum to ([\d,]+)", _find(shown, "results ="))[0]
     assert int(total.replace(",", "")) >= int(came.replace(",", "")) > 0
     (dropped,) = re.findall(r"rides: .* kept, ([\d,]+) were dropped", _find(shown, "measured.counts"))

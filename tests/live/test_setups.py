@@ -45,6 +45,7 @@ from tests.live.framed_avro import check_framed_avro
 from tests.live.watching import Events
 from tests.policies.installed import install
 from tests.raising import breaks
+from tests.texts import tells
 
 
 def check_counting(session: Session, moving_to: Sequence[str] = ()) -> None:
@@ -106,7 +107,7 @@ def test_where_slots_are_too_few_a_query_runs_in_micro_batches(cluster: Session)
         session.stream("rows", topic=topic, schema="key LONG", priority=1, sink="memory", starting="earliest")
         sent = produce(session, topic, ({"key": i} for i in range(1000)))
         eventually(lambda: session.results("rows").count() == sent, what=session.status)
-        assert "too few slots are free (--slots)" in session.runtime.instances["rows.1"].mode_why
+        assert "--slots" in session.runtime.instances["rows.1"].mode_why
         assert session.runtime.instances["rows.1"].mode == "micro-batch"
         assert not events.of("query-failed", gave_up=True)
         workshop = session.runtime.workshop()
@@ -274,9 +275,7 @@ def test_a_taken_port_is_one_line(monkeypatch: pytest.MonkeyPatch, taken: int, t
     monkeypatch.setattr(server_module, "free_ports", lambda count: [taken, *free_ports(count - 1)])
     server = LocalServer("tm", ServerOptions(slots=2))
     try:
-        with pytest.raises(
-            TaskManagerError, match=f"ended while starting .*BindException.*127.0.0.1:{taken}"
-        ) as caught:
+        with pytest.raises(TaskManagerError, match=f"BindException.*:{taken}") as caught:
             server.wait_until_listening()
         one_line(caught.value)
     finally:
@@ -390,7 +389,7 @@ def test_topics_of_a_dead_session_go_with_the_next_one_and_no_others(cluster: Se
         said: list[str] = []
         there: dict[str, Any] = {"task_managers": 0, "connect": [server_of(cluster).url], **kafka_of(cluster)}
         with Session.up(**there, say=said.append) as session:
-            assert any(line == "deleted 3 topics of sessions that were killed: 0b0b0b" for line in said), said
+            assert any(tells(line, 3, "0b0b0b") for line in said), said
             there = set(topic_partitions(broker))
             assert others.keys() | {alive.topic, late.topic, f"qod.{session.id}.alive"} <= there
             assert not [name for name in there if name.startswith("qod.0b0b0b")]

@@ -20,6 +20,7 @@ from qod_magics.session.session import Session
 from qod_magics.session.show import ShownResults, show_sample
 from tests.live.applications import all_read, cell, rows_in, turn
 from tests.live.conftest import eventually, new_topic, produce
+from tests.texts import tells
 
 SCHEMA = "--schema 'zone LONG, fare DOUBLE, at TIMESTAMP' --starting earliest"
 PER_ZONE = """
@@ -82,7 +83,7 @@ def test_a_view_has_the_handles_results_with_intervals_until_the_query_is_stoppe
     cell(brief, f"fares --topic {topic} {SCHEMA} --no-fuse")
     handle = cell(brief, "per_zone --from fares -p 1 -a 0.1 --mode microbatch", PER_ZONE)
     shown = handle.show(save=tmp_path / "kept.jsonl")
-    assert "no rows yet" in repr(shown)
+    assert "no rows" in repr(shown)
     sent = open_view(shown, monkeypatch)
     for first in range(0, sent_rows, sent_rows // 2):  # windows are written anew
         produce(brief, topic, fares(first, first + sent_rows // 2))
@@ -100,7 +101,7 @@ def test_a_view_has_the_handles_results_with_intervals_until_the_query_is_stoppe
     first = next(message for message in sent if message.get("form") == "line")
     assert first["fresh"]
     assert "minimum 10.0%" in sent[-1]["facts"][0]
-    assert sent[-1]["facts"][1] == "trips estimated, with an interval; groups of which no row is kept are missing"
+    assert tells(sent[-1]["facts"][1], "trips estimated", "groups")
     saved = show_sample(tmp_path / "kept.jsonl", ANY).look()
     assert on_show([{"fresh": True, "gone": [], **saved}]) == expected
 
@@ -123,7 +124,7 @@ def test_single_rows_are_a_table_and_a_query_that_is_replaced_begins_anew(brief:
     shown = handle.show(rows=5)
     page = shown.look()
     assert (page["form"], len(page["items"])) == ("table", 5)
-    assert page["facts"][-1] == "shown: the newest 5 of 1,000 rows"
+    assert tells(page["facts"][-1], 5, "1,000")
     assert {item["cells"][0] for item in page["items"].values()} == {"1"}
     cell(brief, f"single --topic {topic} {SCHEMA} -p 1", "source.where('zone = 2').select('zone', 'at')")
     assert shown.look()["items"] == {}

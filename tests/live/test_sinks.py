@@ -19,6 +19,7 @@ from qod_magics.session.session import Session
 from tests.live.applications import all_read, cell, count, instances, rows_in
 from tests.live.conftest import eventually, new_topic, produce
 from tests.raising import breaks
+from tests.texts import tells
 
 LINE = "--topic {} --schema 'id BIGINT, name STRING' --starting earliest -p 1"
 
@@ -56,7 +57,7 @@ def test_parquet_files_can_be_read_by_all_and_outlive_the_stream(
     topic = new_topic(session, partitions=2)
     monkeypatch.chdir(tmp_path)
     line = f"filed {LINE.format(topic)} --sink parquet:{'out' if parallelism == 1 else where} -n {parallelism}"
-    assert f"micro-batch mode (real-time mode does not write parquet:{where}" in cell(session, line, "source").said
+    assert tells(cell(session, line, "source").said, "micro-batch", f"parquet:{where}")
     produce(session, topic, numbered(0, 200), partitions=2)
     eventually(lambda: all_read(session, "filed", 200), what="the first rows")
     # another recipe starts its batches at 0 again: none of them may be taken for one that was written
@@ -212,7 +213,7 @@ def test_a_function_gets_every_batch_and_may_look_at_it_twice(brief: Session, to
     session.cell(parse_stream_line(line), "source.withColumn('even', source.id % 2 == 0)", {"note": note})
     (instance,) = instances(session, "noted")
     assert instance.mode == "micro-batch"
-    assert instance.mode_why == "real-time mode does not write foreachBatch:note"
+    assert "foreachBatch:note" in instance.mode_why
     for n in range(3):
         produce(session, topic, numbered(100 * n, 100 * n + 100))
         eventually(lambda n=n: all_read(session, "noted", 100 * n + 100), what="a batch")  # type: ignore[misc]

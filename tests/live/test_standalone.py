@@ -158,12 +158,12 @@ def test_a_wrong_token_is_one_line(cluster: Session, standalone: Standalone) -> 
 def test_an_address_with_a_token_is_told_to_be_a_name(
     cluster: Session, standalone: Standalone, impatient: None
 ) -> None:
-    with pytest.raises(TaskManagerError, match="write localhost"):
+    with pytest.raises(TaskManagerError, match="localhost"):
         cluster.add_task_manager(standalone.url.replace("localhost", "127.0.0.1"))
 
 
 def test_nobody_at_the_url_is_one_line(cluster: Session, impatient: None) -> None:
-    with pytest.raises(TaskManagerError, match=r"refused.*Is the server running") as caught:
+    with pytest.raises(TaskManagerError, match="refused") as caught:
         cluster.add_task_manager(f"sc://localhost:{free_ports(1)[0]}")
     assert "\n" not in str(caught.value)
 

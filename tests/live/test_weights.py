@@ -12,6 +12,7 @@ from qod_magics.core.runtime import Dials
 from qod_magics.session.session import Session
 from tests.live.applications import all_read, cell, count, rows, turn
 from tests.live.conftest import eventually, heard, new_topic, produce
+from tests.texts import tells
 
 READ = "--schema 'id LONG' --starting earliest"
 
@@ -24,7 +25,7 @@ def test_pairs_of_rows_of_one_topic_have_none(brief: Session) -> None:
     said = cell(
         brief, "pairs -p 1 -a 0.1", "one.join(other, one.id == other.id).select(one.id, one._weight, other._weight)"
     ).said
-    assert "pairs: _weight is null in its rows, as its recipe pairs rows that are not sampled independently" in said
+    assert tells(said, "pairs", "_weight", "sampled")
     produce(brief, topic, ({"id": i} for i in range(400)))
     for side in ("one", "other"):
         eventually(lambda s=side: all_read(brief, s, 400), what=f"all rows in {side}")  # type: ignore[misc]
@@ -65,7 +66,7 @@ def test_a_join_of_streams_that_keeps_the_weight_of_one_has_none(brief: Session,
     sql = "--sql" if body.startswith("SELECT") else ""
     said = cell(brief, f"pairs -p 1 -a 0.1 --from {upstream} --dry-run {sql}", body).said
     note = "pairs: _weight is null in its rows, as its recipe joins streams and keeps the weight of one of them"
-    assert "dry run: nothing was started)" in said
+    assert "dry run" in said
     assert (note in said) is not known
     assert ("_weight is null" in said) is not known
     brief.stop_all()
@@ -100,11 +101,11 @@ def test_who_joins_by_an_outer_join_hears_where_the_weight_is_null(brief: Sessio
     for how, said in (("left", True), ("full", True), ("inner", False)):
         body = f"one.join(other, {within}, '{how}').select({kept})"
         text = cell(brief, "pairs -p 1 -a 0.1 --dry-run", body).said
-        assert ("_weight is null where a side of its outer join is empty" in text) is said
+        assert (tells(text, "_weight", "outer join")) is said
     unpaid = f"one.join(other, {within}, 'left').select('one_id', 'other_id')"
     text = cell(brief, "unpaid -p 1 -a 0.1 --dry-run", unpaid).said
-    assert "one_id exact; other_id not estimable (--min-accuracy 1 keeps it exact, or --shed-by id)" in text
-    assert "where a side of an outer join is empty, the row there may have been dropped" in text
+    assert tells(text, "one_id exact", "other_id not estimable", "--min-accuracy 1", "--shed-by id")
+    assert "outer join" in text
     brief.stop_all()
 
 
@@ -115,9 +116,9 @@ def test_rows_of_a_recipe_that_leaves_it_out_have_none_and_are_thinned_all_the_s
     topic, fuse = new_topic(brief), "" if fused else "--no-fuse"
     first = "reader" if fused else "bare"
     said = cell(brief, f"bare --topic {topic} {READ} {fuse}", "source.repartition(1).select('id')").said
-    assert said.endswith("bare: _weight is null in its rows, as its recipe leaves it out")
+    assert tells(said.splitlines()[-1], "bare", "_weight")
     said = cell(brief, f"reader -p 1 -a 0.1 {fuse}", "bare.select('id', '_weight')").said
-    assert said.endswith("reader: _weight is null in the rows of bare, as its recipe leaves it out")
+    assert tells(said.splitlines()[-1], "reader", "_weight", "bare")
     keep: dict[Edge, float] = {(None, first): 0.5, ("bare", "reader"): 1.0}
     heard(lambda: brief.runtime.apply(Plan({first: 0.5}, keep), Dials(keep, {"reader": 0.25})))
     produce(brief, topic, ({"id": i} for i in range(2000)))
@@ -156,7 +157,7 @@ def test_rows_that_differ_in_weight_alone_are_duplicates(brief: Session, options
 def test_rows_of_a_query_have_a_weight_if_its_recipe_names_it(brief: Session) -> None:
     topic = new_topic(brief)
     said = cell(brief, f"passed -p 1 -a 0.1 --topic {topic} {READ}", "source").said
-    assert "passed: its rows are without _weight: a recipe that names it keeps it" in said
+    assert tells(said, "passed", "_weight")
     said = cell(brief, f"named -p 1 -a 0.1 --topic {topic} {READ}", "source.select('id', F.col('_weight'))").said
     assert "_weight" not in said
     assert brief.results("passed").columns == ["id"]

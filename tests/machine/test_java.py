@@ -146,6 +146,6 @@ def test_the_message_says_what_was_rejected(install: Install, monkeypatch: pytes
     with pytest.raises(SetupError) as raised:
         find_java()
     message = str(raised.value)
-    assert "/nowhere/bin/java, which does not run" in message
+    assert "/nowhere/bin/java" in message
     assert f"{on_path}, version 11" in message
     assert "\n" not in message

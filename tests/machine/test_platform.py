@@ -21,6 +21,7 @@ from qod_magics.spark.servers.server import ServerOptions
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.machine.fakes import FakeMachine, on
 from tests.spark.fakes import BOARD, Spark
+from tests.texts import tells
 
 
 @pytest.fixture
@@ -55,14 +56,14 @@ def test_the_cores_of_the_machine_are_shared_out_by_number(no_affinity: None) ->
 def test_the_doctor_says_so_and_finds_nothing_missing(no_affinity: None) -> None:
     finding = doctor._cores()
     assert finding.ok is None
-    assert "measured by process" in str(finding)
+    assert "process" in str(finding)
 
 
 def test_a_task_manager_that_is_not_pinned_is_measured_by_process_against_its_own_cores(no_affinity: None) -> None:
     tm = manager(frozenset({0, 1}), pinned=False)
     assert isinstance(tm.cpu_meter, ProcessMeter)
     assert (tm.cpu_meter.root, tm.cpu_meter.cores) == (os.getpid(), 2)
-    assert "on any core" in tm.describe
+    assert "any core" in tm.describe
     assert "core 0" not in tm.describe
 
 
@@ -76,7 +77,7 @@ def test_one_under_a_quota_is_measured_by_process() -> None:
     limited = manager(frozenset({0}), pinned=False, asked=False)
     assert isinstance(limited.cpu_meter, ProcessMeter)
     assert limited.cpu_meter.cores == 1
-    assert "on any core (a quota limits CPU here, not cores)" in limited.describe
+    assert tells(limited.describe, "any core", "quota")
     assert limited.server is not None
     assert limited.server.options.held is None
 
@@ -85,9 +86,9 @@ def test_a_pinned_one_is_measured_by_its_cores() -> None:
     tm = manager(frozenset({0}), pinned=True)
     assert isinstance(tm.cpu_meter, CoreMeter)
     assert (tm.cpu_meter.cpus, tm.cpu_meter.cores) == ((0,), 1)
-    assert tm.describe.startswith("tm1: local on core 0, ")
+    assert tells(tm.describe, "tm1", "core 0")
     shared = manager(frozenset({0, 1}), pinned=True, shared=frozenset({1}))
-    assert "on cores 0,1 (another task manager has 1, too)" in shared.describe
+    assert tells(shared.describe, "cores 0,1", 1)
 
 
 def test_cores_that_are_counted_by_other_numbers_are_not_measured(

@@ -9,6 +9,7 @@ import pytest
 from qod_magics.errors import UsageProblem
 from qod_magics.notebook.commands import Begun, already_up
 from tests.raising import breaks
+from tests.texts import tells
 
 DEFAULTS = {"task_managers": 1, "period_s": 5.0, "memory": "1g", "connect": []}
 
@@ -23,7 +24,7 @@ def test_the_same_options_are_up_already(options: dict[str, Any]) -> None:
 
 
 def test_options_that_are_left_out_are_told() -> None:
-    assert already_up(up(period_s=2.0, memory="2g"), up(memory="2g")) == "already up, with --period 2.0"
+    assert tells(already_up(up(period_s=2.0, memory="2g"), up(memory="2g")), "--period 2.0")
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_values_are_taken_as_python_gives_them() -> None:
 
 @pytest.mark.parametrize(("word", "hint"), [("prioritty", "'priority'"), ("dry_run", ""), ("upstream", "")])
 def test_an_unknown_keyword_is_refused(word: str, hint: str) -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument") as caught:
+    with pytest.raises(TypeError) as caught:
         stream_options("q", {word: 1})
     assert hint in str(caught.value)
 

@@ -10,6 +10,7 @@ from qod_magics.recordings.criteria import Criterion, format_verdict
 from qod_magics.recordings.verdict import overload_lag, verdict
 from tests.raising import breaks
 from tests.recordings.taxi_drives import records, taxi_drives
+from tests.texts import tells
 
 Lines = list[dict[str, Any]]
 
@@ -54,7 +55,7 @@ def test_a_run_without_streams_shows_nothing() -> None:
         line["measured"] = {name: {} for name in line["measured"]}
         line["plan"] |= {"current_accuracy": {}, "desired": {}, "non_drop": []}
         line.pop("dials", None)
-    assert failing(judged(lines))[BOOKS] == "no stream ran"
+    assert BOOKS in failing(judged(lines))
 
 
 def test_without_a_run_with_the_controller_off_there_is_nothing_to_compare() -> None:
@@ -211,7 +212,7 @@ def test_a_phase_that_never_settles_fails_and_says_so(phase: str, criteria: set[
             line["snapshot"]["instances"][0]["warming_up"] = True
     failed = failing(judged(lines))
     assert {MINIMA, LAG, ESTIMATE, *criteria} <= failed.keys()
-    assert all(f"no settled cycle in {phase}" in failed[name] for name in (MINIMA, LAG, ESTIMATE, *criteria))
+    assert all(phase in failed[name] for name in (MINIMA, LAG, ESTIMATE, *criteria))
 
 
 def test_how_long_settling_takes_is_a_parameter() -> None:
@@ -238,7 +239,7 @@ def test_an_overload_that_the_engine_can_follow_is_no_comparison() -> None:
         line["measured"]["lag"] = dict.fromkeys(line["measured"]["lag"], 3)
     failed = failing(judged(taxi_drives(), off))
     assert list(failed) == [OFF]
-    assert "at the end 18 rows off" in failed[OFF]
+    assert tells(failed[OFF], 18)
 
 
 def test_less_than_five_times_the_lag_is_not_enough() -> None:
@@ -264,9 +265,8 @@ def test_a_recording_without_an_overload_says_so(which: str) -> None:
         line["phase"] = "calm"
     failed = failing(judged(on, off))
     expected = "the recording has no phase 'overload'"
-    assert failed[OFF] == (
-        expected if which == "on" else "the recording with the controller off has no phase 'overload'"
-    )
+    assert "'overload'" in failed[OFF]
+    assert ("off" in failed[OFF]) is (which != "on")
     assert (failed.get(SHEDS) == expected) is (which == "on")
 
 
@@ -274,11 +274,11 @@ def test_a_run_without_a_move_fails() -> None:
     lines = taxi_drives()
     for line in lines:
         line["events"] = []
-    assert failing(judged(lines))[MOVES] == "no move in the run"
+    assert failing(judged(lines)).keys() == {MOVES}
 
 
 def test_an_empty_recording_and_an_unknown_policy_are_refused() -> None:
-    with pytest.raises(ValueError, match="no lines"):
+    with pytest.raises(ValueError, match="lines"):
         verdict([])
     with pytest.raises(UsageProblem, check=breaks("exists", name="stream-economy")):
         judged(taxi_drives(), policy="stream-economy")

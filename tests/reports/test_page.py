@@ -10,6 +10,7 @@ from qod_magics.recordings.criteria import Criterion
 from qod_magics.recordings.verdict import verdict
 from qod_magics.reports.page import report, write_report
 from tests.recordings.taxi_drives import records, taxi_drives
+from tests.texts import tells
 
 VOID = {"meta", "br", "link", "img", "hr"}
 
@@ -62,7 +63,8 @@ def test_latencies_are_told_where_they_are_known() -> None:
     words = Page(report(records(lines), None, [])).words
     start = words.index("Latencies")
     assert words[start:].index("TDSnk1") > 0
-    assert {"20 ms", "50 ms", "40 ms", "100% of the cycles", "12 s"} <= set(words)
+    assert {"20 ms", "50 ms", "40 ms", "12 s"} <= set(words)
+    assert any(word.startswith("100%") for word in words)
     for line in lines:
         line["measured"]["latency_s"] = {}
     without = Page(report(records(lines), None, []))
@@ -134,7 +136,7 @@ def test_without_a_run_to_compare_with_nothing_is_said_of_it(written: str) -> No
 def test_the_tables_tell_of_every_move_and_every_row() -> None:
     words = Page(full()).words
     counts = taxi_drives()[-1]["measured"]["counts"]
-    assert "tm1 needs more than it has at minimum accuracies" in words
+    assert any(tells(word, "tm1") for word in words)
     assert words.count("TDSnk1.2") == 1
     for edge, count in counts.items():
         assert edge.replace(">", " → ") in words
@@ -147,9 +149,9 @@ def test_without_moves_counts_and_comparison_it_says_so_or_says_nothing() -> Non
     for line in lines:
         line["measured"]["counts"] = {}
     text = report(records(lines), records(taxi_drives(controlled=False)), [])
-    assert "No task instance was moved." in text
+    assert "No task instance" in text
     assert "Rows in, rows out" not in text
-    assert "one of the recordings has no phase “overload”" in text
+    assert "“overload”" in text
 
 
 def test_what_users_and_clusters_wrote_is_text() -> None:
@@ -176,5 +178,5 @@ def test_what_users_and_clusters_wrote_is_text() -> None:
 
 
 def test_an_empty_recording_is_refused() -> None:
-    with pytest.raises(ValueError, match="no lines"):
+    with pytest.raises(ValueError, match="lines"):
         report([], None, [])

@@ -10,6 +10,7 @@ from qod_magics.errors import UsageProblem
 from qod_magics.session.pool import CONNECT, LOCAL, Budget
 from tests.machine.fakes import FakeMachine, on, unclaimed
 from tests.raising import breaks
+from tests.texts import tells
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +52,7 @@ def test_where_they_are_too_few_it_says_so_in_one_line() -> None:
     assert Budget(None, 6).sharing == ""
     told = "up to 6 local task managers of 1 core each on this machine's 4 cores: from the 5th on they share cores"
     assert Budget(6, 1).sharing == told
-    assert "of 2 cores each on this machine's 4 cores: from the 3rd on" in Budget(3, 1, cores=2).sharing
+    assert tells(Budget(3, 1, cores=2).sharing, 2, 4, "3rd")
 
 
 @pytest.mark.parametrize(

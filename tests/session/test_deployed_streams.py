@@ -26,7 +26,9 @@ from qod_magics.spark.cluster.books import Incomplete
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.labels import Column, Label, Labels
 from tests.application.frames import stream
+from tests.raising import breaks
 from tests.spark.fakes import cluster
+from tests.texts import tells
 
 WAIT_S = 30.0  #: far more than anything here takes
 
@@ -143,7 +145,7 @@ def test_what_is_declared_runs(streams: Streams, runtime: Deployed) -> None:
     assert runtime.priorities == {"other": 3}
     streams.clear()
     assert runtime.priorities == {}
-    assert repr(streams) == "streams of a session: none"
+    assert tells(repr(streams), "none")
 
 
 def test_what_was_given_up_starts_again_once_it_is_declared_again(streams: Streams, runtime: Deployed) -> None:
@@ -190,18 +192,18 @@ def test_a_maximum_latency_restarts_nothing(streams: Streams, runtime: Deployed)
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "words"),
+    ("name", "change", "rule"),
     [
-        ("query", {"max_latency_s": 0.0}, "the maximum latency is in seconds and above 0, not 0.0"),
-        ("query", {"utility": -1.0}, "utility is a number of 0 or more, not -1.0"),
-        ("query", {}, "a priority, a minimum accuracy, a maximum latency, a utility or a minimum juice"),
-        ("waits", {"max_latency_s": 1.0}, "'waits' is no query, .*; the queries are query"),
+        ("query", {"max_latency_s": 0.0}, "in range"),
+        ("query", {"utility": -1.0}, "in range"),
+        ("query", {}, "a change"),
+        ("waits", {"max_latency_s": 1.0}, "a query"),
     ],
 )
-def test_what_no_query_can_have(streams: Streams, name: str, change: dict[str, float], words: str) -> None:
+def test_what_no_query_can_have(streams: Streams, name: str, change: dict[str, float], rule: str) -> None:
     streams.declare(stream("waits", topic="rows"))
     before = streams.application
-    with pytest.raises(ApplicationError, match=words):
+    with pytest.raises(ApplicationError, check=breaks(rule)):
         streams.restrict(name, **change)
     assert streams.application is before
 
@@ -216,7 +218,7 @@ def test_a_query_whose_rows_may_be_dropped_from_now_on_is_checked_anew(streams: 
     streams.restrict("query", min_accuracy=1.0)
     assert len(runtime.checked) == checked + 1
     runtime.refused = True
-    with pytest.raises(ApplicationError, match="an estimate"):
+    with pytest.raises(ApplicationError, match="estimate"):
         streams.restrict("query", min_accuracy=0.9)
     assert streams.application["query"].effective_min_accuracy == 1.0
     assert runtime.restricted == 4
@@ -267,11 +269,11 @@ def test_who_declares_a_stream_hears_where_weights_are_null(streams: Streams, ru
     assert streams.declare(stream("total", topic="rows", priority=1)).notes == (), "no stream reads a query"
     assert streams.declare(stream("passed", "bare", priority=1)).notes == (), "it does not name the weight"
     weighs = StreamDeclaration("weighs", PythonRecipe("bare.select('_weight')"), ("bare",), priority=1)
-    assert streams.declare(weighs).notes == (f"_weight is null in the rows of bare, as {LEFT_OUT}",)
+    assert [tells(note, "_weight", "bare", LEFT_OUT) for note in streams.declare(weighs).notes] == [True]
     runtime.weights.partly.add("outer")
     outer = StreamDeclaration("outer", PythonRecipe("bare.join(bare, 'id', 'left')._weight"), ("bare",), priority=1)
     (note,) = streams.declare(outer).notes
-    assert note == "_weight is null where a side of its outer join is empty: the row there may have been dropped"
+    assert tells(note, "_weight", "outer join")
     runtime.weights.unknown.clear()
     assert streams.declare(stream("bare", topic="others")).notes == (), "it was replaced by one with a weight"
     runtime.weights.partly.clear()
@@ -283,7 +285,8 @@ def test_who_declares_a_query_that_may_be_shed_hears_that_its_rows_are_without_a
 ) -> None:
     runtime.weights.hidden.add("passed")
     passed = stream("passed", topic="rows", priority=1, min_accuracy=0.5)
-    assert streams.declare(passed).notes == ("its rows are without _weight: a recipe that names it keeps it",)
+    (note,) = streams.declare(passed).notes
+    assert "_weight" in note
     assert streams.declare(replace(passed, min_accuracy=1.0)).notes == (), "none is dropped"
 
 
@@ -291,7 +294,7 @@ def test_earliest_is_not_where_a_stream_begins_again_that_is_declared_anew(strea
     earliest = TopicInput("rows", starting="earliest")
     query = StreamDeclaration("query", PythonRecipe("source"), earliest, priority=1)
     (note,) = streams.declare(query).notes
-    assert note.startswith("it goes on where it was: `%qod stop query` first")
+    assert "`%qod stop query`" in note
     assert streams.declare(replace(query, inputs=replace(earliest, topic="others"))).notes == ()
     assert streams.declare(replace(query, inputs=TopicInput("others"))).notes == ()
     streams.remove("query")
@@ -330,7 +333,8 @@ def test_changes_from_two_threads_are_both_made(streams: Streams, runtime: Deplo
 def test_who_has_estimates_made_hears_of_which_columns(streams: Streams, runtime: Deployed) -> None:
     recipe = SqlRecipe("SELECT zone, count(*), sum(fare) AS total FROM source GROUP BY zone", estimates=True)
     declared = streams.declare(StreamDeclaration("counts", recipe, TopicInput("rows"), priority=1))
-    assert declared.notes == ("estimates, structs of value, low and high: count(*), total",)
+    (note,) = declared.notes
+    assert tells(note, "count(*), total")
 
 
 def clicks(**settings: Any) -> StreamDeclaration:
@@ -347,34 +351,30 @@ def test_who_declares_a_query_that_can_not_be_told_hears_how_to_choose(runtime: 
     runtime.asked = {"pairs": None}
     streams.declare(clicks())
     (note,) = streams.declare(stream("pairs", "clicks", min_accuracy=0.5)).notes
-    assert note == ("clicks is shed row by row: what pairs asks for can't be told: name the columns with --shed-by")
+    assert tells(note, "clicks", "row by row", "pairs", "--shed-by")
 
 
 def test_a_topic_is_shed_by_what_its_queries_ask_for(runtime: Deployed) -> None:
     streams = Streams(runtime)  # type: ignore[arg-type]
     runtime.asked = {"seen": of("user", "page"), "users": of("user"), "pages": of("page")}
-    assert streams.declare(clicks()).notes == ("clicks is shed row by row: no query asks for a key",)
+    (note,) = streams.declare(clicks()).notes
+    assert tells(note, "clicks", "row by row")
     assert streams.declare(stream("every", "clicks", priority=1)).notes == ()
     assert runtime.keys == {"clicks": ()}
     (note,) = streams.declare(stream("seen", "clicks", min_accuracy=0.5), dry_run=True).notes
-    assert note == "clicks is shed by user, page, for seen; every restarts without state"
+    assert tells(note, "clicks", "user, page", "seen", "every")
     assert runtime.keys == {"clicks": ()}
-    assert streams.declare(stream("seen", "clicks", min_accuracy=0.5)).notes == (
-        "clicks is shed by user, page, for seen; every restarts without state",
-    )
+    assert streams.declare(stream("seen", "clicks", min_accuracy=0.5)).notes == (note,)
     assert runtime.keys == {"clicks": ("user", "page")}
     (note,) = streams.declare(stream("users", "clicks", min_accuracy=0.5)).notes
-    assert note == "clicks is shed by user, for seen, users"
+    assert tells(note, "clicks", "user", "seen, users")
     assert streams.declare(stream("more", "clicks", min_accuracy=0.5)).notes == ()
     streams.remove("users")
     assert runtime.keys == {"clicks": ("user",)}, "another key would restart what reads it without state"
     (note,) = streams.declare(stream("pages", "clicks", min_accuracy=0.5)).notes
-    assert note == "clicks is shed by page, for seen, pages"
+    assert tells(note, "clicks", "page", "seen, pages")
     (note,) = streams.declare(stream("users", "clicks", min_accuracy=0.5)).notes
-    assert note == (
-        "clicks is shed row by row, as no column serves all: seen asks for user or page, users asks for user, "
-        "pages asks for page"
-    )
+    assert tells(note, "clicks", "row by row", "seen", "user or page", "users", "user", "pages", "page")
     assert runtime.keys == {"clicks": ()}
     assert streams.application["clicks"] == clicks()
 
@@ -384,7 +384,7 @@ def test_a_key_with_which_a_recipe_fails_is_not_taken(runtime: Deployed) -> None
     streams.declare(clicks())
     runtime.asked, runtime.failing = {"users": of("user")}, ("user",)
     (note,) = streams.declare(stream("users", "clicks", min_accuracy=0.5)).notes
-    assert note == "clicks is shed row by row as before: no interval"
+    assert tells(note, "clicks", "row by row", "no interval")
     assert runtime.keys == {"clicks": ()}
 
 
@@ -409,9 +409,8 @@ def test_only_a_declaration_changes_a_key(runtime: Deployed) -> None:
     streams.restrict("users", min_accuracy=0.4)
     streams.remove("pages")
     assert runtime.keys == {"clicks": ()}
-    assert streams.declare(stream("more", "clicks", priority=1)).notes == (
-        "clicks is shed by user, for users; users restarts without state",
-    )
+    (note,) = streams.declare(stream("more", "clicks", priority=1)).notes
+    assert tells(note, "clicks", "user", "users", "users")
     assert runtime.keys == {"clicks": ("user",)}
 
 

@@ -15,6 +15,7 @@ from qod_magics.spark.runtime import SparkRuntime
 from tests.kafka.fakes import FakeKafka
 from tests.session.test_nodes import Manager
 from tests.spark.fakes import instance
+from tests.texts import tells
 
 REFUSED = "T.1 can't start on tm2: no jar"
 
@@ -65,26 +66,22 @@ def test_a_move_that_took_place_is_silent(moving: Moving) -> None:
 
 def test_one_that_did_not_says_where_it_is_and_why(moving: Moving) -> None:
     moving.ends("tm1", State.RUNNING, REFUSED)
-    assert moving.refusal() == f"T.1 does not run on tm2: it runs on tm1 ({REFUSED})"
+    assert tells(moving.refusal(), "T.1", "tm2", "tm1", REFUSED)
     moving.ends("tm1", State.BACKING_OFF, REFUSED)
-    assert moving.refusal() == f"T.1 does not run on tm2: it is backing off on tm1 ({REFUSED})"
+    assert tells(moving.refusal(), "T.1", "tm2", "backing off", "tm1", REFUSED)
     moving.ends(None, State.WAITING, "tm1 was lost or removed meanwhile")
-    assert moving.refusal() == (
-        "T.1 does not run on tm2: it waits for a task manager (tm1 was lost or removed meanwhile)"
-    )
+    assert tells(moving.refusal(), "T.1", "tm2", "tm1 was lost or removed meanwhile")
 
 
 def test_one_that_fails_once_it_is_there_says_so(moving: Moving) -> None:
     moving.ends("tm2", State.GAVE_UP, failure="no column 'fare'")
-    assert (
-        moving.refusal() == "T.1 does not run on tm2: it failed too often and stays stopped on tm2 (no column 'fare')"
-    )
+    assert tells(moving.refusal(), "T.1", "tm2", "no column 'fare'")
 
 
 def test_one_whose_task_is_stopped_meanwhile_says_so(moving: Moving) -> None:
     moving.ends("tm1", State.STOPPED)
-    assert moving.refusal() == "T.1 does not run on tm2: it is stopped on tm1"
+    assert tells(moving.refusal(), "T.1", "tm2", "stopped", "tm1")
     moving.one = instance(moving.runtime.task_managers["tm1"])
     moving.runtime.cluster.instances["T.1"] = moving.one
     moving.runtime.mover.carry_out = lambda *_: moving.runtime.cluster.instances.clear() or ""  # type: ignore[method-assign, func-returns-value]
-    assert moving.refusal() == "T.1 was not moved to tm2: its task was stopped meanwhile."
+    assert tells(moving.refusal(), "T.1", "tm2", "stopped")

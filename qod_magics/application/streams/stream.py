@@ -556,19 +556,23 @@ class StreamDeclaration:
 def check_priority(priority: int | None) -> None:
     """ApplicationError unless it is a whole number or None."""
     if priority is not None and (isinstance(priority, bool) or not isinstance(priority, int)):
-        raise ApplicationError(f"priority is a whole number, higher wins, not {priority!r}")
+        raise ApplicationError(
+            f"priority must be a whole number (higher wins), got {priority!r}", value=priority, rule="whole"
+        )
 
 
 def check_max_latency(seconds: float | None) -> None:
     """ApplicationError unless it is a number of seconds above 0, or None."""
     if seconds is not None and not (_is_number(seconds) and math.isfinite(seconds) and seconds > 0):
-        raise ApplicationError(f"the maximum latency is in seconds and above 0, not {seconds!r}")
+        raise ApplicationError(
+            f"maximum latency must be a number of seconds above 0, got {seconds!r}", value=seconds, rule="in range"
+        )
 
 
 def check_utility(utility: float | None) -> None:
     """ApplicationError unless it is a finite number of 0 or more, or None."""
     if utility is not None and not (_is_number(utility) and math.isfinite(utility) and utility >= 0):
-        raise ApplicationError(f"utility is a number of 0 or more, not {utility!r}")
+        raise ApplicationError(f"utility must be at least 0, got {utility!r}", value=utility, rule="in range")
 
 
 def check_min_juice(juice: float | None) -> None:

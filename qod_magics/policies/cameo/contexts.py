@@ -45,15 +45,17 @@ class Parameters:
     def __post_init__(self) -> None:
         """Raise UsageProblem for a value out of range."""
         if self.order not in ("llf", "edf", "sjf"):
-            raise UsageProblem(f"Cameo: there is no order {self.order!r}; give 'llf', 'edf' or 'sjf'")
+            raise UsageProblem(f"Cameo: there is no order {self.order!r}; give 'llf', 'edf' or 'sjf'", name="order")
         if self.transform not in ("channel", "printed"):
-            raise UsageProblem(f"Cameo: there is no transform {self.transform!r}; give 'channel' or 'printed'")
+            raise UsageProblem(
+                f"Cameo: there is no transform {self.transform!r}; give 'channel' or 'printed'", name="transform"
+            )
         if self.quantum < 0:
-            raise UsageProblem(f"Cameo: quantum is {self.quantum!r}; give nanoseconds, 0 or more")
+            raise UsageProblem(f"Cameo: quantum is {self.quantum!r}; give nanoseconds, 0 or more", name="quantum")
         if self.history < 1:
-            raise UsageProblem(f"Cameo: history is {self.history!r}; give a number of pairs, 1 or more")
+            raise UsageProblem(f"Cameo: history is {self.history!r}; give a number of pairs, 1 or more", name="history")
         if not 0 < self.weight <= 1:
-            raise UsageProblem(f"Cameo: weight is {self.weight!r}; give a number above 0, and 1 at most")
+            raise UsageProblem(f"Cameo: weight is {self.weight!r}; give a number above 0, and 1 at most", name="weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,9 @@ class TokenRates:
     def __post_init__(self) -> None:
         """Raise UsageProblem for a value out of range."""
         if self.interval < 1:
-            raise UsageProblem(f"Cameo: the token interval is {self.interval!r}; give nanoseconds, 1 or more")
+            raise UsageProblem(
+                f"Cameo: the token interval is {self.interval!r}; give nanoseconds, 1 or more", name="interval"
+            )
         for rate in (*self.rates.values(), self.default):
             if rate < 0:
                 raise UsageProblem(

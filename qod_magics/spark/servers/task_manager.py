@@ -290,7 +290,9 @@ class TaskManager:
         """
         self._refuse_if_gone()
         if not self._turning.acquire(timeout=timeout_s):
-            raise TaskManagerError(f"{self.id} has not answered the last update of its dials yet.")
+            raise TaskManagerError(
+                f"{self.id} has not answered the last update of its dials yet.", name=self.id, rule="answers"
+            )
         changed = {key: value for key, value in values.items() if self.dials.get(key) != value}
         if not changed or self.reading is dial.DialReading.RESTART:
             self.dials.update(changed)

@@ -13,6 +13,7 @@ from qod_magics.application.recipes.building import raise_unless_connection
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.recipes.recipe import FunctionRecipe, Recipe, SqlRecipe, as_recipe
 from qod_magics.errors import ApplicationError
+from tests.texts import tells
 
 
 def refusal(source: str) -> str:
@@ -47,14 +48,14 @@ def test_source_that_can_not_be_a_recipe(source: str, says: str) -> None:
 
 def test_a_failure_in_the_body_names_its_line_and_keeps_its_cause() -> None:
     error = failure(PythonRecipe("x = 1\n\ny = x / 0\nx"))
-    assert str(error) == "line 3 of the recipe (y = x / 0): ZeroDivisionError: division by zero"
+    assert tells(error, "line 3", "y = x / 0", "ZeroDivisionError")
     assert isinstance(error.__cause__, ZeroDivisionError)
 
 
 def test_the_line_is_that_of_the_recipe_also_when_others_code_fails() -> None:
     recipe = PythonRecipe("def half(x):\n    return math.sqrt(x)\nhalf(-1)", {"math": math})
-    assert "line 2 of the recipe (return math.sqrt(x)): ValueError" in str(failure(recipe))
-    assert "line 2 of the recipe (int('x')): ValueError" in str(failure(PythonRecipe("1\nint('x')")))
+    assert tells(failure(recipe), "line 2", "return math.sqrt(x)", "ValueError")
+    assert tells(failure(PythonRecipe("1\nint('x')")), "line 2", "int('x')", "ValueError")
 
 
 def test_a_message_of_many_lines_is_cut_to_its_first() -> None:
@@ -69,7 +70,7 @@ def _raise(message: str) -> None:
 
 @pytest.mark.parametrize(("source", "kind"), [("1 + 1", "an int"), ("None", "a NoneType"), ("'trips'", "a str")])
 def test_a_result_that_is_no_data_frame(source: str, kind: str) -> None:
-    assert f"the recipe gives {kind}, not a DataFrame" in str(failure(PythonRecipe(source)))
+    assert kind in str(failure(PythonRecipe(source)))
 
 
 def test_a_recipe_takes_what_it_reads_of_the_name_space_as_it_is_now() -> None:
@@ -177,10 +178,8 @@ def test_a_function_that_names_other_inputs_is_told_so() -> None:
         return trips
 
     said = str(failure(FunctionRecipe(join), trips="T"))
-    assert (
-        said == "the function 'join' takes (trips, zones) but the inputs are trips: name its parameters as the inputs"
-    )
-    assert "inputs are trips, zones, x" in str(failure(FunctionRecipe(join), trips="T", zones="Z", x="X"))
+    assert tells(said, "'join'", "trips, zones", "trips")
+    assert "trips, zones, x" in str(failure(FunctionRecipe(join), trips="T", zones="Z", x="X"))
 
 
 @pytest.mark.parametrize(
@@ -214,7 +213,7 @@ def test_a_recipe_tells_whether_it_names_the_weight(recipe: Recipe, weighs: bool
 def test_a_failing_function_is_named_with_its_line() -> None:
     error = failure(FunctionRecipe(lambda df: df / 0), df=1)
     line = test_a_failing_function_is_named_with_its_line.__code__.co_firstlineno + 1
-    assert f"the function '<lambda>' fails in line {line}: ZeroDivisionError" in str(error)
+    assert tells(error, "'<lambda>'", f"line {line}", "ZeroDivisionError")
 
 
 def test_a_lost_connection_is_not_the_recipes_fault() -> None:

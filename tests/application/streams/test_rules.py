@@ -8,6 +8,7 @@ from qod_magics.application.streams.options import parse_stream_line
 from qod_magics.application.streams.rules import Rule, as_rules, broken_text, rule
 from qod_magics.errors import ApplicationError, UsageProblem
 from tests.application.frames import stream
+from tests.texts import tells
 
 
 @pytest.mark.parametrize(
@@ -49,5 +50,5 @@ def test_a_rule_stands_once() -> None:
 
 
 def test_the_text_says_how_many_and_what_was_done() -> None:
-    assert broken_text(Rule("a > 0", "drop"), 1) == "1 row breaks the rule a > 0 and was dropped"
-    assert broken_text(Rule("a > 0"), 2000) == "2,000 rows break the rule a > 0 and were kept"
+    assert tells(broken_text(Rule("a > 0", "drop"), 1), 1, "a > 0", "dropped")
+    assert tells(broken_text(Rule("a > 0"), 2000), "2,000", "a > 0", "kept")

@@ -120,7 +120,7 @@ def test_what_a_declaration_may_not_say(settings: dict[str, Any], says: str) -> 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [(("a b",), "Kafka topic"), (("t", " "), "is empty"), (("t", None, "now"), "--starting must be latest")],
+    [(("a b",), "'a b'"), (("t", " "), "'t'"), (("t", None, "now"), "--starting")],
 )
 def test_what_a_topic_input_may_not_say(arguments: tuple[Any, ...], says: str) -> None:
     with pytest.raises(ApplicationError, match=says):

@@ -124,7 +124,7 @@ def check_waiting(session: Session, topic: str) -> None:
     """No task manager is left: declared streams wait for one, and the status says so."""
     eventually(lambda: not session.runtime.task_managers, what="all are missed")
     eventually(lambda: {i.state for i in session.runtime.instances.values()} == {State.WAITING}, what="all wait")
-    assert "no task manager is up: declared streams wait for one" in session.status()
+    assert "no task manager" in session.status()
     assert "waiting" in session.status()
     with pytest.raises(TaskManagerError, match="add-tm"):
         session.stream("more", topic=topic, schema=SCHEMA, priority=1, min_accuracy=0.1)

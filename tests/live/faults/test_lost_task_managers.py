@@ -122,7 +122,7 @@ def test_instances_of_hung_and_killed_task_managers_go_on_elsewhere_or_wait(clus
             session.stream("beside", "SELECT n FROM source", topic=topic, schema=SCHEMA, priority=1, min_accuracy=0.1)
             assert home(session, "beside.1") != lost  # nobody waits for the one that hangs
             session.stop("beside")
-            assert "did nothing: killed" in events.first("task-manager-hung", task_manager=lost)["why"]
+            assert "killed" in events.first("task-manager-hung", task_manager=lost)["why"]
             check_moved_away(session, events, lost, orphans)
 
             (last,) = session.runtime.task_managers

@@ -291,22 +291,15 @@ def test_dispatchers_bear_the_name_that_selects_them(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"order": "fifo"}, "no order 'fifo'"),
-        ({"transform": "x"}, "no transform 'x'"),
-        ({"quantum": -1}, "quantum is -1"),
-        ({"history": 0}, "history is 0"),
-        ({"weight": 0.0}, "weight is 0.0"),
-    ],
+    "wrong", [{"order": "fifo"}, {"transform": "x"}, {"quantum": -1}, {"history": 0}, {"weight": 0.0}]
 )
-def test_parameters_out_of_range_are_refused(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageProblem, match=message):
+def test_parameters_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageProblem, check=breaks(name=next(iter(wrong)))):
         Parameters(**wrong)
 
 
 def test_token_rates_out_of_range_are_refused() -> None:
-    with pytest.raises(UsageProblem, match="interval is 0"):
+    with pytest.raises(UsageProblem, check=breaks(name="interval")):
         TokenRates(0)
     with pytest.raises(UsageProblem, check=breaks("not negative")):
         TokenRates(rates={0: -1})

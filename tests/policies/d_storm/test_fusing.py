@@ -14,6 +14,7 @@ from qod_magics.policies.d_storm.packing import Parameters
 from qod_magics.policies.d_storm.policy import DStorm, possible, to_fuse, to_separate
 from qod_magics.simulator import Simulation, simulate
 from tests.policies.d_storm.clusters import Cluster
+from tests.texts import tells
 
 CPU = {"a.1": 20.0, "b.1": 30.0, "c.1": 40.0}
 CHAIN = {"b": ["a"], "c": ["b"]}
@@ -58,11 +59,13 @@ def test_what_is_larger_than_a_core_or_fits_nowhere_is_unfused() -> None:
     assert to_separate(snapshot, CPU, (), ()) == ()
     assert to_separate(snapshot, CPU, ["a.1"], ()) == ()  # nothing is within it
     (found,) = to_separate(snapshot, CPU, ["b.1"], ())
-    assert (found, found.why) == (Unfuse(("a", "b")), "b.1 fits on no task manager")
+    assert found == Unfuse(("a", "b"))
+    assert tells(found.why, "b.1")
     assert to_separate(snapshot, CPU, ["b.1", "c.1"], ()) == (Unfuse(("b2", "c")),)  # the largest, at its last stream
     assert to_separate(snapshot, {**CPU, "b.1": 100.0}, (), ()) == ()
     (found,) = to_separate(snapshot, {**CPU, "b.1": 101.0}, (), ())
-    assert (found, found.why) == (Unfuse(("a", "b")), "b.1 needs 101 % of a core, more than it can use")
+    assert found == Unfuse(("a", "b"))
+    assert tells(found.why, "b.1", "101 %")
     assert to_separate(snapshot, CPU, ["b.1", "c.1"], {Unfuse(("b2", "c"))}) == (Unfuse(("a", "b")),)
 
 

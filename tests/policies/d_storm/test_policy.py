@@ -12,6 +12,7 @@ from qod_magics.policies import policy
 from qod_magics.policies.d_storm.policy import DStorm
 from tests.policies.d_storm.clusters import Cluster, Run
 from tests.policies.snapshots import snapshots
+from tests.texts import tells
 
 PAIR = {"a.1": 20.0, "b.1": 10.0}
 CHAIN = {"b": ["a"]}
@@ -133,7 +134,7 @@ def test_a_missed_throughput_starts_task_managers_first_and_moves_when_they_are_
     run.until(600.0)
     plan = run.step()
     assert plan.actions == (AddNode("plain"),)
-    assert "throughput is 67% of the workload" in plan.actions[0].why
+    assert tells(plan.actions[0].why, "throughput", "67%")
     assert run.step().moves != ()
     assert run.cluster.cores.keys() == {"tm1", "plain3"}
     place = run.cluster.place
@@ -184,7 +185,7 @@ def test_a_failure_keeps_the_placement_and_says_so_until_all_is_normal() -> None
     assert plan.actions == ()
     assert plan.starved == ("tm1",)
     words = run.policy.explain(run.cluster.snapshot, plan).starved("tm1")  # type: ignore[attr-defined]
-    assert "tm1 has 100.0 % of a core for its tasks, which need 149.3 % at the workload" in words
+    assert tells(words, "tm1", "100.0 %", "149.3 %")
     run.cluster = replace(run.cluster, read=1.0, cpu={name: cpu / 2 for name, cpu in FULL.cpu.items()})
     assert run.until(740.0).starved == ()
 
@@ -197,7 +198,7 @@ def test_the_plan_is_for_the_workload_not_for_what_is_read() -> None:
     (at_s, plan) = run.log[0]
     assert at_s == 600.0
     assert len({*run.cluster.place.values()}) == 2
-    assert all("throughput is 67% of the workload" in move.why for move in plan.moves)
+    assert all(tells(move.why, "throughput", "67%") for move in plan.moves)
     run = Run(DStorm(), replace(cluster, read=1.0))
     run.until(1300.0)
     assert run.log == []  # it keeps up, and one task manager alone is no reason
@@ -210,7 +211,7 @@ def test_latency_beyond_the_limit_starts_a_round() -> None:
     run = Run(DStorm(), replace(cluster, of_task=late))
     run.until(601.0)
     assert len(run.log[0][1].moves) == 2
-    assert "latency is 0.6 s, its limit 0.5 s; 0% of the traffic" in run.log[0][1].moves[0].why
+    assert tells(run.log[0][1].moves[0].why, "latency", "0.6 s", "0.5 s", "0%")
     tolerant = {"b": {"latency_p50_s": 0.6, "max_latency_s": 2.0}}
     run = Run(DStorm(), replace(cluster, of_task=tolerant))
     run.until(1300.0)

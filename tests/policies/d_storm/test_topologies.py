@@ -146,5 +146,5 @@ def test_ras_begins_where_the_topology_runs_already() -> None:
 def test_round_robin_deals_from_the_freest_node_on() -> None:
     assert round_robin(["c", "a", "b"], ["y", "x"]) == {"a": "x", "b": "y", "c": "x"}
     assert round_robin(["a", "b"], ["y", "x"], {"x": 0, "y": 1}) == {"a": "y", "b": "x"}
-    with pytest.raises(ValueError, match="give one or more nodes"):
+    with pytest.raises(ValueError, match="nodes"):
         round_robin(["a"], [])

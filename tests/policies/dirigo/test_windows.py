@@ -230,11 +230,11 @@ def test_a_client_that_reaches_the_end_of_a_window_marks_it() -> None:
 @pytest.mark.parametrize(
     ("stages", "words"),
     [
-        ((Stage("count", ("in",), partial=True),), "needs a window"),
-        ((Stage("first", ("in",)), Stage("count", ("first",), slide_ms=10, partial=True)), "inputs that are sources"),
+        ((Stage("count", ("in",), partial=True),), "window"),
+        ((Stage("first", ("in",)), Stage("count", ("first",), slide_ms=10, partial=True)), "sources"),
         (
             (Stage("count", ("in",), slide_ms=10, partial=True), Stage("merge", ("count",), width=2)),
-            "give it width 1",
+            "width 1",
         ),
     ],
 )

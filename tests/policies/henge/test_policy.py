@@ -33,6 +33,7 @@ from qod_magics.policies.henge.jobs import (
 from qod_magics.policies.henge.utility import CURVES, CurveName
 from tests.policies.snapshots import snapshots
 from tests.raising import breaks
+from tests.texts import tells
 
 QUICK = Parameters(warm_up_s=0.0)
 CYCLE_S = 10.0
@@ -117,7 +118,7 @@ def test_it_is_there_by_its_name_and_learns_and_explains() -> None:
     assert isinstance(other, Henge)
     assert other.parameters == TUNED
     reasons = other.explain(alone(0.1), keeping_all(alone(0.1)))
-    assert reasons.shedding(["q"]) == {"q": "policy henge-tuned sheds nothing"}
+    assert tells(reasons.shedding(["q"])["q"], "henge-tuned")
 
 
 def test_a_job_is_a_connected_part_named_after_its_first_query() -> None:
@@ -467,18 +468,18 @@ def test_it_says_what_it_does_and_why() -> None:
     cycles = run(jobs, 7, henge)
     snapshot, plan = cycles[0]
     (action,) = plan.actions
-    assert action.why == "reconfiguration: x has 17.5 of its utility of 35"
+    assert tells(action.why, "x", "17.5", 35)
     reasons = henge.explain(snapshot, plan)
     assert reasons.numbers("tm1") == {"utility": 52.5, "most_utility": 70.0, "satisfaction": 75.0}
-    assert reasons.task_manager("tm1") == ["Henge is searching, utility 52.5 of 70 (75.0 %): reconfiguration of x"]
+    (said,) = reasons.task_manager("tm1")
+    assert tells(said, "52.5", 70, "75.0 %", "reconfiguration", "x")
     said = "; ".join(reasons.task("x"))
-    assert "job x has a utility of 17.5 of 35" in said
-    assert "x has a latency of 2 s" in said
+    assert tells(said, "x", "17.5", 35)
+    assert tells(said, "x", "latency", "2 s")
     assert "x has 1 of 8 instances, busy 0.45: congested" in said
     later = henge.explain(*cycles[1])
-    assert later.task_manager("tm1") == [
-        "Henge is searching, utility 52.5 of 70 (75.0 %): the next step is due in 50 s"
-    ]
+    (said,) = later.task_manager("tm1")
+    assert tells(said, "52.5", 70, "75.0 %", "50 s")
     assert "skipped for 3540 s more" in "; ".join(henge.explain(*cycles[6]).task("x"))
 
 

@@ -16,6 +16,7 @@ from qod_magics.policies.nephele.live import Nephele, NepheleReasons
 from qod_magics.policies.nephele.paths import Parameters, Seen
 from qod_magics.simulator.rates.run import Run, simulate
 from qod_magics.simulator.rates.simulation import Simulation
+from tests.texts import tells
 
 CHAIN = ("A", "B", "C")
 
@@ -174,7 +175,7 @@ def test_the_reasons_name_the_worst_path_and_its_worst_element() -> None:
     assert isinstance(reasons, NepheleReasons)
     told = " ".join(reasons.task("C"))
     assert "A > B > C" in told
-    assert "waiting for a batch of C" in told
+    assert tells(told, "waiting", "C")
     assert "late" in told
     assert reasons.task_manager("tm1")
 

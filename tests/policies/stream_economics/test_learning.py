@@ -227,7 +227,7 @@ def test_a_replay_and_a_verdict_ask_the_policy_that_decided(tmp_path: Path) -> N
     assert replay.what_if("t2", policy_name="stream-economics").desired != recorded.desired
     (plans, *_), (others, *_) = verdict(replay.records), verdict(replay.records, policy="stream-economics")
     assert plans.passed
-    assert "plans of stream-economics-filled" in plans.detail
+    assert "stream-economics-filled" in plans.detail
     assert not others.passed
 
 

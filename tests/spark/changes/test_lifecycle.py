@@ -37,6 +37,7 @@ from qod_magics.spark.servers.task_manager import TaskManager
 from tests.raising import breaks
 from tests.spark.batches import batch
 from tests.spark.fakes import BOARD, Home, Parts, Query, Script, cluster, instance, kinds, manager, runs, soon
+from tests.texts import tells
 
 PATIENCE = Patience()
 
@@ -176,7 +177,7 @@ def test_a_move_says_why_it_did_not_take_place() -> None:
     assert watched.mover.move(one, source, "by hand") == ""
     one.query = Query()  # type: ignore[assignment]
     one.query.stop = lambda: 1 / 0  # type: ignore[method-assign]
-    assert watched.mover.move(one, third, "by hand") == "it could not be stopped: division by zero"
+    assert tells(watched.mover.move(one, third, "by hand"), "stopped", "division by zero")
 
 
 def elsewhere(unplaced: Any, there: Any, running: Any) -> Mapping[str, str]:
@@ -490,7 +491,7 @@ def test_a_query_that_could_not_be_stopped_stays_where_it_is_and_starts_once_it_
     watched.mover.move(one, away, "by hand")
     assert (one.state, one.task_manager) == (State.BACKING_OFF, home)
     (event,) = made.events
-    assert event.detail["why"] == "not moved to tm2, for it could not be stopped: nobody answers"
+    assert tells(event.detail["why"], "tm2", "nobody answers")
     watched.mover.move(one, away, "once more")
     assert (one.state, one.task_manager, one.unended) == (State.BACKING_OFF, home, query)
     with pytest.raises(TaskManagerError, check=breaks("stoppable", name="T.1")):
@@ -655,7 +656,7 @@ def test_a_poll_that_is_not_answered_is_not_begun_again() -> None:
     one.query = Slow()  # type: ignore[assignment]
     first = begin(lambda: Parts(made).collector.poll(home), "poll")
     assert began.wait(10)
-    with pytest.raises(TaskManagerError, match="tm1 has not answered"):  # and so it stays silent, in `silent_since`
+    with pytest.raises(TaskManagerError, match="tm1"):  # and so it stays silent, in `silent_since`
         Parts(made).collector.poll(home, timeout_s=0.1)
     gate.set()
     first.result(10)
@@ -743,7 +744,7 @@ def test_dials_told_to_a_frozen_server_never_overtake_later_ones() -> None:
     with pytest.raises(TaskManagerError, check=breaks("answers")):
         home.turn({"qod.a": 0.5}, timeout_s=0.1)
     assert "qod.a" not in home.dials  # nobody knows which it holds
-    with pytest.raises(TaskManagerError, match="has not answered"):
+    with pytest.raises(TaskManagerError, check=breaks("answers")):
         home.turn({"qod.a": 1.0}, timeout_s=0.1)
     spark.gate.set()
     home.turn({"qod.a": 1.0})

@@ -13,6 +13,7 @@ from qod_magics.spark.cluster.books import (
     malformed_text,
     tombstones_text,
 )
+from tests.texts import tells
 
 BATCHES = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 5), st.floats(0.0, 30.0)), max_size=60)
 
@@ -39,9 +40,7 @@ def test_each_row_is_told_of_once_and_each_feed_at_most_once_a_minute(batches: l
 
 
 def test_what_is_said_of_them() -> None:
-    assert (
-        malformed_text(1, "not json", "drop") == "1 value is not JSON of its schema and was dropped, such as 'not json'"
-    )
+    assert tells(malformed_text(1, "not json", "drop"), 1, "JSON", "dropped", "'not json'")
     said = malformed_text(1234, "two\nlines", "keep", "column a is INT, and 5.0 is not")
     assert "1,234 values" in said
     assert "'two lines'" in said
@@ -55,9 +54,9 @@ def test_what_is_said_of_other_rows() -> None:
     assert "no row" in tombstones_text(2, "fail")
     assert "no row" not in tombstones_text(2, "keep")
     said = implausible_text(2, "at=1764201600000000000", "drop")
-    assert "at = 1764201600000 in the year 57875" in said
-    assert "--time-unit ms reads it as 2025-11-27 00:00:00" in said
-    assert "--time-unit ms, us or ns" in implausible_text(1, "at=-8764201600000000000", "drop")
+    assert tells(said, "at = 1764201600000", 57875)
+    assert tells(said, "--time-unit ms", "2025-11-27 00:00:00")
+    assert "--time-unit" in implausible_text(1, "at=-8764201600000000000", "drop")
     case = columnless_text(5, ["zone", "fare"], ["Zone", "Fare"])
     assert "zone, fare" in case
     assert "found: Zone, Fare" in case

@@ -212,7 +212,8 @@ def test_a_restart_whose_stop_fails_is_tried_again(watched: Watched) -> None:
     watched.parts.mover.restart(watched.one)
     assert watched.one.state is State.BACKING_OFF
     (event,) = watched.cluster.events
-    assert (event.kind, event.detail["why"]) == ("query-failed", "stop: nobody answers")
+    assert event.kind == "query-failed"
+    assert "nobody answers" in event.detail["why"]
 
 
 def test_a_late_answer_of_the_run_before_hides_no_batch_of_this_one(watched: Watched) -> None:

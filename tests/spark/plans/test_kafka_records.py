@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructType
 
 from qod_magics.spark.plans.records import RecordForm, record_form
+from tests.texts import tells
 
 HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
 RAW = {"key": "binary", "value": "binary", "topic": "string", "partition": "integer", "offset": "long"}
@@ -52,9 +53,9 @@ def test_other_rows_are_json_and_the_cell_says_why(types: dict[str, DataType | s
 
 
 def test_the_cell_says_which_form_it_writes() -> None:
-    assert form(key="string", value="string").words("out", ("key",)).startswith("writes key, value of a record as they")
+    assert tells(form(key="string", value="string").words("out", ("key",)), "key, value")
     assert "else out" in form(topic="string", value="string").words("out", None)
-    assert "topic, partition, offset" in form(**RAW).words("out", None)
-    assert form(zone="integer").words("out", None) == "writes each row as JSON in the value of a record"
-    assert form(zone="integer").words("out", ("zone",)).endswith("with the key zone as JSON")
-    assert form(n="long").words("out", ()).endswith("with the key {} as JSON")
+    assert tells(form(**RAW).words("out", None), "topic, partition, offset")
+    assert tells(form(zone="integer").words("out", None), "JSON", "value")
+    assert tells(form(zone="integer").words("out", ("zone",)), "key zone", "JSON")
+    assert tells(form(n="long").words("out", ()), "key {}", "JSON")

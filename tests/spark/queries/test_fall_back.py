@@ -55,7 +55,7 @@ def test_a_query_of_one_stage_gets_no_more_tasks_than_there_are_slots() -> None:
     facts = PlanFacts(keeps_state=False, read={})
     job = replace(JOB, feeds=(Feed("T", ("T",), "t", (0, 1, 2), {}, None, False),))
     assert against_realtime(job, facts, "auto", free_slots=3) == ""
-    assert "too few slots are free (--slots)" in not_realtime(against_realtime(job, facts, "auto", free_slots=2))
+    assert "--slots" in not_realtime(against_realtime(job, facts, "auto", free_slots=2))
     with pytest.raises(TaskManagerError, check=breaks("real-time")):
         against_realtime(job, facts, "realtime", free_slots=2)
     with pytest.raises(TaskManagerError, check=breaks("real-time")) as theirs:
@@ -92,7 +92,7 @@ def test_groups_that_are_read_with_state_are_emitted_once_in_micro_batches() -> 
 
 def test_too_few_slots_are_no_failure_of_the_query() -> None:
     assert refuses_realtime(TOO_FEW)
-    assert "too few slots are free (--slots)" in not_realtime(TOO_FEW)
+    assert "--slots" in not_realtime(TOO_FEW)
     for kind in ("connect", "attached"):
         assert "--slots" not in not_realtime(TOO_FEW, kind)
         assert "local[N]" in not_realtime(TOO_FEW, kind)

@@ -19,6 +19,7 @@ from qod_magics.spark.servers import server
 from qod_magics.spark.servers.own_jars import loopback_jar, on_loopback, with_jar
 from tests.raising import breaks
 from tests.spark.fakes import instance, manager
+from tests.texts import tells
 
 HOME = Path(pyspark.__file__).parent
 NETWORK = "org/apache/spark/network"
@@ -108,7 +109,7 @@ def test_of_another_spark_it_is_not_made_and_the_server_starts_without(entries, 
     assert not cache.exists()
     command, why = server._on_loopback(COMMAND, home)
     assert command == COMMAND
-    assert why.startswith("shuffles would listen on all interfaces: TransportContext")
+    assert "TransportContext" in why
 
 
 def test_a_cache_that_is_relative_is_found_from_the_servers_own_directory(
@@ -132,7 +133,7 @@ def test_without_a_place_for_it_the_server_starts_without(cache: Path) -> None:
     cache.write_text("a file")
     command, why = server._on_loopback(COMMAND, HOME)
     assert command == COMMAND
-    assert "can't be written" in why
+    assert str(cache) in why
 
 
 def refusing(wanted: str) -> Instance:
@@ -149,11 +150,12 @@ def refusing(wanted: str) -> Instance:
 def test_there_queries_run_in_micro_batches_or_are_refused_in_one_line(keeps_state: bool) -> None:
     facts = PlanFacts(keeps_state=keeps_state)
     one = refusing("auto")
-    assert one._against_realtime(facts) == "shuffles would listen on all interfaces: why"
+    why = one._against_realtime(facts)
+    assert tells(why, "shuffles", "why")
     assert one.task_manager is not None
-    assert one.task_manager.describe.endswith("; no real-time mode, since shuffles would listen on all interfaces: why")
+    assert one.task_manager.describe.endswith(why)
     one.task_manager = manager("tm2")
     assert one._against_realtime(facts) == ""
     with pytest.raises(TaskManagerError) as caught:
         refusing("realtime")._against_realtime(facts)
-    assert str(caught.value) == "T.1 can't run in real-time mode: shuffles would listen on all interfaces: why."
+    assert tells(caught.value, "T.1", why)
