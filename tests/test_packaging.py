@@ -472,6 +472,7 @@ def test_importing_the_deciding_layers_loads_nothing_heavy() -> None:
     assert loaded_by("import " + ", ".join(names)) & set(HEAVY) <= {"numpy"}
 
 
+@pytest.mark.kernel
 def test_labs_simulations_and_recordings_need_neither_spark_nor_kafka() -> None:
     labs = [path for path in (ROOT / "notebooks").glob("lab*.ipynb") if not path.name.startswith("lab1_")]
     texts = [path.read_text("utf-8") for path in labs]

@@ -84,16 +84,19 @@ def test_an_interrupt_is_one_line(
 def test_a_run_is_judged_and_written_up(tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: list[Line]) -> None:
     (tmp_path / "run.jsonl").write_bytes(b"".join(map(text, lines)))
     (tmp_path / "off.jsonl").write_bytes(b"".join(map(text, taxi_drives(False))))
-    assert demo._judge(tmp_path) == 0
+    written: list[Any] = []
+    assert demo._judge(tmp_path, write=lambda *all_of_it, title: written.append((*all_of_it, title))) == 0
     *criteria, report, recording = capsys.readouterr().out.splitlines()
     assert criteria
     assert all(criterion.startswith("PASS ") for criterion in criteria)
     assert (report, recording) == (f"report: {tmp_path / 'report.html'}", f"recording: {tmp_path / 'run.jsonl'}")
-    assert "Taxi Drives, overloaded" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    ((path, run, off, _, title),) = written
+    assert (path, len(run), title) == (tmp_path / "report.html", len(lines), "Taxi Drives, overloaded")
+    assert off is not None
 
 
 def unwritten(*_: object, **__: object) -> None:
-    """In the place of a report, which takes seconds to draw; above it is drawn."""
+    """In the place of a report, which takes seconds to draw."""
 
 
 def test_a_run_that_fails_a_criterion_ends_with_1(

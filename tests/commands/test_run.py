@@ -318,11 +318,11 @@ def get(path):
         return error.read().decode().strip()
 
 print("first", get("/healthz"))
-threading.Timer(0.5, lambda: print("then", get("/healthz"), get("/metrics"))).start()
+threading.Timer(0.2, lambda: print("then", get("/healthz"), get("/metrics"))).start()
 """
     )
     token, port = str(tmp_path / "token"), free_port()
-    options = ("--health", str(port), "--token-file", token, "--for", "2s")
+    options = ("--health", str(port), "--token-file", token, "--for", "1s")
     code, lines = run(text.format(token=token, port=port), *options)
     assert code == 0
     words = [line["words"] for line in lines if line["kind"] == "printed"]

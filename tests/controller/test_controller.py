@@ -190,11 +190,11 @@ def test_a_plan_with_a_row_for_a_stream_that_is_not_there_is_not_applied():
 @pytest.mark.parametrize(
     ("action", "why"),
     [
-        (Move("Snk.7", "tm2"), "there is no instance 'Snk.7'. Did you mean 'Snk.1'?"),
-        (Move("Snk.1", "tm7"), "there is no task manager 'tm7'"),
-        (Scale("Snk", 2), "this cluster does not support Scale; it supports Move"),
-        (Stop("Snk.1"), "this cluster does not support Stop; it supports Move"),
-        (AddNode("small"), "this cluster does not support AddNode; it supports Move"),
+        (Move("Snk.7", "tm2"), "'Snk.1'"),
+        (Move("Snk.1", "tm7"), "'tm7'"),
+        (Scale("Snk", 2), "Scale"),
+        (Stop("Snk.1"), "Stop"),
+        (AddNode("small"), "AddNode"),
     ],
 )
 def test_an_action_that_can_not_be_carried_out_is_refused_once_and_the_rest_of_the_plan_holds(action, why):

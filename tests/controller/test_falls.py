@@ -19,6 +19,7 @@ from qod_magics.core.runtime import Measured, Observation
 from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager
 from qod_magics.policies import policy
 from qod_magics.simulator import SimulatedCluster, Simulation, simulate
+from tests.closed_loop.examples import corners
 from tests.controller.looping import until
 
 PERIOD_S, CHECK_S, ABOVE = 5.0, 1.0, 1.4
@@ -198,8 +199,11 @@ def opened_s(looks: list[tuple[float, int, int, int, Cycle]], fall_s: float) -> 
 
 
 @pytest.mark.closed_loop
-@pytest.mark.parametrize("query", QUERIES)
-@pytest.mark.parametrize("phase", [0.0, 0.5, 1.7, 2.5, 3.3, 4.2])
+@corners(
+    "query phase",
+    *(("dear", 0.0), ("dear", 2.5), ("batches", 0.5), ("batches", 3.3), ("reading", 1.7), ("reading", 4.2)),
+    others=itertools.product(QUERIES, (0.0, 0.5, 1.7, 2.5, 3.3, 4.2)),
+)
 def test_after_an_overload_every_row_is_kept_once_what_it_left_is_read(query: str, phase: float) -> None:
     """The fall is found within three seconds; what waits is read in the time in which it was collected."""
     looks = run(overloaded(query, phase), "stream-economics-reactive")

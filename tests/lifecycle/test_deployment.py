@@ -344,4 +344,4 @@ class AnyDeployments(RuleBasedStateMachine):
 
 
 TestAnyDeployments = AnyDeployments.TestCase
-TestAnyDeployments.settings = settings(max_examples=200, stateful_step_count=12, deadline=None)
+TestAnyDeployments.settings = settings(max_examples=3 * settings().max_examples, stateful_step_count=12, deadline=None)

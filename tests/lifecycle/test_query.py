@@ -828,7 +828,7 @@ class AnyLife(RuleBasedStateMachine):
 
 TestAnyLife = AnyLife.TestCase
 TestAnyLife.settings = settings(
-    max_examples=4 * settings().max_examples, stateful_step_count=50, deadline=None
+    max_examples=2 * settings().max_examples, stateful_step_count=50, deadline=None
 )  # 100 by default, 1,200 in `make test-all`
 
 

@@ -60,20 +60,20 @@ def test_the_policy_auto_passes_every_criterion(followed):
         (
             {"policy": "stream-economics-reactive"},
             "another task manager joins, and accuracy is whole again",
-            "no plan asked for one",
+            "plan",
         ),
         (
             {"task_managers": [{"id": "tm1"}]},
             "a task manager leaves once one is enough, and accuracy stays whole",
-            "no plan released one",
+            "plan",
         ),
-        ({"policy": "d-storm"}, "a step of the load is shed at once", "nothing was shed in doubled"),
+        ({"policy": "d-storm"}, "a step of the load is shed at once", "doubled"),
         (
             {"task_managers": [{"id": "tm1"}, {"id": "tm2", "off": True, "start_s": 500}]},
             "another task manager joins, and accuracy is whole again",
-            "none joined",
+            "none",
         ),
-        ({"latency": False}, "latencies are within their targets once settled", "no latency of a query with a target"),
+        ({"latency": False}, "latencies are within their targets once settled", "latency"),
     ],
 )
 def test_a_run_that_does_not_follow_the_load_fails_where_it_does_not(tmp_path, changes, failed, told):

@@ -64,7 +64,8 @@ def test_cpu_is_stacked_by_task_in_a_panel_for_each_task_manager() -> None:
 
 def test_latency_has_a_panel_for_each_query() -> None:
     words, colours = texts(drawn("latency")), paints(drawn("latency"))
-    assert {"TDSnk1", "TDSnk2", "95 % of the rows"} <= set(words)
+    assert {"TDSnk1", "TDSnk2"} <= set(words)
+    assert any(word.startswith("95 %") for word in words)
     assert {COLOURS["TDSnk1"], COLOURS["TDSnk2"]} <= colours
 
 
@@ -84,7 +85,8 @@ def test_throughput_has_a_panel_and_a_colour_for_each_source() -> None:
 
 def test_lag_has_a_panel_for_each_source_and_stream_with_its_bound() -> None:
     words = texts(drawn("lag"))
-    assert {"TDSrc1", "TDSrc2", "TDSrc1 → TDSnk2", "TDSrc2 → TDSnk1", "2 periods of input"} <= set(words)
+    assert {"TDSrc1", "TDSrc2", "TDSrc1 → TDSnk2", "TDSrc2 → TDSnk1"} <= set(words)
+    assert any(word.startswith("2 periods") for word in words)
     assert words.count("rows") == 6
 
 

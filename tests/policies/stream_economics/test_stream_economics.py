@@ -31,7 +31,7 @@ def same(plan: Plan, expected: dict[str, object]) -> None:
     assert list(plan.starved) == expected["starved"]
 
 
-@settings(max_examples=max(150, settings.default.max_examples if settings.default else 0))
+@settings(max_examples=max(50, settings.default.max_examples if settings.default else 0))
 @given(snapshots())
 def test_equals_the_model_word_for_word(given: Snapshot) -> None:
     expected = reference.plan(given)
@@ -39,7 +39,7 @@ def test_equals_the_model_word_for_word(given: Snapshot) -> None:
     assert current_accuracy(given) == pytest.approx(expected["current_accuracy"], abs=1e-9)
 
 
-@settings(max_examples=max(150, settings.default.max_examples if settings.default else 0))
+@settings(max_examples=max(50, settings.default.max_examples if settings.default else 0))
 @given(snapshots())
 def test_large_sets_of_queries_change_nothing(given: Snapshot) -> None:
     with mock.patch.object(reach, "SMALL", 1):

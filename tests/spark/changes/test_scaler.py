@@ -275,10 +275,10 @@ def test_a_task_of_a_topic_is_dealt_its_partitions(made: Made) -> None:
 @pytest.mark.parametrize(
     ("task", "parallelism", "says"),
     [
-        ("p", 2, "There is no task 'p'"),
-        ("q", 0, "q can't have 0 instances: it needs 1 or more"),
-        ("q", 9, "its maximum is 8; declare it with a higher --max-parallelism, or take 8 or less"),
-        ("src", 3, "its topic t has 2 partitions; take 2 or less"),
+        ("p", 2, "'p'"),
+        ("q", 0, "0 instances"),
+        ("q", 9, "--max-parallelism"),
+        ("src", 3, "2 partitions"),
     ],
 )
 def test_what_can_t_be_is_refused(made: Made, task: str, parallelism: int, says: str) -> None:

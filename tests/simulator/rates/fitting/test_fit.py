@@ -52,7 +52,7 @@ def made(**costs: float) -> Simulation:
 
 
 @pytest.mark.closed_loop
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(
     fixed=st.floats(0.01, 0.05),
     read_us=st.floats(10, 40),
