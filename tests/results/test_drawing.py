@@ -219,6 +219,6 @@ def test_a_text_has_the_rows_with_their_intervals_and_what_is_known_of_them() ->
         "2026-11-21 12:00:10 to 12:00:20     2  21 [20, 22]   52.5",
     ]
     assert lines[5] == ACCURACY
-    assert tells(lines[6], "w, zone exact", "trips estimated", "fares", MISSING)
+    assert tells(lines[6], "zone exact", "trips estimated", "fares", MISSING)
     assert tells(lines[7], 3, 6)
     assert not any("12:00:20" in line for line in text_of(result(PER_ZONE, KEYS, []), ANY).splitlines())
