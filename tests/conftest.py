@@ -65,6 +65,7 @@ class _Check:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # while modules are imported, which leaves hardly any garbage
     leaks.mark_environment()
     _stack.enter_context(leaks.private_temp_dir())
 
@@ -124,6 +125,7 @@ def pytest_collection_finish() -> None:
     """Leave all that was imported out of later garbage collections, each of which would look through it."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 _SCOPES = ("function", "class", "module", "package", "session")
