@@ -16,9 +16,9 @@ pytestmark = pytest.mark.closed_loop
 
 #: Batches back to back settle at this many seconds at most in what is tried.
 ROUND_S = 40.0
-#: Three by default, beside the explicit ones; `make test-all` tries 37.
+#: Six by default, beside the explicit ones; `make test-all` tries 75.
 FEW = settings(
-    max_examples=settings().max_examples // 8,
+    max_examples=settings().max_examples // 4,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.filter_too_much],
