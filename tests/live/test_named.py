@@ -227,6 +227,7 @@ def test_a_chain_with_a_scaled_task_loses_no_row_in_three_kills(
     assert twice > 0, "the kills interrupted no batch"
 
 
+@pytest.mark.slow
 def test_a_scaled_task_keeps_its_state_when_its_cell_states_the_instances_that_it_has(
     broker: EmbeddedBroker, tmp_path: Path, kernels: list[Kernel]
 ) -> None:
