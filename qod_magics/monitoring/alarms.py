@@ -15,17 +15,19 @@ from typing import Any
 
 from qod_magics.controller.log import Cycle
 from qod_magics.controller.status import duration
+from qod_magics.core.plan import Stop
 from qod_magics.core.runtime import Event
-from qod_magics.core.snapshot import Snapshot, is_given_up, nothing
+from qod_magics.core.snapshot import Snapshot, is_given_up, is_suspended, nothing
 
 STARVED, GIVEN_UP, TARGET_MISSED = "starved", "given-up", "target-missed"
-ROWS_DELETED, SILENT = "rows-deleted", "controller-silent"
+SUSPENDED, ROWS_DELETED, SILENT = "suspended", "rows-deleted", "controller-silent"
 
 #: The kinds of alarms, and what each says.
 ALARMS: Mapping[str, str] = MappingProxyType(
     {
         STARVED: "the minimum accuracies of the queries on a task manager don't fit on it",
         GIVEN_UP: "an instance of a query has failed too often and starts again only when asked to",
+        SUSPENDED: "a plan has stopped an instance of a query, as it has no place; its rows wait",
         TARGET_MISSED: "the 95th percentile of a query's latency has exceeded its target for some cycles",
         ROWS_DELETED: "a topic's retention deleted rows before they were read",
         SILENT: "the controller has decided nothing for long",
@@ -141,6 +143,8 @@ class Alarms:
         for instance in snapshot.instances:
             if is_given_up(instance):
                 yield self._given_up(cycle, instance.id, instance.task)
+            elif is_suspended(instance):
+                yield self._suspended(cycle, instance.id, instance.task)
         yield from self._targets(snapshot, cycle.at)
 
     def _given_up(self, cycle: Cycle, instance: str, task: str) -> Alarm:
@@ -152,6 +156,19 @@ class Alarms:
         why = str(told[-1].detail.get("why", "")) if told else ""
         words = f"{instance} was given up{f': {why}' if why else ''}"
         return Alarm(GIVEN_UP, instance, words, cycle.at, detail={"query": task, "why": why})
+
+    def _suspended(self, cycle: Cycle, instance: str, task: str) -> Alarm:
+        """Return the alarm of an instance that a plan has stopped, with the reason in the event that told of it, or in
+        the plan of now."""
+        before = self._open.get((SUSPENDED, instance))
+        told = [e.detail.get("why") for e in cycle.events if e.kind == "stop" and e.detail.get("instance") == instance]
+        if not told and before is not None:
+            return before.alarm
+        actions = () if cycle.decision is None else cycle.decision.plan.actions
+        told = told or [each.why for each in actions if isinstance(each, Stop) and each.instance == instance]
+        why = str(told[-1] or "") if told else ""
+        words = f"{instance} is suspended, and its rows wait{f': {why}' if why else ''}"
+        return Alarm(SUSPENDED, instance, words, cycle.at, detail={"query": task, "why": why})
 
     def _targets(self, snapshot: Snapshot, at: datetime) -> Iterator[Alarm]:
         counts: dict[str, int] = {}

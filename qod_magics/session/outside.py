@@ -136,7 +136,8 @@ class Outside:
 
         Args:
             hook: a function of one argument, or an http or https URL.
-            kinds: of alarms: "starved", "given-up", "target-missed", "rows-deleted", "controller-silent"; empty: all.
+            kinds: of alarms: "starved", "given-up", "suspended", "target-missed", "rows-deleted", "controller-silent";
+                empty: all.
 
         Raises:
             UsageProblem: it is neither a function nor such a URL, or there is no such kind.

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from qod_magics.core.plan import Stop
 from qod_magics.core.runtime import Event
 from qod_magics.core.snapshot import Snapshot, replace
 from qod_magics.errors import LostError
@@ -64,6 +65,19 @@ def test_an_instance_that_was_given_up_is_told_with_the_cause() -> None:
     assert told(found) == [("given-up", "Snk.1", False)]
     assert found[0].detail == {"query": "Snk", "why": "divided by 0"}
     assert alarms.open["given-up", "Snk.1"].alarm.detail["why"] == "divided by 0"
+
+
+def test_an_instance_that_a_plan_stops_is_told_with_the_reason_until_it_starts_again() -> None:
+    event = Event("stop", {"instance": "Snk.1", "why": "no room"})
+    stopped = with_state("suspended")
+    found, alarms, b = watched(seen(), seen(stopped, event), seen(stopped), seen(), cycles=3)
+    assert told(found) == [("suspended", "Snk.1", False)]
+    assert found[0].detail == {"query": "Snk", "why": "no room"}
+    assert alarms.open["suspended", "Snk.1"].alarm is found[0]
+    b.cycles(1)
+    assert told(found)[1:] == [("suspended", "Snk.1", True)]
+    early, _, _ = watched(seen(stopped), policy=FixedPolicy(actions=(Stop("Snk.1", "no room"),)), cycles=1)
+    assert early[0].detail["why"] == "no room"  # its run has not ended yet
 
 
 def test_one_that_starts_again_ends_the_alarm() -> None:
