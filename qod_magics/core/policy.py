@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from qod_magics.core.engines import ReplicationPolicy
 from qod_magics.core.plan import Plan
 from qod_magics.core.runtime import Measured, Placer, Unplaced, fewest_first
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
@@ -106,6 +107,32 @@ class ParameterizedPolicy(Policy, Protocol):
     def with_parameters(self, parameters: Any, name: str) -> ParameterizedPolicy:
         """Return this policy with other parameters and another name; its state stays valid."""
         ...
+
+
+class Router(Protocol):
+    """Chooses the node of each access to one segment."""
+
+    def route(self) -> str:
+        """Return the node of the next access."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRules:
+    """How copies of slices of results are kept in the memory of task managers."""
+
+    replication: ReplicationPolicy
+    router: Callable[[Mapping[str, int]], Router]  #: of the shares of a segment's accesses, by node
+    slice_s: float  #: time of a slice, seconds
+    forget_s: float  #: seconds after which a slice that no query asked for is no segment any more
+
+
+@runtime_checkable
+class SlicingPolicy(Policy, Protocol):
+    """A policy under which slices of results are kept in the memory of task managers, whatever it decides about
+    streams."""
+
+    slices: SliceRules
 
 
 def placer_of(policy: Policy) -> Placer:

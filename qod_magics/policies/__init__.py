@@ -38,6 +38,8 @@ _POLICIES = {
     "d-storm": "qod_magics.policies.d_storm:DStorm",
     "dirigo": "qod_magics.policies.dirigo.live:DirigoLive",
     "fifo": "qod_magics.policies.cameo.live:Fifo",
+    "getafix": "qod_magics.policies.getafix.live:LiveGetafix",
+    "getafix-everywhere": "qod_magics.policies.getafix.live:Everywhere",
     "henge": "qod_magics.policies.henge:Henge",
     "henge-tuned": "qod_magics.policies.henge:tuned",
     "least-link-load": "qod_magics.policies.stela:least_link_load",
@@ -57,7 +59,7 @@ _POLICIES = {
 }
 
 #: Those of this package that shed load; the others place or scale, and let a backlog grow.
-SHEDDING = tuple(sorted(name for name in _POLICIES if name == "auto" or name.startswith(PAPER_POLICY)))
+SHEDDING = tuple(sorted(name for name in _POLICIES if name == "auto" or name.startswith((PAPER_POLICY, "getafix"))))
 
 #: Those of this package that act on the maximum latencies of queries; of other packages' it is not known.
 BY_LATENCY = frozenset({"auto", "cameo", "d-storm", "dirigo", "henge", "henge-tuned", "nephele"})

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.core.plan import edge_name
-from qod_magics.core.policy import Policy, StagedPolicy
+from qod_magics.core.policy import Policy, SlicingPolicy, StagedPolicy
 from qod_magics.errors import UsageProblem, nearest
-from qod_magics.policies import lending_note
+from qod_magics.policies import DEFAULT_POLICY, lending_note
 from qod_magics.policies import policy as policy_named
 from qod_magics.recordings.reading import DISTURBANCES, policy_notes
 from qod_magics.session.status import LATER
@@ -52,7 +52,13 @@ def stages_text(controller: Controller) -> str:
     current, last = controller.policy, controller.last
     seen = (None, None) if last is None else (last.snapshot, last.plan)
     notes = policy_notes(current, *seen)
-    return "\n".join([f"policy {current.name}", *(f"  {each.stage}: {each.words}" for each in notes)])
+    lines = [f"policy {current.name}", *(f"  {each.stage}: {each.words}" for each in notes)]
+    if isinstance(current, SlicingPolicy):
+        lines.append(
+            f"  it decides about streams as {DEFAULT_POLICY}, and keeps slices of {current.slices.slice_s:g} s of the "
+            "Parquet files that qod.query reads in memory"
+        )
+    return "\n".join(lines)
 
 
 def _choose(controller: Controller, chosen: Policy) -> None:

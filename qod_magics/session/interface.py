@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+class SlicesInterface(Protocol):
+    """Slices of results, as the status uses them."""
+
+    def text(self) -> list[str]:
+        """Return what each task manager keeps, and how the last query was answered, a line each."""
+        ...
+
+
 class SessionInterface(Protocol):
     """A session as its handles, status texts, views and scenarios use it."""
 
@@ -37,6 +45,11 @@ class SessionInterface(Protocol):
     @property
     def application(self) -> Application:
         """Return the declared streams."""
+        ...
+
+    @property
+    def slices(self) -> SlicesInterface:
+        """Return the slices of results that task managers keep in memory."""
         ...
 
     @property

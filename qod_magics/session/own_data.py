@@ -6,9 +6,10 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.recipes.views import MadeViews, View
@@ -23,10 +24,11 @@ from qod_magics.spark.servers.connection import let_go, offer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from qod_magics.kafka.cluster import Kafka
     from qod_magics.session.deployed_streams import Streams
+    from qod_magics.session.slices import Slices
     from qod_magics.spark.runtime import SparkRuntime
     from qod_magics.spark.servers.task_manager import TaskManager
 
@@ -213,6 +215,7 @@ class OwnData:
     _rows: RowSender
     _streams: Streams
     _spark: NotebookSpark
+    _slices: Slices
 
     @property
     def spark(self) -> SparkSession:
@@ -220,6 +223,33 @@ class OwnData:
         where one is attached, else one on the first task manager, apart from those of the queries. Raises
         TaskManagerError: no task manager is up."""
         return self._spark.get()
+
+    @property
+    def slices(self) -> Slices:
+        """The slices of results that task managers keep in memory."""
+        return self._slices
+
+    def query(self, sql: str, args: Mapping[str, Any] = MappingProxyType({})) -> DataFrame:
+        """Return the result of an SQL query over the files that a query with a Parquet sink has written so far, a
+        DataFrame of `spark`.
+
+        Where it splits (see below) each task manager answers it for some time slices, at once. Under a policy such as
+        getafix, slices that are asked for often stay in the memory of some of them.
+
+        Split are rows, and groups with count, sum, min, max and avg, of one query; all else is answered by one task
+        manager from all files. `%qod status` says how it was answered.
+
+        Args:
+            sql: reads queries of this session by name, and what `spark` knows.
+            args: the value of each `:name` in it.
+
+        Raises:
+            ApplicationError: it reads no query of the session, or one with another sink.
+            UsageProblem: Spark refuses the text.
+            TaskManagerError: a task manager fails, or none is up.
+
+        """
+        return self._slices.query(sql, args, self.spark)
 
     def topic(self, name: str, partitions: int | None = None) -> str:
         """Create a topic, if there is none of this name, with this number of partitions (default 1). Returns what was

@@ -53,6 +53,7 @@ from qod_magics.session.resources import Resources
 from qod_magics.session.results import Views, report_so_far
 from qod_magics.session.settings import SettingKeywords, Settings
 from qod_magics.session.show import ShownResults, in_kernel, mime_bundle
+from qod_magics.session.slices import Slices
 from qod_magics.session.status import session_text, status_text, why_text
 from qod_magics.spark.servers.remote import remotes
 
@@ -106,6 +107,8 @@ class Session(ByHand, Decisions, Outside, OwnData):
         self._managers, self._left = resources.managers, resources.left
         self._streams = Streams(self.runtime)
         self.views = Views(self)
+        self._slices = Slices(self)
+        self.controller.subscribe(self._slices.cycle)
         self.keeper = resources.keeper
         self._owner = os.getpid()
         self._ended = False
@@ -115,6 +118,7 @@ class Session(ByHand, Decisions, Outside, OwnData):
             resources.end,
             self._rows.close,
             self._spark.close,
+            self._slices.close,
             self._outlets.close,
             self.views.close,
             self.monitor.close,

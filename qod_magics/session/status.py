@@ -151,6 +151,7 @@ def status_text(session: SessionInterface) -> str:
     lines += [f"{each.stream}: {broken_text(each.rule, each.rows)}" for each in counts if each.rows]
     lines += _inexact(session, cycle)
     lines += _of_earlier_kernel(session)
+    lines += session.slices.text()
     waiting = session.application.waiting
     if waiting:
         lines.append(f"waiting until a query reads them: {', '.join(waiting)}")

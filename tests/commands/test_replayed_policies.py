@@ -10,7 +10,7 @@ import pytest
 from qod_magics.commands.plan import main
 from qod_magics.controller.plan_check import check_plan
 from qod_magics.core.json_form import plan_from_json, snapshot_from_json
-from qod_magics.policies import policy_names
+from qod_magics.policies import SHEDDING, policy_names
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "taxi_drives.jsonl"
 
@@ -25,4 +25,4 @@ def test_a_recorded_run_replays(name, capsys):
     for line, plan in zip(lines, plans, strict=True):
         check_plan(plan, snapshot_from_json(json.loads(line)["snapshot"]))
     sheds = any(value < 1 for plan in plans for value in plan.desired.values())
-    assert sheds == (name == "auto" or name.startswith("stream-economics"))
+    assert sheds == (name in SHEDDING)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -15,6 +16,7 @@ from confluent_kafka import Consumer, TopicPartition
 from qod_magics.application.streams.options import parse_stream_line
 from qod_magics.errors import ApplicationError, QodError
 from qod_magics.machine.jars import installed_spark, numbers
+from qod_magics.results.slices import committed
 from qod_magics.session.session import Session
 from tests.live.applications import all_read, cell, count, instances, rows_in
 from tests.live.conftest import eventually, new_topic, produce
@@ -22,6 +24,10 @@ from tests.raising import breaks
 from tests.texts import tells
 
 LINE = "--topic {} --schema 'id BIGINT, name STRING' --starting earliest -p 1"
+
+
+#: Of files that are given a time: a whole minute.
+BEGAN_S = 1_767_225_600
 
 
 def numbered(first: int, last: int) -> list[dict[str, Any]]:
@@ -224,3 +230,70 @@ def test_a_function_gets_every_batch_and_may_look_at_it_twice(brief: Session, to
     assert all(row["of"] == sizes[row["batch"]] for row in lines)
     books = count(session, "noted")
     assert (books.arrived, books.processed, books.dropped, books.unreported) == (300, 300, 0, 0)
+
+
+def in_minutes(where: Path, minutes: dict[str, int]) -> None:
+    """Let files look as if they had been written in minutes of the past: new ones in the first that has none."""
+    following = len(set(minutes.values()))
+    for path in where.rglob("part-*.parquet"):
+        minute = minutes.setdefault(path.name, following)
+        os.utime(path, (BEGAN_S + 60 * minute, BEGAN_S + 60 * minute))
+
+
+def test_slices_of_files_are_kept_by_task_managers_and_never_stale(
+    brief: Session, topic: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    session, where = brief, tmp_path / "kept"
+    before = session.controller.policy.name
+    request.addfinalizer(lambda: session.set_policy(before))
+    line = f"kept --topic {topic} --schema 'id BIGINT, name STRING, at TIMESTAMP' --starting earliest -p 1"
+    cell(session, f"{line} --sink parquet:{where}", "source")
+    sent, minutes = 0, dict[str, int]()
+
+    def send(count: int) -> None:
+        nonlocal sent
+        rows = [
+            {"id": i, "name": f"n{i % 7}", "at": f"2026-01-01T00:{i // 100:02d}:00Z"} for i in range(sent, sent + count)
+        ]
+        produce(session, topic, rows)
+        sent += count
+        eventually(lambda: all_read(session, "kept", sent), what="the rows")
+        eventually(lambda: len(committed(str(where))) > len(minutes), what="the files")
+        in_minutes(where, minutes)
+
+    def check(sql: str, slices: int | None = None) -> None:
+        files = session.spark.read.parquet(str(where)).drop("run")
+        plain = session.spark.sql(sql.replace("kept", "{kept}"), kept=files)
+        found = session.query(sql)
+        assert [(each.name, each.dataType) for each in found.schema] == [(e.name, e.dataType) for e in plain.schema]
+        assert sorted(map(repr, found.collect())) == sorted(map(repr, plain.collect())), sql
+        split = session.status().split("last qod.query: ")[1].splitlines()[0]
+        assert ("answered by one task manager" in split) == (slices is None), split
+        assert slices is None or split.startswith(f"{slices} slice"), split
+
+    for _ in range(4):
+        send(100)
+    session.set_policy("getafix")
+    session.resume()
+    for sql, slices in (
+        ("SELECT name, count(*) AS n, sum(id), avg(id) AS mean, min(at), max(id) FROM kept GROUP BY name", 4),
+        ("SELECT count(*) FROM kept WHERE at < '2026-01-01 00:01:00'", None),
+        ("SELECT id, name FROM kept WHERE id % 3 = 0 ORDER BY id DESC LIMIT 7", 4),
+        ("SELECT count(DISTINCT name) FROM kept", None),
+    ):
+        check(sql, 1 if "WHERE at" in sql else slices)
+    hot = "SELECT name, max(id) FROM kept WHERE at >= TIMESTAMP '2026-01-01 00:03:00' GROUP BY name"
+    for _ in range(4):
+        check(hot, 1)
+    eventually(lambda: sum(copies for copies, _ in session.slices.figures().values()) >= 4, what="copies")
+    assert all(size > 0 for copies, size in session.slices.figures().values() if copies)
+    assert "results in memory: " in session.status()
+    send(100)  # of another minute
+    check(hot, 2)
+    for path in where.rglob("part-*.parquet"):
+        if minutes[path.name] == 4:  # a slice that is in memory has another file now
+            os.utime(path, (BEGAN_S, BEGAN_S))
+    check("SELECT name, count(*) FROM kept GROUP BY name", 4)
+    session.set_policy(before)
+    eventually(lambda: not any(copies for copies, _ in session.slices.figures().values()), what="no copies")
+    assert session.query(hot).count() == 7

@@ -24,6 +24,7 @@ from qod_magics.lifecycle.query import QueryLife
 from qod_magics.policies.stream_economics import StreamEconomics
 from qod_magics.session.handle import StreamHandle
 from qod_magics.session.session import Session
+from qod_magics.session.slices import Slices
 from qod_magics.session.status import DECLARED, labels_in_short, status_text, stream_text, why_text
 from qod_magics.spark.changes.resuming import Resuming
 from qod_magics.spark.cluster.books import Account, Incomplete
@@ -135,6 +136,7 @@ class Made:
         self.controller = Controller(
             self.runtime, StreamEconomics(), clock=ManualClock(), recording=Recording(path / "run.jsonl")
         )
+        self.slices = Slices(self)  # type: ignore[arg-type]
 
     @property
     def last(self) -> Cycle | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -44,6 +44,24 @@ def tables_read(sql: str) -> tuple[str, ...]:
     for table in sorted(read, key=lambda table: int(table.this.meta.get("start", 0))):
         found.setdefault(table.name.casefold(), table.name)
     return tuple(found.values())
+
+
+def formatted(sql: str, stand_ins: Mapping[str, str]) -> str:
+    """Return the text as a format in which `{stand_in}` stands for each of these tables that it reads, with the name of
+    the table as its alias; other braces are doubled. Raises ApplicationError as `tables_read`."""
+    wanted = {name.casefold(): stand_in for name, stand_in in stand_ins.items()}
+    read = [each for each in parsed(sql).find_all(exp.Table) if _is_read(each) and each.name.casefold() in wanted]
+    made, end = [], 0
+    for table in sorted(read, key=lambda each: int(each.this.meta["start"])):
+        start = int(table.this.meta["start"])
+        alias = "" if table.alias else " AS `{}`".format(table.name.replace("`", "``"))
+        made.append(_braced(sql[end:start]) + "{" + wanted[table.name.casefold()] + "}" + _braced(alias))
+        end = int(table.this.meta["end"]) + 1
+    return "".join([*made, _braced(sql[end:])])
+
+
+def _braced(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def aggregates(sql: str) -> bool:

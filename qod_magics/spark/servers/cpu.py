@@ -291,6 +291,31 @@ def active_runs(
     return {match[1] for match in found if match}
 
 
+class Kept(NamedTuple):
+    """What a task manager keeps in memory of a table that was cached."""
+
+    name: str
+    bytes: int
+    whole: bool  #: whether all of its partitions are there: Spark evicts some where memory is short
+
+
+def kept_tables(
+    api: str, application: str, timeout_s: float = 2.0, headers: Mapping[str, str] = NO_HEADERS
+) -> list[Kept]:
+    """Return the cached tables of a task manager. Raises OSError, ValueError."""
+    url = f"{api.rstrip('/')}/api/v1/applications/{application}/storage/rdd"
+    return [
+        Kept(each["name"], int(each["memoryUsed"]), each["numCachedPartitions"] >= each["numPartitions"])
+        for each in answer(url, timeout_s, headers)
+    ]
+
+
+def block_memory(api: str, application: str, timeout_s: float = 2.0, headers: Mapping[str, str] = NO_HEADERS) -> int:
+    """Return the memory for blocks of all executors of a task manager, bytes. Raises OSError, ValueError."""
+    url = f"{api.rstrip('/')}/api/v1/applications/{application}/executors"
+    return sum(int(each["maxMemory"]) for each in answer(url, timeout_s, headers))
+
+
 def applications(api: str, timeout_s: float = 5.0, headers: Mapping[str, str] = NO_HEADERS) -> list[str]:
     """Return the ids of the applications behind this UI. Raises OSError."""
     return [entry["id"] for entry in answer(f"{api.rstrip('/')}/api/v1/applications", timeout_s, headers)]
