@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.sql.names import formatted, tables_read
-from qod_magics.application.sql.splitting import NOW, PARTS, ROWS, Bound, NotSplit, Split, split
+from qod_magics.application.sql.splitting import NOW, PARTS, ROWS, Bound, NotSplit, Split, as_parsed, split
 from qod_magics.application.streams.sink import Parquet, is_url
 from qod_magics.core.engines import Observation, Use
 from qod_magics.core.policy import Router, SliceRules, SlicingPolicy
@@ -650,15 +650,16 @@ def _prepared(sql: str, args: Mapping[str, Any], written: str, table: Table, spa
     """Return how a text is split, or why it is not. Raises UsageProblem: Spark refuses it."""
     empty = _nulls(spark, table.schema)
     text = formatted(sql, {written: "qod_rows"})
-    original = spark.sql(text, args=_used(text, args), qod_rows=empty)
-    result = _accepted(lambda: original.schema)
+    result = _accepted(lambda: spark.sql(text, args=_used(text, args), qod_rows=empty).schema)
     try:
         found = split(sql, written, table.schema.names)
     except NotSplit as why:
         return str(why)
     if len(result.fields) != found.columns:
         return "a function makes several columns of its result"
-    if not original.sameSemantics(_over(spark, found.whole, ROWS, empty, args)):
+    text = formatted(as_parsed(sql), {written: "qod_rows"})
+    expected = spark.sql(text, args=_used(text, args), qod_rows=empty)
+    if not expected.sameSemantics(_over(spark, found.whole, ROWS, empty, args)):
         return "Spark reads it otherwise than the parser here"
     probed = _over(spark, found.probe, ROWS, empty, {**args, NOW: datetime.now(UTC)}).schema
     if any(each.name.startswith("_a") and each.dataType.typeName() != "double" for each in probed.fields):
@@ -680,8 +681,7 @@ def _merged(spark: SparkSession, prepared: Prepared, results: Sequence[pa.Table]
 
 
 def _nulls(spark: SparkSession, schema: StructType) -> DataFrame:
-    """Return a row of nulls, to analyse queries over these columns: two plans that read it compare as equal where these
-    that read a local table do not."""
+    """Return a row of nulls, to analyse queries over these columns."""
     from pyspark.sql import functions as F
 
     return spark.sql("SELECT 1").select(*(F.lit(None).cast(each.dataType).alias(each.name) for each in schema.fields))

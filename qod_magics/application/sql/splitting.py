@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
 
-from qod_magics.application.sql.names import is_aggregate, parsed
+from qod_magics.application.sql.names import is_aggregate, parsed, tokenized
 
 #: Stands for the table in the text of a part, and for the results of all parts in that of the merge.
 ROWS, PARTS = "__qod_rows__", "__qod_parts__"
@@ -75,6 +76,26 @@ def split(sql: str, table: str, columns: Sequence[str]) -> Split:
 
     """
     return _Reader(parsed(sql), table, columns).split()
+
+
+def as_parsed(sql: str) -> str:
+    """Return a text as `Split.whole` writes it, so that Spark finds both equal: literals of dates and times as casts of
+    text, which have the same value, and the unit of date_trunc in capitals."""
+    tokens, made, end = tokenized(sql), [], 0
+    for index, token in enumerate(tokens):
+        if token.token_type != TokenType.STRING:
+            continue
+        written = sql[token.start : token.end + 1]
+        before = [each.text.upper() for each in tokens[max(index - 2, 0) : index]]
+        if before[-1:] in (["DATE"], ["TIMESTAMP"]):
+            start, text = tokens[index - 1].start, f"CAST({written} AS {before[-1]})"
+        elif before == ["DATE_TRUNC", "("]:
+            start, text = token.start, written.upper()
+        else:
+            continue
+        made.append(sql[end:start] + text)
+        end = token.end + 1
+    return "".join([*made, sql[end:]])
 
 
 def _sql(node: exp.Expr) -> str:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.application.sql.names import formatted
-from qod_magics.application.sql.splitting import NOW, PARTS, ROWS, Bound, NotSplit, split
+from qod_magics.application.sql.splitting import NOW, PARTS, ROWS, Bound, NotSplit, as_parsed, split
 from qod_magics.errors import ApplicationError
 
 COLUMNS = ("zone", "fare", "at")
@@ -205,6 +205,19 @@ def test_fields_of_a_window_that_is_grouped_by_split_and_decimals_keep_their_typ
     found = split("SELECT w.start, sum(fare) FROM totals GROUP BY w", "totals", ["w", *COLUMNS])
     assert "`_k0`.`start`" in found.merge({"_p0": "decimal(20,2)"})
     assert "DECIMAL(20, 2)" in found.merge({"_p0": "decimal(20,2)"})
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT zone FROM totals WHERE at >= TIMESTAMP '2026-01-01 00:03:00' OR at < DATE '2026-01-01'",
+        "SELECT DATE_TRUNC('hour', at) AS h, COUNT(*) FROM totals GROUP BY 1",
+        "SELECT zone FROM totals WHERE fare = 'DATE' AND at > CURRENT_TIMESTAMP() - INTERVAL '5' MINUTES",
+    ],
+)
+def test_a_text_as_it_was_parsed_is_that_of_the_whole(sql: str) -> None:
+    whole = split(sql, "totals", COLUMNS).whole.replace(f"{ROWS} AS `totals`", "totals")
+    assert as_parsed(sql) == whole
 
 
 def test_a_text_as_a_format_names_its_tables_and_keeps_braces() -> None:
