@@ -20,7 +20,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.sql.names import formatted, tables_read
-from qod_magics.application.sql.splitting import NOW, PARTS, ROWS, Bound, NotSplit, Split, as_parsed, split
+from qod_magics.application.sql.splitting import (
+    NOW,
+    PARTS,
+    ROWS,
+    Bound,
+    NotSplit,
+    Split,
+    as_parsed,
+    split,
+    unknown_functions,
+)
 from qod_magics.application.streams.sink import Parquet, is_url
 from qod_magics.core.engines import Observation, Use
 from qod_magics.core.policy import Router, SliceRules, SlicingPolicy
@@ -49,6 +59,8 @@ _CONF = {"spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000"}
 #: Texts whose split is kept.
 _MOST_TEXTS = 200
 _MICROS = "unix_micros({}({}))"
+#: The package of Spark's own functions; those of its subpackage `aggregate` are aggregates.
+_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 #: What Hadoop takes for a pattern in a path.
 _PATTERN = str.maketrans({each: f"\\{each}" for each in "{}[]*?\\"})
 
@@ -652,7 +664,7 @@ def _prepared(sql: str, args: Mapping[str, Any], written: str, table: Table, spa
     text = formatted(sql, {written: "qod_rows"})
     result = _accepted(lambda: spark.sql(text, args=_used(text, args), qod_rows=empty).schema)
     try:
-        found = split(sql, written, table.schema.names)
+        found = split(sql, written, table.schema.names, _of_rows(unknown_functions(sql), spark))
     except NotSplit as why:
         return str(why)
     if len(result.fields) != found.columns:
@@ -678,6 +690,18 @@ def _merged(spark: SparkSession, prepared: Prepared, results: Sequence[pa.Table]
     return merged.select(
         *(merged[f"_{i}"].cast(each.dataType).alias(each.name) for i, each in enumerate(prepared.result.fields))
     )
+
+
+def _of_rows(names: Iterable[str], spark: SparkSession) -> list[str]:
+    """Return those of these functions that are Spark's own, and no aggregates."""
+    found = []
+    for name in names:
+        with suppress(Exception):  # there is none of this name: Spark has refused the query
+            lines = [row[0] for row in spark.sql(f"DESCRIBE FUNCTION {name}").collect()]
+            kind = next((line.partition("Class: ")[2] for line in lines if line.startswith("Class: ")), "")
+            if kind.startswith(_EXPRESSIONS) and "." not in kind.removeprefix(_EXPRESSIONS):
+                found.append(name)
+    return found
 
 
 def _nulls(spark: SparkSession, schema: StructType) -> DataFrame:

@@ -6,13 +6,13 @@ Parts and merge are queries of Spark's. What splits is listed here, and all else
 - groups: GROUP BY, HAVING, ORDER BY, LIMIT, OFFSET, with `count`, `sum`, `min`, `max`, `avg`, each also with FILTER,
   and expressions of these and of the keys
 
-Other aggregates, DISTINCT within one, joins, subqueries, windows with OVER, and functions that the parser does not know
-(it can't tell whether they aggregate) are not split. The present time is the same in all parts: `:qod_now`.
+Other aggregates, DISTINCT within one, joins, subqueries, windows with OVER, and functions of which nobody knows that
+they give a value for each row are not split. The present time is the same in all parts: `:qod_now`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,8 +29,14 @@ NOW = "qod_now"
 _CLAUSES = frozenset(
     ("expressions", "from_", "where", "group", "having", "order", "limit", "offset", "distinct", "operation_modifiers")
 )
-#: Functions that are unknown to the parser, and give a value for each row.
-_OF_ROWS = frozenset(("window",))
+#: Functions that are unknown to the parser, and do not give one value for a row, or one that depends on the place.
+_NOT_OF_ROWS = frozenset(
+    (
+        *("monotonically_increasing_id", "spark_partition_id", "input_file_name", "input_file_block_start"),
+        *("input_file_block_length", "stack", "inline", "inline_outer", "json_tuple", "reflect", "java_method"),
+        *("try_reflect", "curdate", "uniform", "randstr", "grouping_id"),
+    )
+)
 #: What has another value in each part, or for each row.
 _UNSTEADY = (exp.CurrentDate, exp.CurrentTime, exp.Localtime, exp.Localtimestamp, exp.Rand, exp.Randn, exp.Uuid)
 _OPERATORS: Mapping[type[exp.Expr], str] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=", exp.EQ: "="}
@@ -62,20 +68,28 @@ class Split:
     bounds: tuple[Bound, ...] = ()
 
 
-def split(sql: str, table: str, columns: Sequence[str]) -> Split:
+def unknown_functions(sql: str) -> frozenset[str]:
+    """Return the names, in lower case, of functions that the parser does not know: it can't tell whether they
+    aggregate. Raises ApplicationError: the text is no query."""
+    found = {each.name.lower() for each in parsed(sql).find_all(exp.Anonymous)} - {"now"}
+    return frozenset(name for name in found if name.isidentifier())
+
+
+def split(sql: str, table: str, columns: Sequence[str], of_rows: Collection[str] = ()) -> Split:
     """Return the parts and the merge of a query.
 
     Args:
         sql: one SELECT.
         table: its name in the query.
         columns: the names of its columns.
+        of_rows: those of `unknown_functions` that give a value for each row.
 
     Raises:
         NotSplit: it can only be answered over the whole table.
         ApplicationError: the text is no query.
 
     """
-    return _Reader(parsed(sql), table, columns).split()
+    return _Reader(parsed(sql), table, columns, frozenset(of_rows) - _NOT_OF_ROWS).split()
 
 
 def as_parsed(sql: str) -> str:
@@ -110,11 +124,11 @@ def _column(name: str, *fields: str) -> exp.Column:
 class _Reader:
     """Reads one query."""
 
-    def __init__(self, query: exp.Query, table: str, columns: Sequence[str]) -> None:
+    def __init__(self, query: exp.Query, table: str, columns: Sequence[str], of_rows: frozenset[str]) -> None:
         if not isinstance(query, exp.Select):
             raise NotSplit("it is a set operation, not one SELECT")
         self.names = {name.casefold() for name in columns}
-        self.columns = columns
+        self.columns, self.of_rows = columns, of_rows
         self.query = self._checked(query, table)
         self.outputs = list(self._outputs())
         self.keys: list[exp.Expr] = []
@@ -166,7 +180,7 @@ class _Reader:
             raise NotSplit("it has a function with an arrow")
         if isinstance(node, _UNSTEADY):
             raise NotSplit(f"{_sql(node)} may differ from part to part")
-        if isinstance(node, exp.Anonymous) and node.name.lower() not in (*_OF_ROWS, "now"):
+        if isinstance(node, exp.Anonymous) and node.name.lower() not in {*self.of_rows, "now"}:
             raise NotSplit(f"{node.name} may be an aggregate that does not split")
         if isinstance(node, exp.Func) and is_aggregate(node):
             _check_aggregate(node)

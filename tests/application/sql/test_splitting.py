@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.application.sql.names import formatted
-from qod_magics.application.sql.splitting import NOW, PARTS, ROWS, Bound, NotSplit, as_parsed, split
+from qod_magics.application.sql.splitting import NOW, PARTS, ROWS, Bound, NotSplit, as_parsed, split, unknown_functions
 from qod_magics.errors import ApplicationError
 
 COLUMNS = ("zone", "fare", "at")
@@ -225,3 +225,13 @@ def test_a_text_as_a_format_names_its_tables_and_keeps_braces() -> None:
     assert formatted(sql, {"totals": "q"}) == (
         "SELECT '{{a}}', totals.zone FROM {q} AS `totals` JOIN {q} AS t ON t.zone = totals.zone WHERE totals.fare > 1"
     )
+
+
+def test_functions_that_the_parser_does_not_know_split_where_they_are_told_to_give_a_value_for_each_row() -> None:
+    sql = "SELECT timestamp_seconds(at) AS t, window(at, '10 s'), count(*) FROM totals WHERE now() > at GROUP BY 1, 2"
+    assert unknown_functions(sql) == {"timestamp_seconds", "window"}
+    assert split(sql, "totals", COLUMNS, unknown_functions(sql)).columns == 3
+    with pytest.raises(NotSplit):
+        split(sql, "totals", COLUMNS, ["window"])
+    with pytest.raises(NotSplit):
+        split("SELECT spark_partition_id() FROM totals", "totals", COLUMNS, ["spark_partition_id"])
