@@ -38,7 +38,8 @@ from qod_magics.errors import ApplicationError, TaskManagerError, UsageProblem, 
 from qod_magics.results.slices import VIEW, Limit, Ranges, Slice, committed, may_hold, sliced
 from qod_magics.spark.servers.connection import SIGNALS_S, begin, call_within, reason
 from qod_magics.spark.servers.cpu import adopt, block_memory, kept_tables, setting
-from qod_magics.spark.servers.task_manager import INQUIRY_S, release
+from qod_magics.spark.servers.joining import release
+from qod_magics.spark.servers.task_manager import INQUIRY_S
 
 if TYPE_CHECKING:
     import pyarrow as pa
