@@ -408,8 +408,8 @@ def _at_most(task_manager: str) -> str:
 
 
 def _kept(options: Sequence[str], default: int, before: ipw.Dropdown | None) -> str | None:
-    """Initial value of a list that replaces `before`: the value shown there, if it is still an option and there was a
-    choice, since the user may be about to act on it."""
+    """Return initial value of a list that replaces `before`: the value shown there, if it is still an option and there
+    was a choice, since the user may be about to act on it."""
     if before is not None and before.value in options and (default == 0 or len(before.options) > 1):
         return str(before.value)
     return options[default] if options else None

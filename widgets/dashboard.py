@@ -211,8 +211,8 @@ def what_if(replay: Any) -> ipw.VBox:
 def plan_table(
     before: Mapping[str, float], now: Mapping[str, float], moves: Iterable[tuple[str, str]], starved: Iterable[str]
 ) -> str:
-    """HTML: the planned accuracies by task in two plans, with the moves (instance, target) and starved task managers of
-    the second; differences are marked."""
+    """Return HTML: the planned accuracies by task in two plans, with the moves (instance, target) and starved task
+    managers of the second; differences are marked."""
     rows = "".join(_plan_row(task, before.get(task), accuracy) for task, accuracy in now.items())
     shown = ", ".join(f"{name} to {where}" for name, where in moves) or "none"
     short = ", ".join(starved) or "none"

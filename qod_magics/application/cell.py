@@ -22,7 +22,7 @@ from qod_magics.formats.schema_registry import SchemaRegistry
 from qod_magics.sources.source import topics_of
 
 _COMMENTS = re.compile(r"(?:\s|\(|--[^\n]*(?:\n|$)|/\*.*?\*/|#[^\n]*(?:\n|$))*", re.DOTALL)
-#: How an SQL text begins; of statements that are no queries, too: the error is then one about SQL.
+#: How an SQL text begins; also of statements that are not queries, whose error is then about SQL.
 _SQL = re.compile(
     r"SELECT\b(?!\s*[=.,:)])|VALUES\s*\("
     r"|(?:INSERT|CREATE|UPDATE|DELETE|MERGE|DROP|ALTER|SHOW|DESCRIBE|EXPLAIN)\s+\w"
@@ -153,7 +153,7 @@ def _others_read(recipe: SqlRecipe, inputs: TopicInput | tuple[str, ...]) -> tup
 
 
 def _streams_read(recipe: Recipe, application: Application, lenient: bool = False) -> tuple[str, ...]:
-    """Declared streams that the recipe names; `lenient`: none when its text can't be parsed."""
+    """Return declared streams that the recipe names; `lenient`: none when its text can't be parsed."""
     try:
         read = recipe.names or frozenset()
     except ApplicationError:
@@ -184,7 +184,7 @@ def _refuse_sql_without_input(name: str, recipe: SqlRecipe, application: Applica
 
 
 def is_sql(body: str) -> bool:
-    """Tell whether the body of a cell is SQL: it is no Python, and begins as SQL does, after comments."""
+    """Return whether the body of a cell is SQL: not Python, and SQL begins after its comments."""
     start = _COMMENTS.match(body)
     assert start is not None
     return _SQL.match(body, start.end()) is not None and not _is_python(body)

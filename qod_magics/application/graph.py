@@ -63,7 +63,7 @@ Upstreams = Mapping[str, tuple[str, ...]]
 
 
 def consumers(upstreams: Upstreams) -> dict[str, tuple[str, ...]]:
-    """Direct readers of each name, in order."""
+    """Return direct readers of each name, in order."""
     readers: dict[str, list[str]] = {name: [] for name in upstreams}
     for name, inputs in upstreams.items():
         for upstream in inputs:

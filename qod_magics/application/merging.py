@@ -23,7 +23,7 @@ class Merge:
     count: str = ""  #: of a mean: the column that counts its values
 
 
-#: By column that is no part of the group.
+#: By column outside of the group.
 Merges: TypeAlias = Mapping[str, Merge]
 
 

@@ -147,7 +147,7 @@ def _uncrossed(common: Keys, crossed: Collection[Place]) -> dict[str, tuple[str,
 
 
 def _paired(ask: Ask) -> Ask:
-    """Without a stream beside itself, and without a second partner of a column: keys of two sides match one to one."""
+    """Drop pairs of a stream with itself, and second partners of a column: keys of two sides match one to one."""
     found: list[tuple[Place, ...]] = []
     for places in ask:
         apart = len({place.of for place in places}) == len(places)
@@ -226,7 +226,7 @@ def _by_query(stream: str, live: Collection[tuple[str, Ask]]) -> dict[str, tuple
 
 
 def _columns(ask: Ask, stream: str) -> tuple[str, ...]:
-    """Of this stream, each once."""
+    """Return the columns of this stream, each once."""
     found = (_column(places, stream) for places in ask)
     return tuple(dict.fromkeys(column for column in found if column is not None))
 

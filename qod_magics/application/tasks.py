@@ -63,7 +63,7 @@ class TaskSpec:
 
     @property
     def path(self) -> str:
-        """Its streams, for display: "a -> b", or "(a + b) -> c" where c computes both its inputs itself."""
+        """Return its streams, for display: "a -> b", or "(a + b) -> c" where c computes both its inputs itself."""
         drawn: dict[str, str] = {}
         for stream in self.streams:
             inner = [drawn[name] for name in stream.upstream if name in drawn]

@@ -47,7 +47,7 @@ class Weights:
     compared: set[str] = field(default_factory=set)
     #: Streams whose recipes join others by an outer join: it is null where a side is empty.
     partly: set[str] = field(default_factory=set)
-    #: Queries in whose results it is left out, since their recipes do not name it.
+    #: Queries whose results lack it, since their recipes do not name it.
     hidden: set[str] = field(default_factory=set)
     #: The key by which a stream's rows were kept together, by stream; those of each row by itself are left out.
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)

@@ -78,7 +78,7 @@ class Option:
 
     @property
     def keyword(self) -> str:
-        """Its name in the Python API: that of its field, but `from_` for --from."""
+        """Return its name in the Python API: that of its field, but `from_` for --from."""
         word = self.flag.lstrip("-")
         return f"{word}_" if iskeyword(word) else self.name
 

@@ -26,7 +26,7 @@ from qod_magics.recordings.verdict import verdict
 # --- The view in a terminal -------------------------------------------------------------------------------------------
 # The live view of a run while it is recorded: it updates in place in a terminal; elsewhere, a line per cycle.
 
-#: kinds of entries that are no decision: they are shown only until there is one
+#: kinds of entries other than decisions: shown only until there is a decision
 ASIDE = frozenset({"warm-up", "warm-up-over", "reaction"})
 BAR = 30  #: characters that stand for all cores of a task manager
 LONGEST = 160  #: characters of a decision on a line

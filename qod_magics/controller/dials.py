@@ -167,7 +167,7 @@ def recent(known: Mapping[str, Fall], now: float, within_s: float) -> Mapping[st
 def waiting(
     found: Mapping[str, Backlog], falls: Mapping[str, Fall], limits: Limits, within_s: float
 ) -> Mapping[str, Backlog]:
-    """Return the backlogs that have to be drained, by task. The backlog of a fall is no longer one of them once the
+    """Return the backlogs that have to be drained, by task. The backlog of a fall is left out once the
     rest of it is too small to begin a drain: the idle CPU reads that."""
     return {
         task: backlog

@@ -303,7 +303,7 @@ def dumps(line: Mapping[str, Any]) -> str:
 
 
 def read(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
-    """The lines of a recording, in order; empty lines are skipped.
+    """Yield the lines of a recording, in order; empty lines are skipped.
 
     Raises RecordingError at the line that is no JSON object, after the ones before it, and OSError when the file
     can't be read.

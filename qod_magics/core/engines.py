@@ -69,7 +69,7 @@ def channel_of(message: Message) -> int:
 
 
 def stream_channel(source: int) -> int:
-    """Return the channel of a client's stream: a number below CLIENT, so that it is no operator's."""
+    """Return the channel of a client's stream: a number below CLIENT, which no operator has."""
     return CLIENT - 1 - source
 
 

@@ -180,7 +180,7 @@ def _at(found: inspect.Type, steps: _Steps) -> inspect.Type:
 
 
 def _one(found: inspect.Type) -> inspect.Type:
-    """Return the struct or the literals of a union, and what is no union as it is."""
+    """Return the struct or the literals of a union; other types unchanged."""
     if not isinstance(found, inspect.UnionType):
         return found
     kinds = inspect.StructType | inspect.LiteralType

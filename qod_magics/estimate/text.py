@@ -1,7 +1,7 @@
 """Spark's columns and functions as SQL text, as far as the formulas of estimates need them. Pure.
 
 `TextFunctions` stands for pyspark.sql.functions, and `Text` for its columns: the same operators and methods, and what
-comes of them is the text of the same expression.
+results is the text of the same expression.
 """
 
 from __future__ import annotations

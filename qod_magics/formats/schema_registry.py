@@ -81,7 +81,7 @@ class SchemaRegistry:
         return str(found["schema"])
 
     def get(self, path: str) -> Any:
-        """Return an answer; None: there is no such thing. Raises RegistryError."""
+        """Return an answer; None: not found. Raises RegistryError."""
         url, login = self._address(path)
         request = urllib.request.Request(url, headers={"Accept": _ACCEPT})
         if login:  # not to the host of a redirect
@@ -154,7 +154,7 @@ def _shown(url: str) -> str:
 
 
 def _is_absent(error: urllib.error.HTTPError) -> bool:
-    """Tell whether the registry itself answers that there is no such thing, not a proxy or a server of another path."""
+    """Return whether the registry itself answers "not found", not a proxy or a server of another path."""
     try:
         code = json.load(error)["error_code"]
     except (OSError, HTTPException, KeyError, TypeError, ValueError):

@@ -118,7 +118,7 @@ class EmbeddedBroker(Clients):
 
     @property
     def directory(self) -> Path | None:
-        """Its data, configuration and log, until `stop`."""
+        """Return its data, configuration and log, until `stop`."""
         return self._directory
 
     def admin(self) -> AdminClient:

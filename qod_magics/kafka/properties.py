@@ -220,7 +220,7 @@ class Retention:
 
     @property
     def roll_ms(self) -> int:
-        """Milliseconds after which a segment is rolled although not full, so that it can expire."""
+        """Return milliseconds after which a segment is rolled although not full, so that it can expire."""
         return ROLL_MS if self.seconds is None else max(10_000, self.milliseconds // 4)
 
 

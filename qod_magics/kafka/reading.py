@@ -42,7 +42,7 @@ _NO_ANSWER = (
 
 
 def end_offsets(kafka: Kafka, topics: Iterable[str], *, timeout_s: float = 2.0) -> Offsets:
-    """The end offsets (of the next row) of all partitions of these topics, in one request.
+    """Return the end offsets (of the next row) of all partitions of these topics, in one request.
 
     Raises:
         KafkaError: a topic isn't there, or the broker does not answer within `timeout_s` seconds.
@@ -52,7 +52,7 @@ def end_offsets(kafka: Kafka, topics: Iterable[str], *, timeout_s: float = 2.0) 
 
 
 def known_end_offsets(kafka: Kafka, topics: Iterable[str], *, timeout_s: float = 2.0) -> tuple[Offsets, Problems]:
-    """The end offsets of these topics; and for each topic whose offsets are missing, why.
+    """Return the end offsets of these topics; and for each topic whose offsets are missing, why.
 
     Raises:
         KafkaError: the broker does not answer at all within `timeout_s` seconds.
@@ -63,7 +63,7 @@ def known_end_offsets(kafka: Kafka, topics: Iterable[str], *, timeout_s: float =
 
 
 def beginning_offsets(kafka: Kafka, topics: Iterable[str], *, timeout_s: float = 2.0) -> Offsets:
-    """The offset of the oldest retained row of each partition; its end offset if it is empty.
+    """Return the offset of the oldest retained row of each partition; its end offset if it is empty.
 
     Raises:
         KafkaError: as `end_offsets`.
@@ -73,8 +73,8 @@ def beginning_offsets(kafka: Kafka, topics: Iterable[str], *, timeout_s: float =
 
 
 def offsets_at(kafka: Kafka, topics: Iterable[str], at_ms: int, *, timeout_s: float = 2.0) -> Offsets:
-    """The offset of the first row of each partition that is as new as a time, in milliseconds since 1970, or newer;
-    the end offset of a partition without one.
+    """Return the offset of the first row of each partition that is as new as a time, in milliseconds since 1970, or
+    newer; the end offset of a partition without one.
 
     Raises:
         KafkaError: as `end_offsets`.
@@ -90,7 +90,7 @@ def offsets_at(kafka: Kafka, topics: Iterable[str], at_ms: int, *, timeout_s: fl
 
 
 def committed_offsets(kafka: Kafka, group: str, topic: str, *, timeout_s: float = 2.0) -> dict[int, int]:
-    """The offsets that a consumer group has committed for a topic, by partition; others have no offset.
+    """Return the offsets that a consumer group has committed for a topic, by partition; others have no offset.
 
     Raises:
         KafkaError: the group has committed none for this topic, or the broker does not answer in time.
@@ -159,7 +159,7 @@ def _ask(kafka: Kafka, asked: Asked, found: Offsets, deadline: float, problems: 
 
 
 def _no_answer(error: Exception) -> bool:
-    """Whether the broker does not answer at all, rather than for one topic."""
+    """Return whether the broker does not answer at all, rather than for one topic."""
     return not isinstance(error, KafkaException) or error.args[0].code() in _NO_ANSWER
 
 
@@ -210,8 +210,8 @@ class News:
 
     @property
     def by_time(self) -> list[Record]:
-        """The records in the order in which they were written: by their timestamps, and those of a partition as they
-        are, also where a clock was set back."""
+        """Return the records in the order in which they were written: by their timestamps, and those of a partition as
+        they are, also where a clock was set back."""
         latest: dict[int, int] = {}
         times = []
         for record in self.records:
@@ -242,7 +242,7 @@ class Tail:
         return f"tail of topic {self.topic}, at {self._position or 'its beginning'}"
 
     def read(self, timeout_s: float = TIMEOUT_S) -> News:
-        """The records that were there when it was called, or as many of them as came in time.
+        """Return the records that were there when it was called, or as many of them as came in time.
 
         Raises:
             KafkaError: there is no such topic, or the broker does not answer, or sends nothing, in time.
@@ -367,7 +367,7 @@ class Seen:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether some offset below `reached` holds no record."""
+        """Return whether some offset below `reached` holds no record."""
         return len(self.values) < self.reached - self.start
 
 

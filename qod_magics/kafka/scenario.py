@@ -135,7 +135,7 @@ class PiecewiseLinear:
         return self._from_first(t1) - self._from_first(t0)
 
     def due(self, t: float) -> int:
-        """Whole rows due from second 0 up to second `t`: the integral, rounded down. 0 before the start."""
+        """Return whole rows due from second 0 up to second `t`: the integral, rounded down. 0 before the start."""
         return floor(self.rows(0.0, t) + ROUNDING) if t > 0 else 0
 
     @cached_property
@@ -288,7 +288,7 @@ class Scenario:
         return names[-1] if names else None
 
     def due(self, t: float) -> Mapping[str, int]:
-        """Whole rows due by second `t`, by topic; no more after the end."""
+        """Return whole rows due by second `t`, by topic; no more after the end."""
         return {feed.topic: feed.rate.due(min(t, self.duration_s)) for feed in self.topics}
 
 

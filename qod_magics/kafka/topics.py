@@ -122,7 +122,7 @@ def delete_topics(kafka: Kafka, topics: Iterable[str], *, timeout_s: float = TIM
 
 
 def topic_partitions(kafka: Kafka, *, timeout_s: float = TIMEOUT_S) -> dict[str, int]:
-    """All topics available now, with their partition counts; without Kafka's internal ones (`__...`).
+    """Return all topics available now, with their partition counts; without Kafka's internal ones (`__...`).
 
     Raises:
         KafkaError: the broker does not answer within `timeout_s` seconds.
@@ -157,7 +157,7 @@ def readable_partitions(kafka: Kafka, names: Collection[str], *, timeout_s: floa
 
 
 def partitions(kafka: Kafka, topic: str, *, timeout_s: float = TIMEOUT_S) -> int:
-    """The number of partitions of a topic.
+    """Return the number of partitions of a topic.
 
     Raises:
         KafkaError: there is no such topic (the nearest name is suggested), or the broker does not answer.
@@ -170,20 +170,21 @@ def partitions(kafka: Kafka, topic: str, *, timeout_s: float = TIMEOUT_S) -> int
 
 
 def unavailable(kafka: Kafka, topic: str, *, timeout_s: float = TIMEOUT_S) -> str:
-    """The message for a topic that is not available. Raises KafkaError: the broker does not answer."""
+    """Return the message for a topic that is not available. Raises KafkaError: the broker does not answer."""
     return _unavailable(topic, _listed(kafka, timeout_s))
 
 
 def _unavailable(topic: str, listed: Collection[str]) -> str:
-    """The message for a topic that is not available, where these are listed: it has no leader, or is not among them."""
+    """Return the message for a topic that is not available, where these are listed: it has no leader, or is not among
+    them."""
     if topic in listed:
         return f"Topic {topic!r} has partitions without a leader: wait until their brokers are up again."
     return f"There is no topic {topic!r}.{nearest(topic, listed)} `%qod topic {topic}` creates it."
 
 
 def _listed(kafka: Kafka, timeout_s: float) -> dict[str, TopicMetadata]:
-    """All topics, with or without leaders; without Kafka's internal ones. Raises KafkaError: the broker does not answer
-    in time."""
+    """Return all topics, with or without leaders; without Kafka's internal ones. Raises KafkaError: the broker does not
+    answer in time."""
     try:
         topics = kafka.admin().list_topics(timeout=timeout_s).topics
     except KafkaException as error:
@@ -209,7 +210,7 @@ def kept_for(kafka: Kafka, topic: str, *, timeout_s: float = TIMEOUT_S) -> tuple
 
 
 def said(error: KafkaException) -> str:
-    """The text of librdkafka's error."""
+    """Return the text of librdkafka's error."""
     cause = error.args[0] if error.args else error
     return cause.str() if isinstance(cause, ClientError) else str(cause)
 

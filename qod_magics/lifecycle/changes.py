@@ -172,7 +172,7 @@ def steps_of(kind: Kind, *, drains: bool = False, carries: bool = False) -> tupl
         copies = (CopyCheckpoints(),) if carries else ()
         stops = (GrowTopics(), StopAll(Group.OLD), *copies)
         return (*first, *stops, SwitchOver(), *last, StartAll(Group.NEW, may_fail=True))
-    # readers first: nothing is read before all can start; once one of those that read rows runs, there is no way back
+    # readers first: nothing is read before all can start; once a reader of rows runs, the change can't be undone
     starts = (StartAll(Group.READERS), StartAll(Group.ONE), StartAll(Group.OTHERS, may_fail=True))
     return (*stops, CopyCheckpoints(), SwitchOver(), *starts)
 

@@ -138,7 +138,7 @@ class Queries:
 
     instances: int = 1  #: as declared, whatever they were scaled to; 0: not all of them are there
     columns: object = None  #: of the task's rows; None: unknown
-    meaning: object = None  #: of the state, with all that a checkpoint depends on; None: unknown, or there is no state
+    meaning: object = None  #: of the state and all that a checkpoint depends on; None: unknown, or stateless
     plan: object = None  #: what of the plan does not follow from the declaration: where it differs, they restart
     keeps_state: bool = False  #: whether a run has begun that keeps state
     running: int = 0  #: instances as scaled; 0: none runs, or not all of them are there
@@ -151,7 +151,7 @@ class Decision:
     fates: Mapping[str, Fate]  #: by task: the declared ones in their order, then those that end
     at_once: frozenset[str]  #: of the tasks that stop, those whose inputs no declared task goes on reading
     losing_state: Mapping[str, str]  #: tasks whose queries begin again without the state that they had, and why
-    #: tasks whose rows have other columns than before: those on the way to a reader are no rows of its new input
+    #: tasks whose columns have changed: rows in transit don't fit the readers' new input
     other_columns: frozenset[str] = frozenset()
 
     @property
@@ -284,7 +284,7 @@ class Deploying:
     decision: Decision
     steps: tuple[Instruction, ...] = field(init=False)
     at: int = -1  #: the present step; -1: it has not begun
-    runs: bool = False  #: whether the declared tasks run: there is no way back
+    runs: bool = False  #: whether the declared tasks run: this can't be undone
     undone: bool = False  #: whether what ran before is put back
     ended: bool = False
 

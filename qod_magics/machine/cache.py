@@ -62,7 +62,7 @@ def locked(path: Path, timeout_s: float = 900.0) -> Iterator[None]:
 
 
 def _taken(file: IO[bytes], path: Path) -> bool:
-    # By hand: filelock goes over to marker files where there are no locks, and those outlive a killed holder.
+    # By hand: filelock falls back to marker files where locks are missing, and these outlive a killed holder.
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

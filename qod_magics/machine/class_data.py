@@ -29,7 +29,7 @@ _MOST_CONSTANTS = 0xFFFF
 
 
 class UnknownClassError(ValueError):
-    """These bytes are no class file, or the class is not as it has to be."""
+    """These bytes are not a class file, or the class has an unexpected form."""
 
 
 class ClassFile:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pooch
 
 # --- Spark's releases -------------------------------------------------------------------------------------------------
-# What a release can do is found out from its own classes where that is possible, and told from its number where not.
+# What a release can do follows from its own classes or, where these can't be read, from its number.
 
 #: The pyspark release that all is tested with, and the ones that are accepted (first included, last excluded).
 SPARK_VERSION = "4.3.0"

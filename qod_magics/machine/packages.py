@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 def check_packages(packages: Sequence[str]) -> None:
-    """Refuse what is no Maven coordinate. Raises SetupError."""
+    """Refuse text that is not a Maven coordinate. Raises SetupError."""
     for each in packages:
         if not _COORDINATE.fullmatch(each):
             raise SetupError(

@@ -148,7 +148,7 @@ class Alarms:
         yield from self._targets(snapshot, cycle.at)
 
     def _given_up(self, cycle: Cycle, instance: str, task: str) -> Alarm:
-        """Return the alarm of an instance that was given up, with the reason in the event that told of it."""
+        """Return the alarm of an instance that was given up, with the reason in its event."""
         before = self._open.get((GIVEN_UP, instance))
         told = [e for e in cycle.events if e.detail.get("gave_up") and e.detail.get("instance") == instance]
         if not told and before is not None:

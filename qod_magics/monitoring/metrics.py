@@ -37,7 +37,7 @@ class Metric:
 
     @property
     def is_counter(self) -> bool:
-        """Whether it only grows while the session lasts and the stream is not declared otherwise."""
+        """Return whether it only grows while the session lasts and the stream is not declared otherwise."""
         return self.name.endswith("_total")
 
 

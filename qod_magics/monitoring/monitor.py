@@ -1,4 +1,4 @@
-"""What a session tells others: it takes each cycle, counts it, finds alarms, and calls hooks with them."""
+"""Count cycles, find alarms, and call hooks with them."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Commands:
 
     @property
     def _defaults(self) -> dict[str, Any]:
-        """Those that `%config` holds, by the names of their options."""
+        """Return those that `%config` holds, by the names of their options."""
         values = {row.name: getattr(self, row.flag.lstrip("-")) for row in CONFIGURED}
         return {name: None if value == "" else value for name, value in values.items()}
 

@@ -56,7 +56,7 @@ class Judged:
 
     @property
     def settled_records(self) -> Iterator[tuple[Phase, int, Record]]:
-        """Each settled record with its phase and its index."""
+        """Yield each settled record with its phase and its index."""
         for phase, indices in self.settled.items():
             for index in indices:
                 yield phase, index, self.records[index]

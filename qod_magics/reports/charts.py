@@ -50,7 +50,7 @@ class Timeline:
         return frame.assign(**{column: frame[column] * self.factor for column in columns or ("t",)})
 
     def x(self, field: str = "t") -> alt.X:
-        """Time axis of a panel, unlabelled: the labels appear once, below all panels."""
+        """Return the time axis of a panel, unlabelled: the labels appear once, below all panels."""
         axis = alt.Axis(title=None, labels=False, ticks=False, grid=False)
         return alt.X(f"{field}:Q", axis=axis, scale=self._scale())
 

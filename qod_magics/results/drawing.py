@@ -144,7 +144,7 @@ def _form(named: dict[str, Column], keys: Sequence[str] | None, wish: Wish) -> F
 
 
 def _y(columns: Sequence[Column], keys: Sequence[str] | None, wish: Wish) -> str | None:
-    """Return the first estimate, or else the first number that is no key."""
+    """Return the first estimate, else the first number outside of the key."""
     if wish.y is not None:
         column = next(column for column in columns if column.name == wish.y)
         if not column.is_measure:
@@ -154,7 +154,7 @@ def _y(columns: Sequence[Column], keys: Sequence[str] | None, wish: Wish) -> str
     return next((column.name for column in sorted(measures, key=lambda column: column.kind != Kind.ESTIMATE)), None)
 
 
-#: Lines or colours that can be told apart.
+#: Distinguishable lines or colours, at most.
 MOST_GROUPS = 8
 
 #: One mark or row, as JSON. A point or bar: x (milliseconds, a number or a name), name (of x, in words), group, value,

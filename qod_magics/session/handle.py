@@ -50,11 +50,11 @@ class StreamHandle:
         self.notes = notes
 
     def dataframe(self) -> DataFrame:
-        """Its rows so far (memory sink), as a Spark DataFrame."""
+        """Return its rows so far (memory sink), as a Spark DataFrame."""
         return self.session.results(self.name)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Its rows so far (memory sink), as a pandas DataFrame.
+        """Return its rows so far (memory sink), as a pandas DataFrame.
 
         Raises ApplicationError, beside what Spark raises: a column has times that Python has not.
         """
@@ -72,7 +72,8 @@ class StreamHandle:
         return rows
 
     def show(self, **wish: Any) -> ShownResults:
-        """Its newest results, to be displayed: `kind`, `rows`, `x`, `y` and `save` as the options of `%qod show`."""
+        """Return its newest results, to be displayed: `kind`, `rows`, `x`, `y` and `save` as the options of `%qod
+        show`."""
         return self.session.show(self.name, **wish)
 
     def why(self) -> str:

@@ -40,7 +40,7 @@ class Maker(Protocol):
         ...
 
     def url_of(self, id: str) -> str | None:
-        """Return the URL of one that was connected to; told once, since its server is spare once it has left."""
+        """Return the URL of a connected one, once: after it has left, its server is spare again."""
         ...
 
     def abandon(self, id: str) -> None:
@@ -280,7 +280,7 @@ class SessionNodes:
             return False
 
     def _awaited(self, node: Node) -> str:
-        """Its id, once it is up. Raises TaskManagerError: it does not come up."""
+        """Return its id once it is up. Raises TaskManagerError: it does not come up."""
         while node.id in self.states() and not self._ended:
             time.sleep(LOOK_S)
         if node.id not in self._runtime.task_managers:

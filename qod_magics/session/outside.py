@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from qod_magics.core.runtime import FeedRows
     from qod_magics.spark.runtime import SparkRuntime
 
-#: Seconds for which `run` puts up with a minimum that does not fit, and with a silent controller.
+#: Seconds for which `run` tolerates a minimum that does not fit, and a silent controller.
 TOLERATE_S = 300.0
 #: Seconds between two looks of `run`.
 LOOK_S = 0.2

@@ -339,7 +339,8 @@ class Pool:
             self._urls.append(node.url)
 
     def drained(self, id: str, reusable: bool, now: float) -> bool:
-        """Its instances have moved. Whether it stands by from now on, being `reusable`; else it is to be closed."""
+        """Its instances have moved. Return whether it stands by from now on, being `reusable`; else it is to be
+        closed."""
         node = self.nodes[id]
         if not (reusable and self.budget.standby and LOCAL in self._kinds and self._ahead() is None):
             return False
@@ -393,7 +394,7 @@ class Pool:
         return promoted
 
     def _displaced(self, up: Collection[str]) -> tuple[Close, ...]:
-        """Whatever is ahead gives way to one that was asked for, where there is no room for both."""
+        """Drop a start made ahead, where an asked-for one needs its room."""
         ahead = self._ahead()
         if ahead is None or self._total(up) <= self.most:
             return ()

@@ -191,7 +191,7 @@ class Provisioner:
         return made
 
     def url_of(self, id: str) -> str | None:
-        """Return the URL of one that was connected to; told once."""
+        """Return the URL of a connected one, once."""
         return self._urls.pop(id, None)
 
     def attach(self, spark: SparkSession) -> TaskManager:

@@ -58,7 +58,7 @@ class Query:
 
     @property
     def where(self) -> str:
-        """SQL of a group's time, microseconds since 1970: begin and end of its window."""
+        """Return SQL of a group's time, microseconds since 1970: begin and end of its window."""
         name = "`{}`".format(self.by.name.replace("`", "``"))
         parts = (f"{name}.start", f"{name}.end") if self.by.kind is Kind.WINDOW else (name, name)
         start, end = (f"unix_micros(CAST({part} AS TIMESTAMP))" for part in parts)

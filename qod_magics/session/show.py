@@ -70,7 +70,7 @@ def write_sample(path: Path, result: Result, rows: Sequence[Row]) -> None:
 
 
 def read_sample(path: Path) -> Result:
-    """Return the result in a file. Raises UsageProblem: it can't be read, or is no such file."""
+    """Return the result in a file. Raises UsageProblem: the file can't be read, or is of another kind."""
     try:
         return from_json([json.loads(line) for line in path.read_text("utf-8").splitlines()])
     except OSError as error:
@@ -116,7 +116,7 @@ class _Shown:
     result: Result
     layout: Layout
     drawing: Drawing
-    words: str | None = None  #: the result as text, where its rows are no longer kept
+    words: str | None = None  #: the result as text, once its rows are dropped
 
 
 class ShownResults:
@@ -287,7 +287,7 @@ NOTHING: Page = {
 
 
 def show_sample(path: Path, wish: Wish) -> ShownResults:
-    """Return what `%qod show --save` wrote. Raises UsageProblem: it is no such file, or can't be shown so."""
+    """Return what `%qod show --save` wrote. Raises UsageProblem: the file is of another kind, or can't be shown so."""
     sample = Sample(path)
     result = sample.read()
     final = f"from {path.name}, saved at {result.at:%Y-%m-%d %H:%M:%S} UTC"

@@ -214,7 +214,7 @@ class Start:
     offsets: dict[int, int] | None = None  #: by partition
 
     def instant_ms(self, now: datetime) -> int | None:
-        """Return the time from which rows are read, in milliseconds since 1970; None: it is no time."""
+        """Return the time from which rows are read, in milliseconds since 1970; None: it is not a time."""
         at = self.at if self.ago is None else now - self.ago
         return None if at is None else int(at.timestamp() * 1000)
 

@@ -33,7 +33,7 @@ class Truth:
 
     @cached_property
     def tasks(self) -> Mapping[str, SimulatedTask]:
-        """By id, inputs before their readers."""
+        """Return the tasks by id, inputs before their readers."""
         return {task.id: task for task in self.simulation.tasks}
 
     @cached_property
@@ -56,7 +56,7 @@ class Truth:
         return found
 
     def full_accuracy(self) -> dict[str, float]:
-        """1 for every task."""
+        """Return accuracy 1 for every task."""
         return dict.fromkeys(self.tasks, 1.0)
 
     def minimum(self) -> dict[str, float]:

@@ -106,7 +106,7 @@ _hush = _Hush()
 
 @contextmanager
 def analysis_errors_unprinted() -> Iterator[None]:
-    """While open, pyspark raises analysis errors in this thread without printing them."""
+    """Keep pyspark from printing the analysis errors that it raises in this thread."""
     from pyspark.logger import PySparkLogger
 
     for name in _LOGGERS:
@@ -163,7 +163,7 @@ def without_weight(message: str) -> str | None:
 
 
 def shortened(message: str) -> str:
-    """Without most of the expressions that stand for estimates, which nobody wrote."""
+    """Return the message without most of the expressions that stand for estimates, which nobody wrote."""
     return message if len(message) <= LONGEST else f"{message[:LONGEST]} ..."
 
 

@@ -139,7 +139,7 @@ def on_session(captured: Mapping[str, Any], spark: Any) -> dict[str, Any]:
 
 
 def same(one: Any, other: Any, met: set[tuple[int, int]] | None = None) -> bool:
-    """Return whether two values that were taken make the same: plain ones by value, functions by their code and what
+    """Return whether two captured values are equal: plain ones by value, functions by their code and what
     they read, collections by their elements, all else by identity. `met`: pairs that are being compared."""
     if one is other:
         return True

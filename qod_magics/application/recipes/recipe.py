@@ -175,7 +175,7 @@ class FunctionRecipe:
 
     @cached_property
     def names(self) -> frozenset[str] | None:
-        """Its parameters except `spark`; None when it takes any."""
+        """Return its parameters except `spark`; None when it takes any."""
         parameters = self._parameters()
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             return None

@@ -244,7 +244,7 @@ def _unnamed(sql: str) -> set[int]:
 
 
 def _check_around(call: exp.Anonymous) -> None:
-    """ApplicationError for a call where there is no group, and for one that is read as a number."""
+    """Raise ApplicationError for a call without a group, and for one whose result is read as a number."""
     name = call.name.lower()
     where = f"line {call.meta['line']}, column {call.meta['col'] - len(name) + 1} of the SQL"
     if isinstance(call.parent, exp.Binary | exp.Neg) and not isinstance(call.parent, exp.Dot):

@@ -49,7 +49,7 @@ class Solution:
     nodes: Mapping[str, Node]  #: those that it could choose from
     current: Mapping[str, str]  #: task manager by instance
     traffic: float  #: between nodes, kappa
-    traffic_now: float  #: the same of the current placement
+    traffic_now: float  #: traffic of the current placement
     total: float  #: between all instances
 
     @property

@@ -138,7 +138,7 @@ class Allocation:
 
 
 def _checked_counts(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the segments that have pairs, in declared order. Raises UsageProblem for a number that is no count."""
+    """Return the segments that have pairs, in declared order. Raises UsageProblem for a number that is not a count."""
     for segment, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise UsageProblem(f"Getafix: segment {segment} has {count!r} accesses; give a whole number, 0 or more")

@@ -247,7 +247,7 @@ class NepheleReasons(ReasonsOfPlan):
         return [f"batches begin at least so far apart: {', '.join(gaps)}"] if gaps else []
 
     def numbers(self, id: str) -> Mapping[str, float]:
-        """Return {}: there are no numbers of a task manager, see `core.policy.Reasons`."""
+        """Return {}: task managers have no figures, see `core.policy.Reasons`."""
         return {}
 
     def _parts(self, path: Path, seen: Seen) -> Mapping[str, float]:

@@ -1,4 +1,4 @@
-"""What a snapshot tells of the paths whose latency `nephele` limits: tasks, channels, constraints. Pure."""
+"""Find the paths whose latency `nephele` limits in a snapshot: tasks, channels, constraints. Pure."""
 
 from __future__ import annotations
 

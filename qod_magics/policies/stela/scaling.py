@@ -102,7 +102,7 @@ class ScaleIn:
 
     @property
     def shifts(self) -> tuple[Shift, ...]:
-        """Each instance that moves, from where it runs to where it ends up: at most once."""
+        """Return each instance that moves, from where it runs to where it ends up: at most once."""
         ends: dict[str, Shift] = {}
         for removal in self.removals:
             for shift in removal.shifts:

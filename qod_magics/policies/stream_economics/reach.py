@@ -229,7 +229,7 @@ class QueryAccuracies:
                 values[q] = accuracy
 
     def by_task(self) -> list[float]:
-        """Return the desired accuracies by task position; 0 where a task is no query."""
+        """Return the desired accuracies by task position; 0 for a task that is not a query."""
         desired = [0.0] * len(self.only)
         for t, value in zip(self._tasks, self.values, strict=True):
             desired[t] = value

@@ -146,7 +146,7 @@ def fill(
     available: Sequence[float],
     held: Sequence[bool] | None = None,
 ) -> list[float]:
-    """Return desired(q) by task position, fraction of 1; 0 where a task is no query.
+    """Return desired(q) by task position, fraction of 1; 0 for a task that is not a query.
 
     `instances` (positions) take part; `available` is the CPU of their task managers above the minimum accuracies, % of
     one core; `held[t]` says that a query stays at its minimum (None: none does).

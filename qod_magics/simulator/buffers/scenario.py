@@ -402,7 +402,7 @@ def _check_streams(streams: Streams, vertices: Iterable[Vertex]) -> None:
 class Arrival(NamedTuple):
     """An item that a source has to emit."""
 
-    at: int  #: ns; it is emitted then, or as soon as its sender is no longer held back
+    at: int  #: ns; emitted then, or once its sender is free again
     bytes: float  #: before it is rounded
 
 

@@ -189,7 +189,7 @@ class Engine:
 
     @property
     def busy(self) -> list[int]:
-        """Time at work so far by worker, ns."""
+        """Return the time at work so far by worker, ns."""
         return [busy - max(end - self.now, 0) for busy, end in zip(self._busy, self._ends, strict=True)]
 
     def run(self, until: int, *, end: int | None = None) -> Results:

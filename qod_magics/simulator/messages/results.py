@@ -37,7 +37,7 @@ class JobResults:
 
     @property
     def success(self) -> float | None:
-        """Share of the results within the target; None without a target or result."""
+        """Return the share of the results within the target; None without a target or result."""
         if not self.latency or not self.max_latency:
             return None
         return float(np.mean(np.asarray(self.latency) <= self.max_latency))

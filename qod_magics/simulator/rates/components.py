@@ -33,7 +33,7 @@ class Machine(Form, frozen=True):
 
     @property
     def planned(self) -> float:
-        """Its cores in a snapshot."""
+        """Return its cores in a snapshot."""
         return 0.9 * self.cores if self.planned_cores is None else self.planned_cores
 
     @property

@@ -79,7 +79,8 @@ class SegmentCluster:
 
     @property
     def at_hand(self) -> tuple[str, ...]:
-        """Those, and the ones that have ended since: their first copies are placed before queries ask for them."""
+        """Return those, and the ones that have ended since: their first copies are placed before queries ask for
+        them."""
         return tuple(self._names[self._newest - self.scenario.kept + 1 : self._ended])
 
     def run(self) -> SegmentCluster:

@@ -46,7 +46,7 @@ class NodeActions:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._refused: frozenset[tuple[Action, str]] = frozenset()  #: of the last plan: told once
+        self._refused: frozenset[tuple[Action, str]] = frozenset()  #: of the last plan: reported once
 
     def begin(self, nodes: Nodes, actions: Iterable[Action]) -> None:
         """Begin these actions of a plan; other actions are left alone. One that is refused as in the plan before is no

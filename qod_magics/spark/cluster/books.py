@@ -66,11 +66,11 @@ class Incomplete:
         self.lost_at.pop(task, None)
 
     def copy(self) -> Incomplete:
-        """A copy for a rollback."""
+        """Return a copy for a rollback."""
         return Incomplete(dict(self.late), set(self.grouped), dict(self.watermarks), dict(self.lost_at))
 
     def texts(self, task: str) -> list[str]:
-        """A sentence for each reason for which a task's results are incomplete."""
+        """Return a sentence for each reason for which a task's results are incomplete."""
         told = []
         if rows := self.late.get(task):
             told.append(late_text(rows, task in self.grouped, self.watermarks.get(task)))
@@ -259,7 +259,7 @@ class Account:
         return end if begin <= position < end else position
 
     def waiting(self, ends: Mapping[int, int]) -> dict[int, int]:
-        """Rows that have not been read by partition, given the broker's end offsets; see `count`."""
+        """Return rows that have not been read by partition, given the broker's end offsets; see `count`."""
         return {
             partition: max(ends.get(partition, 0) - max(self.next_row(partition), self.next_offset(partition)), 0)
             for partition in sorted(ends.keys() | self.position.keys())
@@ -392,7 +392,8 @@ def columnless_text(rows: int, columns: Sequence[str], found: Sequence[str]) -> 
 
 
 def misfits(account: Account, malformed: Malformed, form: str = "JSON") -> list[str]:
-    """A sentence for each kind of rows of a topic that are no rows of its schema; `form`: the format of its values."""
+    """Return a sentence for each kind of records of a topic that do not fit its schema; `form`: the format of its
+    values."""
     told = []
     if account.malformed:
         told.append(malformed_text(account.malformed, account.sample, malformed, account.misfit, form))

@@ -87,7 +87,7 @@ class Pipe:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Tasks to run, with the topics created for them and the offsets that the broker told."""
+    """Tasks to run, with the topics created for them and their offsets on the broker."""
 
     specs: tuple[TaskSpec, ...]
     checked: Checked

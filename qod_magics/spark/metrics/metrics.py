@@ -319,7 +319,8 @@ class Metrics:
         return view.age_s >= 2 * self._report_due_s(view)
 
     def _report_due_s(self, view: InstanceView) -> float:
-        """Seconds between two of its reports by its mode and trigger, and a period of the controller at least."""
+        """Return seconds between two of its reports by its mode and trigger, and a period of the controller at
+        least."""
         shortest_s = REALTIME_BATCH_S if view.fields.get("mode") == "real-time" else 0.0
         trigger_s = self.cluster.deployment.specs[view.task].trigger_s or 0.0
         return max(self.cluster.period_s, shortest_s, trigger_s)

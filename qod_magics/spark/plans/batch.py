@@ -147,7 +147,7 @@ def records_of(
 def opened(
     workshop: Workshop, spec: TaskSpec, inputs: Mapping[str, DataFrame], weights: Weights
 ) -> Iterator[DataFrame]:
-    """The result of the recipes, while the context is open; collect it inside. Raises ApplicationError, one line.
+    """Yield the result of the recipes, while the context is open; collect it inside. Raises ApplicationError, one line.
 
     Args:
         workshop: on a session of the batch's own, as views exist until the context closes.

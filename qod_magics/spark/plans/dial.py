@@ -98,8 +98,8 @@ def lent_value(to: int, share: float) -> float:
 
 
 def lent_sql(prefix: str) -> str:
-    """SQL that reads, for the partition whose number is put in the place of "{}", the partition that it lends to plus
-    the share of its rows: 0 where it lends none. Only for plans that read dials row by row."""
+    """Return SQL that reads, for the partition whose number is put in the place of "{}", the partition that it lends to
+    plus the share of its rows: 0 where it lends none. Only for plans that read dials row by row."""
     key = f"concat('{prefix}', {{}})"
     lent = f"TRY_CAST(replace(reflect('java.lang.System', 'getProperty', {key}), 'null', '0') AS BIGINT)"
     return f"COALESCE({lent} * {MOST_PARTITIONS / PARTS!r}D, 0.0D)"
@@ -117,7 +117,7 @@ _RECORD = f"SELECT from_json(max_by(CAST(value AS STRING), offset), 'MAP<STRING,
 
 
 def read_sql(key: str, reading: DialReading, value: float = 1.0) -> str:
-    """SQL of a DOUBLE in 0..1: the dial's value now. An unset dial reads as 1: nothing is dropped."""
+    """Return SQL of a DOUBLE in 0..1: the dial's value now. An unset dial reads as 1: nothing is dropped."""
     if reading is DialReading.RESTART:
         return f"CAST({value!r} AS DOUBLE)"
     if reading is DialReading.TOPIC:
@@ -129,8 +129,9 @@ def read_sql(key: str, reading: DialReading, value: float = 1.0) -> str:
 
 
 def waiting_sql(key: str, most_s: float) -> str:
-    """SQL of a condition that is always true, but has the driver sleep for `most_s` * (1 - dial) seconds whenever a
-    micro-batch is planned. The batch's offsets are fixed by then, and stopping the query interrupts the sleep."""
+    """Return SQL of a condition that is always true, but has the driver sleep for `most_s` * (1 - dial) seconds
+    whenever a micro-batch is planned. The batch's offsets are fixed by then, and stopping the query interrupts the
+    sleep."""
     ms = f"CAST((1.0D - {read_sql(key, DialReading.ROW)}) * {1000 * most_s!r}D AS BIGINT)"
     return f"COALESCE((SELECT reflect('java.lang.Thread', 'sleep', {ms}) FROM VALUES (0)), '') <> '-'"
 

@@ -56,7 +56,7 @@ _ATTRIBUTE = re.compile(r"[^()]+#\d+L?(?:-T\d+ms)?")
 #: The view of a result that is planned as a stream.
 _PLANNED = "qod_planned"
 _WHOLE = {"spark.sql.debug.maxToStringFields": "100000", "spark.sql.maxPlanStringLength": "10000000"}
-#: For how long a plan waits until the plans of other threads have been told, seconds: as many as start at once.
+#: How long a plan waits for the plans of other threads that start at once, seconds.
 OTHERS_S = 60.0
 
 

@@ -391,7 +391,7 @@ class Inspection:
             return 0
 
     def asks(self, application: Application, workshop: Workshop) -> dict[str, tuple[Ask, ...] | None]:
-        """By what its queries ask that streams be shed whose key is to be chosen, by query; None: it can't be told."""
+        """Return the keys by which its queries ask to shed streams, by query; None: unknown."""
         found = {}
         for query, needed in asking(application).items():
             streams = with_keys(needed, {}).streams

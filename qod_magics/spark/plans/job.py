@@ -108,7 +108,7 @@ class Job:
     max_latency_s: float | None = None  #: how old a row may be when it is in the result, seconds
     aggregates: bool = False  #: whether SQL in its recipes does: its plan can't be explained
     shed_by: tuple[str, ...] = ()  #: columns of its output by whose values the outgoing streams are shed together
-    weighed_since: str | None = None  #: the same of its output
+    weighed_since: str | None = None  #: the same for its output
     chained: bool = False  #: whether an operator with state reads its groups, here or downstream
     run: str = ""  #: names the directory of a file sink, one per checkpoint
     groups: tuple[str, ...] | None = None  #: columns by which a row in a Kafka sink replaces an earlier one, if known

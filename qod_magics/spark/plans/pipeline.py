@@ -65,7 +65,7 @@ class Workshop:
     sources: Sources | None = None  #: None: nothing is read
 
     def dial(self, key: str) -> str:
-        """SQL that reads this dial, a fraction of 1, on this task manager."""
+        """Return SQL that reads this dial, a fraction of 1, on this task manager."""
         return read_sql(key, self.reading, self.dials.get(key, 1.0))
 
     @contextmanager

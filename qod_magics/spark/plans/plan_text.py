@@ -108,7 +108,7 @@ def lists_of(text: str) -> list[list[str]]:
 
 
 def split(text: str, opening: str = "[(", closing: str = "])") -> list[str]:
-    """Parts at the commas outside of brackets."""
+    """Return parts at the commas outside of brackets."""
     parts, depth, start = [], 0, 0
     for position, sign in enumerate(text):
         if sign in opening:

@@ -104,7 +104,7 @@ class Whole:
 
     clauses: tuple[str, ...]  #: "ORDER BY", "LIMIT", "OFFSET"
     stateful: int  #: how many operators keep state, wherever in the plan
-    sorts_rows: bool = False  #: whether it sorts rows of a stream that are no groups
+    sorts_rows: bool = False  #: whether it sorts rows of a stream other than groups
 
     @property
     def words(self) -> str:

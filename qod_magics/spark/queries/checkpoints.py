@@ -92,7 +92,7 @@ class Reached:
 
 
 def reached(checkpoint: str) -> Reached | None:
-    """Return how far a checkpoint is; None: it is no local path, or has offsets of another source than topics."""
+    """Return how far a checkpoint is; None: its path is not local, or it has offsets of another source than topics."""
     place = local_path(checkpoint)
     if place is None:
         return None

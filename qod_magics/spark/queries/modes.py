@@ -87,7 +87,7 @@ def against_realtime(
     """
     refusal = job.only_microbatch or refused
     if not refusal and slots_needed(job, facts) > free_slots:
-        # Spark itself refuses only plans of several stages: tasks of one that have no slot wait for ever
+        # Spark itself refuses only plans of several stages: tasks of a single stage wait for a slot forever
         refusal = f"{TOO_FEW_SLOTS}: it needs {slots_needed(job, facts)}, {free_slots:g} are free"
     if wanted == "realtime":
         if refusal:

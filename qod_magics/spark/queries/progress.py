@@ -44,7 +44,7 @@ class FeedCount:
     columnless: int = 0  #: of the rows kept, those that are JSON objects without any of the columns read
     implausible: int = 0  #: of the rows kept, those with a time outside of the years 1 to 9999
     late_time: str | None = None  #: such a time: "column=microseconds since the epoch"
-    restarted: bool = False  #: whether a new generator of rows begins at `start`: there are no rows before it
+    restarted: bool = False  #: whether a new generator of rows begins at `start`, without rows before it
 
     def counted_once(self, records: int) -> FeedCount:
         """Return the counts scaled to one pass over the batch's records: a recipe that reads its input twice, or a
@@ -257,7 +257,7 @@ def _observed(row: Any) -> dict[str, Any]:
 
 
 def _offsets(text: Any) -> dict[str, dict[int, int]]:
-    """Kafka offsets by topic and partition; {} for a source of another kind."""
+    """Return Kafka offsets by topic and partition; {} for a source of another kind."""
     if isinstance(text, str):
         try:
             text = json.loads(text)

@@ -25,7 +25,7 @@ RECENT_S = 90.0
 LONGEST = 2.0
 #: Latest batches whose mean says where their time goes.
 BATCHES_TOLD = 5
-#: What takes less than this share of a batch's time is not told.
+#: What takes less than this share of a batch's time is not reported.
 TELLING = 0.15
 #: A batch shorter than this waits for nothing worth telling, seconds.
 SHORT_S = 1.0

@@ -41,7 +41,7 @@ _RAISED = re.compile(rf"{re.escape(_TRACEBACK)}\n(?:[ \t].*\n|\n)*(\S.*)")
 
 
 def reason(error: BaseException) -> str:
-    """One line of at most `MOST` characters: for a failed connection gRPC's own details instead of its object's repr,
+    """Return one line of at most `MOST` characters: for a failed connection gRPC's own details, not its object's repr,
     for a failure on a server the message and its root cause, without stack traces of the JVM and of Python.
 
     The whole error is logged.
@@ -332,7 +332,7 @@ def load_client() -> None:
 
 
 def leave_connect_mode() -> None:
-    """Once no Connect session made here is open, allow classic sessions again."""
+    """Allow classic sessions again, once no Connect session made here is open."""
     if _ours.mode and not _ours.open:
         _ours.mode = False
         os.environ.pop(CONNECT_MODE, None)
@@ -366,7 +366,7 @@ def let_go(spark: SparkSession, timeout_s: float) -> None:
 
 
 def refuse_beside_classic() -> None:
-    """Raises TaskManagerError where this process has a classic session."""
+    """Raise TaskManagerError where this process has a classic session."""
     module = sys.modules.get("pyspark.core.context")
     context = module.SparkContext._active_spark_context if module is not None else None
     if context is not None and CONNECT_MODE not in os.environ:

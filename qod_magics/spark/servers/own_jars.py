@@ -40,7 +40,8 @@ _MADE = 315_532_800
 
 
 def loopback_jar(home: Path) -> Path:
-    """The jar to put in front of the class path of the Spark in `home`: in the cache, and made if it is not there.
+    """Return the jar to put in front of the class path of the Spark in `home`: in the cache, and made if it is not
+    there.
 
     Raises:
         SetupError: it can't be made of this Spark, or the cache is no place for it.
@@ -66,7 +67,7 @@ def loopback_jar(home: Path) -> Path:
 
 
 def on_loopback(content: bytes) -> bytes:
-    """The class file of TransportContext, where `createServer` without a host takes 127.0.0.1.
+    """Return the class file of TransportContext, where `createServer` without a host takes 127.0.0.1.
 
     Raises:
         UnknownClassError: it is not the class that Spark 4 has.
@@ -81,7 +82,7 @@ def on_loopback(content: bytes) -> bytes:
 
 
 def with_jar(command: Sequence[str], jar: Path) -> list[str]:
-    """The same java command with this jar in front of its class path."""
+    """Return the same java command with this jar in front of its class path."""
     at = command.index("-cp") + 1
     return [*command[:at], f"{jar}{os.pathsep}{command[at]}", *command[at + 1 :]]
 
@@ -136,7 +137,8 @@ _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def shedding_jar(java: Java, home: Path, connector: Sequence[Path]) -> Path:
-    """The jar of the source for the Spark in `home` and this connector: in the cache, and made if it is not there.
+    """Return the jar of the source for the Spark in `home` and this connector: in the cache, and made if it is not
+    there.
 
     Raises:
         SetupError: it can't be compiled, as of a Spark with other classes, or the cache can't be written.
@@ -146,7 +148,7 @@ def shedding_jar(java: Java, home: Path, connector: Sequence[Path]) -> Path:
 
 
 def _own_jar(sources: Sequence[Path], name: str, java: Java, home: Path, connector: Sequence[Path] = ()) -> Path:
-    """The jar of sources of ours; its `name` below the cache, without its hash. Raises SetupError."""
+    """Return the jar of sources of ours; its `name` below the cache, without its hash. Raises SetupError."""
     names = sorted(jar.name for jar in [*connector, *home.glob("jars/spark-*.jar")])
     used = [*(source.read_text("utf-8") for source in sources), *names]
     digest = hashlib.sha256("\n".join(used).encode()).hexdigest()[:12]
@@ -204,6 +206,6 @@ STATE_CLASS = "org.apache.spark.sql.execution.streaming.state.StateAssignment"
 
 
 def state_jar(java: Java, home: Path) -> Path:
-    """The jar that assigns state, for the Spark in `home`: in the cache, and made if it is not there. Raises
+    """Return the jar that assigns state, for the Spark in `home`: in the cache, and made if it is not there. Raises
     SetupError: it can't be compiled, as of a Spark with other classes, or the cache can't be written."""
     return _own_jar((STATE_SOURCE,), "state/assigned-state", java, home)

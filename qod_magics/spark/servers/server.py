@@ -199,7 +199,7 @@ class ServerOptions:
 
 
 def spark_home() -> Path:
-    """Spark's installation: SPARK_HOME through `findspark` where it is set, else the one in the pyspark wheel.
+    """Return Spark's installation: SPARK_HOME through `findspark` where it is set, else the one in the pyspark wheel.
 
     Raises:
         SetupError: SPARK_HOME is set and holds no Spark, or one that is older than pyspark.

@@ -34,7 +34,7 @@ class Line:
     coefficients: tuple[float, ...]  #: by column, 0 or more
     errors: tuple[float, ...]  #: standard error, by column; inf where the column was left out
     spread: float  #: standard deviation of the residuals, robust, in the unit of y
-    relative: float  #: the same of residual / fitted value
+    relative: float  #: the same for residual / fitted value
     count: int  #: rows of data
 
 

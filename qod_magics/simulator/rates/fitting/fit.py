@@ -201,7 +201,7 @@ class _Fitting:
         return round(median(ratios), 6) if ratios else 1.0
 
     def _latency_s(self, name: str) -> float:
-        """Return the mean time of rows in transit: settled lag over input rate, where the lag is no backlog."""
+        """Return the mean time of rows in transit: settled lag over input rate, where the lag is not a backlog."""
         waiting = coming = 0.0
         for i in self.settled:
             measured = self.records[i].measured
