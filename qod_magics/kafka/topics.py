@@ -35,7 +35,6 @@ def create_topics(
     topics: Mapping[str, int],
     *,
     retention: Retention | None = None,
-    replicas: int | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> None:
     """Create these topics (name -> partitions), and wait until they are writable. An existing one with as many
@@ -46,7 +45,6 @@ def create_topics(
         topics: how many partitions each has.
         retention: of each partition, of a topic of our own, which may have large records, too; default the broker's
             own settings.
-        replicas: replication factor; default the broker's own setting.
         timeout_s: for everything together, seconds.
 
     Raises:
@@ -67,10 +65,7 @@ def create_topics(
         return
 
     def create(config: Mapping[str, str]) -> None:
-        new = [
-            NewTopic(n, num_partitions=c, replication_factor=replicas or -1, config=dict(config))
-            for n, c in missing.items()
-        ]
+        new = [NewTopic(n, num_partitions=c, replication_factor=-1, config=dict(config)) for n, c in missing.items()]
         asked = kafka.admin().create_topics(new, operation_timeout=timeout_s, request_timeout=timeout_s)
         _settle(asked, "create", unless=ClientError.TOPIC_ALREADY_EXISTS)
 

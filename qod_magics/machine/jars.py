@@ -157,15 +157,15 @@ def broker_set() -> JarSet:
     return _released("broker")
 
 
-def connector_jars(release: str | None = None, *, progress: bool = True) -> list[Path]:
+def connector_jars(release: str | None = None) -> list[Path]:
     """Return files for `spark.jars`: the Kafka connector of this release of Spark, as `connector_set` chooses it. See
     `resolve` for what is raised."""
-    return resolve(connector_set(release), progress=progress)
+    return resolve(connector_set(release))
 
 
-def broker_jars(*, progress: bool = True) -> list[Path]:
+def broker_jars() -> list[Path]:
     """Return files for the class path of the embedded broker. See `resolve` for what is raised."""
-    return resolve(broker_set(), progress=progress)
+    return resolve(broker_set())
 
 
 def connector_advice(release: str | None = None) -> str:

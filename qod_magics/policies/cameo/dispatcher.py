@@ -288,9 +288,9 @@ def with_deadlines(parameters: Parameters | None = None, name: str = "cameo") ->
     return Cameo(DeadlineContexts(chosen), name, chosen.quantum)
 
 
-def with_tokens(rates: TokenRates | None = None, name: str = "cameo-tokens", quantum: int = MS) -> Cameo:
+def with_tokens(rates: TokenRates | None = None, quantum: int = MS) -> Cameo:
     """Return Cameo that shares the workers in proportion to token rates; by default, in equal parts."""
-    return Cameo(TokenContexts(rates or TokenRates()), name, quantum)
+    return Cameo(TokenContexts(rates or TokenRates()), "cameo-tokens", quantum)
 
 
 # --- Baselines --------------------------------------------------------------------------------------------------------

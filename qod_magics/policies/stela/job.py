@@ -382,7 +382,7 @@ class Advice:
     congested: bool  #: False: a source, given where no congested task may have more; nothing waits for it
 
 
-def one_more(snapshot: Snapshot, options: Options = DEFAULT, samples: Samples | None = None) -> tuple[Advice, ...]:
+def one_more(snapshot: Snapshot) -> tuple[Advice, ...]:
     """Return the tasks that may have one more instance, the one that moves throughput most first; () if none may.
 
     Congested tasks in the order of their ETPs; where none of them may have more instances, the sources that may, in
@@ -391,17 +391,15 @@ def one_more(snapshot: Snapshot, options: Options = DEFAULT, samples: Samples | 
 
     Args:
         snapshot: a valid one.
-        options: the readings of Stela.
-        samples: mean rates of several snapshots, the last of which is this one; None: the rates of this one.
 
     """
-    job = (samples or NO_SAMPLES.with_(snapshot)).job(snapshot)
-    gains = Gains.of(job, options)
+    job = NO_SAMPLES.with_(snapshot).job(snapshot)
+    gains = Gains.of(job)
     if gains.ranked:
         return tuple(Advice(gain.op, float(gain.etp), True) for gain in gains.ranked)
     closed = frozenset(gains.congested)
     return tuple(
-        Advice(source, float(etp(job, source, closed, options.mode)), False)
+        Advice(source, float(etp(job, source, closed, DEFAULT.mode)), False)
         for source in job.graph.sources
         if job.has_room(source)
     )

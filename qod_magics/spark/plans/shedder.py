@@ -177,7 +177,7 @@ def shed_counts(keep: str) -> list[Column]:
 
 
 def count_where(condition: str) -> Column:
-    """Return the number of rows for which it holds, as an aggregate; `count_if` would copy rows with their condition."""
+    """Return the number of rows for which it holds, as an aggregate. `count_if` would copy rows."""
     return F.expr(f"count(CASE WHEN {condition} THEN 1 END)")
 
 
