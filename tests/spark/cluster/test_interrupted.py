@@ -13,7 +13,7 @@ import pytest
 from qod_magics.lifecycle.events import Failed
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.plans.pipeline import Feed
+from qod_magics.spark.plans.job import Feed
 from qod_magics.spark.queries.instance import Instance
 from tests.spark.fakes import Query, cluster, instance, manager
 
