@@ -4,6 +4,7 @@ Apart from the tests on the shared application, whose real-time batches are shor
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +17,12 @@ from confluent_kafka.admin import AdminClient
 
 from qod_magics.core.runtime import Count, FeedRows
 from qod_magics.kafka.broker import EmbeddedBroker
+from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import kept_for
 from qod_magics.monitoring.alarms import Alarm
 from qod_magics.session.session import Session
 from qod_magics.spark.servers import task_manager
-from tests.live.conftest import eventually, kafka_of, new_topic, pause, server_of
+from tests.live.conftest import PATIENCE_S, eventually, kafka_of, new_topic, pause, server_of
 from tests.live.faults.breaking import (
     PERIOD_S,
     check_moved_away,
@@ -32,7 +34,7 @@ from tests.live.faults.breaking import (
     pid,
 )
 from tests.live.steady import SCHEMA, Steady
-from tests.live.watching import Events, counted, declare_counts, home, running, settled
+from tests.live.watching import Events, books, counted, declare_counts, home, running, settled
 
 
 @contextmanager
@@ -166,3 +168,61 @@ def test_rows_that_retention_deleted_before_they_were_read_are_counted_and_told(
         assert (told[0].subject, told[0].detail["rows"]) == (topic, 600)
         eventually(lambda: rows().count == Count(1100, 500, 0, 0, 600), what=lambda: f"{rows()} {session.status()}")
         assert running(session)
+
+
+def repeated(session: Session, topic: str) -> int:
+    """How many rows of a topic have a number that another row before it has."""
+    consumer = session.kafka.consumer(
+        {**session.kafka.client_config(), "group.id": "repeated", "enable.partition.eof": True}
+    )
+    partitions = range(len(end_offsets(session.kafka, [topic])[topic]))
+    consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
+    rows, numbers, ended = 0, set[int](), 0
+    while ended < len(partitions):
+        message = consumer.poll(PATIENCE_S)
+        assert message is not None
+        if message.error() is not None:
+            ended += 1
+            continue
+        rows += 1
+        numbers.add(json.loads(message.value() or b"")["n"])
+    consumer.close()
+    return rows - len(numbers)
+
+
+@pytest.mark.parametrize("mode", ["realtime", pytest.param("microbatch", marks=pytest.mark.slow)])
+def test_rows_that_a_stream_has_twice_are_counted_and_told(cluster: Session, mode: str) -> None:
+    """A task manager is killed within a batch of one of two senders, later a row ends every batch that reads it."""
+    with Session.up(task_managers=1, cores=1, period_s=PERIOD_S, jit="c1", **kafka_of(cluster)) as session:
+        pause(session)
+        topic = new_topic(session, 2)
+        recipe = "SELECT IF(n < 0, CAST(raise_error('bad') AS LONG), n) AS n FROM source"
+        options: dict[str, Any] = {"topic": topic, "schema": SCHEMA, "starting": "earliest", "mode": mode}
+        session.stream("src", recipe, fuse=False, parallelism=2, **options)
+        session.stream("rows", "SELECT n FROM src", from_="src", priority=1, min_accuracy=0.1, fuse=False)
+        stream = session.runtime.deployment.pipes["src>rows"].topic
+
+        def looked() -> bool:
+            open_now = any(account.repeats.open for account in session.runtime.deployment.accounts.values())
+            return running(session) and not open_now
+
+        def told() -> int:
+            return next(each.count.sent_again for each in session.rows() if each.feed == "src>rows")
+
+        with Steady(session, topic, rate=1000.0, partitions=2) as steady, Events(session) as events:
+            eventually(lambda: books(session).get("src>rows", Count()).processed > 3000, what=session.status)
+            kill(session, "tm1")
+            session.add_task_manager(cores=1)
+            settled(session, "src", steady.rest(), "src>rows")
+            eventually(looked, what=session.status)
+            first = told()
+            assert first == repeated(session, stream) > 0
+            steady.go()
+            eventually(lambda: steady.sent > 12_000)
+            session.send(topic, [{"n": -1}])
+            eventually(lambda: events.of("query-failed", gave_up=True), what=session.status)
+            steady.rest()
+            eventually(lambda: not any(a.repeats.open for a in session.runtime.deployment.accounts.values()))
+            assert told() == repeated(session, stream) > first
+            assert sum(each["rows"] for each in events.of("rows-sent-again", stream="src>rows")) == told()
+            assert f"src>rows: {told():,} rows are there twice" in session.status()
