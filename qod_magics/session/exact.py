@@ -130,7 +130,10 @@ def exact(
             f"{counted(outside, 'group')} that {name} wrote {'has' if outside == 1 else 'have'} no row among those "
             "read: their rows were sent outside of the margin (--margin), or deleted"
         )
-    if read < offsets:
+    if read is None:
+        read = offsets
+        notes.append("Spark did not tell how many rows were read: each offset counts as one")
+    elif read < offsets:
         notes.append(f"{offsets - read:,} offsets hold no row: transactions, compaction, or deleted meanwhile")
     there = {id(row) for row in counting.rows}
     found = Exact(

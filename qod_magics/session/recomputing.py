@@ -185,8 +185,8 @@ def recomputed(
     stretches: Mapping[str, Stretch],
     span: Span,
     cpu: float,
-) -> tuple[list[str], int, float | None]:
-    """Return the groups as JSON, how many records were read, and the CPU time of that, seconds."""
+) -> tuple[list[str], int | None, float | None]:
+    """Return the groups as JSON, how many records were read, if Spark tells, and the CPU time of that, seconds."""
     deployment, tag = session.runtime.deployment, f"exact-{uuid.uuid4().hex}"
     readings = {
         stream.name: Reading(

@@ -52,7 +52,7 @@ class Found:
     """The rows of the result, and what was read for them."""
 
     texts: Sequence[str] = ()  #: the rows as JSON, as sinks have them
-    read: int = 0  #: records
+    read: int | None = 0  #: records; None: Spark did not tell
     too_many: bool = False  #: whether rows were left out, as there are more than asked for
 
 
@@ -63,14 +63,16 @@ class Counts:
     observations: list[Any] = field(default_factory=list)  #: `names[i]` is that of `observations[i]`
     names: list[str] = field(default_factory=list)
 
-    def read(self, collected: DataFrame) -> int:
-        """Return how many were read for these rows, which have been collected. The client of Spark Connect fills in no
-        observation that a view hides, as in recipes in SQL; the rows have what the server told."""
+    def read(self, collected: DataFrame) -> int | None:
+        """Return how many were read for these rows, which have been collected; None: Spark did not tell. The client of
+        Spark Connect fills in no observation that a view hides, as in recipes in SQL; the rows have what the server
+        told."""
         told: dict[str, Any] = {}
         with suppress(Exception):  # a classic session, which fills in all
             told = dict(collected.executionInfo.flows)
         known = zip(self.names, self.observations, strict=True)
-        return sum(int({**told.get(name, {}), **each.get}["rows"]) for name, each in known)
+        rows = [int(found["rows"]) for name, each in known if "rows" in (found := {**told.get(name, {}), **each.get})]
+        return sum(rows) if len(rows) == len(self.names) else None
 
 
 #: What holds a task to its share by its CPU time, in our jar.
