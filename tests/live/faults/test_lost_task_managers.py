@@ -216,7 +216,8 @@ def test_rows_that_a_stream_has_twice_are_counted_and_told(cluster: Session, mod
             settled(session, "src", steady.rest(), "src>rows")
             eventually(looked, what=session.status)
             first = told()
-            assert first == repeated(session, stream) > 0
+            assert first == repeated(session, stream)
+            assert first > 0 or mode == "microbatch", "a kill between two micro-batches interrupts none"
             steady.go()
             eventually(lambda: steady.sent > 12_000)
             session.send(topic, [{"n": -1}])
