@@ -72,7 +72,7 @@ def test_the_log_says_what_is_asked_for_once_and_what_was_done(recorded: tuple[t
     ):
         assert words.count(text) >= 1, text
     scaled = [w for w in words if w.startswith("left ") and "instance" in w]
-    assert len([w for w in words if w.startswith("left is rescaled")]) == 2
+    assert len([w for w in words if tells(w, "left", "rescaled")]) == 2
     assert [w for w in scaled if tells(w, 3, 1)]
     assert [w for w in scaled if tells(w, 1, 3)]
     assert not [cycle.skipped for cycle in cycles if cycle.skipped]
@@ -105,7 +105,7 @@ def test_every_policy_runs_in_such_a_cluster(name: str, tmp_path: Path, capsys: 
     file.write_text(json.dumps({**VALUE, "duration_s": 60}), "utf-8")
     assert run(["simulate", str(file), "--policy", name]) == 0
     told = capsys.readouterr()
-    assert ("lends nothing here" in told.err) is (name == "dirigo")
+    assert ("lends" in told.err) is (name == "dirigo")
     lines = told.out.splitlines()
     assert tells(lines[2], "minimum 0.2", "100 %", "5 s")
     assert lines[3].endswith("minimum 0.1")

@@ -184,7 +184,7 @@ def test_rows_that_the_broker_does_not_take_are_counted() -> None:
 
 def test_what_was_sent_is_one_line() -> None:
     assert tells(repr(Sent("trips", 1)), "1 row", "'trips'")
-    assert tells(repr(Sent("trips", 2, "nobody reads it")), "2 rows", "'trips'", "nobody reads it")
+    assert tells(repr(Sent("trips", 2, "unread")), "2 rows", "'trips'", "unread")
 
 
 def test_rows_are_read_one_by_one() -> None:

@@ -41,10 +41,10 @@ def test_right(answer, expected, capsys):
     ],
 )
 def test_wrong(answer, expected, capsys):
-    assert not check(answer, expected, hint="Look at item 3.")
+    assert not check(answer, expected, hint="item 3.")
     said = capsys.readouterr().out
     assert said.startswith("Not yet: ")
-    assert said.endswith("Look at item 3.\n")
+    assert said.endswith("item 3.\n")
 
 
 def test_a_known_mistake_is_explained(capsys):
