@@ -349,7 +349,8 @@ class Slices:
         self, sql: str, args: Mapping[str, Any], written: str, table: Table, spark: SparkSession
     ) -> Prepared | str:
         """Return how a text is split, or why it is not. Raises UsageProblem, one line: Spark refuses it."""
-        key = (sql, f"{table.name} {table.schema.json()} {sorted(args)}")
+        kinds = sorted((name, type(value).__name__) for name, value in args.items())
+        key = (sql, f"{table.name} {table.schema.json()} {kinds}")
         if key not in self._prepared:
             made = _prepared(sql, args, written, table, spark)
             while len(self._prepared) >= _MOST_TEXTS:
@@ -494,12 +495,20 @@ class Slices:
         """Return those of the task managers that answer, made on first use; the copies of others are forgotten."""
         managers = {each.id: each for each in self._managers()}
         with self._making:  # without the other lock, as a session takes a while
-            made = {id: Holder(each) for id, each in managers.items() if id not in self._state.holders}
+            made, failed = {}, list[Exception]()
+            for id, manager in managers.items():
+                if id not in self._state.holders:
+                    try:
+                        made[id] = Holder(manager)
+                    except Exception as error:  # the others answer
+                        failed.append(error)
             with self._lock:
                 there = self._state.holders
                 there.update(made)
                 gone = [there.pop(id) for id in list(there) if managers.get(id) is not there[id].manager]
                 found = {} if self._closed else dict(there)
+        if failed and not found:
+            raise TaskManagerError(f"No task manager answers: {reason(failed[0])}") from failed[0]
         for each in gone:
             if each.manager.alive():
                 begin(each.close, f"{each.manager.id}: releasing slices")
