@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import pytest
 
-from qod_magics.core.plan import AddNode, Fuse, Lend, Move, Plan, ReleaseNode, Scale, SetBatch, Unfuse
+from qod_magics.core.plan import AddNode, Fuse, Lend, Move, Plan, ReleaseNode, Scale, SetBatch, Stop, Unfuse
 from qod_magics.core.runtime import Dials
 from qod_magics.core.snapshot import NodeState
 from qod_magics.errors import TaskManagerError
@@ -355,8 +355,8 @@ def test_the_standby_closes_with_the_session(make: Callable[..., Lab]) -> None:
 
 
 def test_without_a_budget_a_runtime_starts_and_releases_nothing(make: Callable[..., Lab]) -> None:
-    assert make(2).runtime.supports == {Move, Scale, SetBatch, Lend, Fuse, Unfuse, AddNode, ReleaseNode}
-    assert SparkRuntime.supports == {Move, Scale, SetBatch, Lend, Fuse, Unfuse}
+    assert make(2).runtime.supports == {Move, Stop, Scale, SetBatch, Lend, Fuse, Unfuse, AddNode, ReleaseNode}
+    assert SparkRuntime.supports == {Move, Stop, Scale, SetBatch, Lend, Fuse, Unfuse}
 
 
 def test_one_joins_though_what_waits_for_it_can_not_be_placed(make: Callable[..., Lab]) -> None:

@@ -18,6 +18,7 @@ from qod_magics.application.tasks import tasks
 from qod_magics.errors import ApplicationError, KafkaError, QodError, UsageProblem
 from qod_magics.kafka.reading import News, Record
 from qod_magics.lifecycle.events import State
+from qod_magics.lifecycle.query import QueryLife
 from qod_magics.results.drawing import ANY, Wish
 from qod_magics.results.result import Result
 from qod_magics.session.handle import StreamHandle
@@ -393,7 +394,11 @@ class Running(Session):
         (spec,) = (each for each in tasks(self.application) if each.id == "query")
         schema = SimpleNamespace(jsonValue=lambda: {"fields": [{"name": "n", "type": "long"}]})
         self.instance = SimpleNamespace(
-            job=SimpleNamespace(task="query"), state=State.RUNNING, failure=None, task_manager=None
+            job=SimpleNamespace(task="query"),
+            state=State.RUNNING,
+            failure=None,
+            task_manager=None,
+            life=QueryLife(State.RUNNING),
         )
         self.asked = 0
         deployment = SimpleNamespace(
