@@ -36,7 +36,7 @@ RESULTS = Path(__file__).parent / "results" / "scripts" / "lending.csv"
 TOPIC, SCHEMA, QUERY = "visits", "k INT, v DOUBLE, at TIMESTAMP", "busy"
 SQL = (
     "SELECT window(at, '10 seconds') AS w, k, count(*) AS n, max(v) AS most, "
-    "sum(length(sha2(repeat(CAST(v AS STRING), 100), 512))) AS work FROM visits GROUP BY 1, 2"
+    "sum(length(sha2(repeat(CAST(v AS STRING), 3000), 512))) AS work FROM visits GROUP BY 1, 2"
 )
 #: The hot key, of ten rows those that have it, and the number of the others.
 HOT, OF_TEN, OTHERS = 0, 6, 40
@@ -109,6 +109,11 @@ class Run:
         """Return the rows that the query has not read, or the source."""
         return sum(each.count.waiting for each in self.session.runtime.rows())
 
+    @property
+    def counted(self) -> int:
+        """Return the rows that the query has counted."""
+        return sum(each.count.processed for each in self.session.runtime.rows() if each.task == QUERY)
+
     def drain(self) -> float:
         """Wait until all rows are counted; return the seconds that it took."""
         began = time.time()
@@ -119,13 +124,12 @@ class Run:
 
     def capacity(self) -> float:
         """Return the rows/s of all keys at which the instance of the hot key reads a backlog alone."""
-        before = [each.count.processed for each in self.session.runtime.rows() if each.task == QUERY]
+        before, began = self.counted, time.time()
         with self.sending(1e9, BACKLOG) as process:
             process.wait()
-        began = time.time()
-        self.drain()
-        after = [each.count.processed for each in self.session.runtime.rows() if each.task == QUERY]
-        return (after[0] - before[0]) / (time.time() - began)
+            while self.counted < before + BACKLOG and time.time() < began + DRAIN_S:
+                time.sleep(0.1)
+        return (self.counted - before) / (time.time() - began)
 
     def measured(self, policy: str, rate: float, seconds: float) -> Mapping[str, Any]:
         """Return the figures of a policy, from an empty backlog."""
