@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from qod_magics import estimate as est
-from qod_magics.estimate.formulas import recipe_over
+from qod_magics.estimate.groups import recipe_over
 
 SIZES = (20, 60, 200, 1000)
 MOST = 300_000  #: rows at once, which Spark takes from this process

@@ -16,7 +16,8 @@ from qod_magics.application.recipes.views import View, global_views_read
 from qod_magics.application.sql.parameters import parameters_of
 from qod_magics.application.streams.options import StreamOptions, check_together
 from qod_magics.application.streams.sink import Named
-from qod_magics.application.streams.stream import StreamDeclaration, TopicInput, subject_of
+from qod_magics.application.streams.stream import StreamDeclaration
+from qod_magics.application.streams.topic_input import TopicInput, subject_of
 from qod_magics.errors import ApplicationError, nearest
 from qod_magics.formats.schema_registry import SchemaRegistry
 from qod_magics.sources.source import topics_of
@@ -30,8 +31,6 @@ _SQL = re.compile(
     r"|WITH\s+(?:RECURSIVE\s+)?[`\w]+\s*(?:\([^)]*\)\s*)?(?:MAX\s+RECURSION\s+LEVEL\s+\d+\s+)?AS\s*\(",
     re.IGNORECASE,
 )
-
-
 #: From names that an SQL text reads to those of the notebook's temporary views that are among them.
 FindViews = Callable[[Collection[str]], tuple[View, ...]]
 

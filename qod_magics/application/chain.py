@@ -34,7 +34,7 @@ from qod_magics.application.weights import (
     weight_problem,
 )
 from qod_magics.errors import ApplicationError, UsageProblem
-from qod_magics.estimate.formulas import ESTIMATE, Groups, Inputs, Key, recipe_over
+from qod_magics.estimate.groups import ESTIMATE, Groups, Inputs, Key, recipe_over
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from qod_magics.application import graph
 from qod_magics.application.application import Application
-from qod_magics.application.streams.stream import AUTO
+from qod_magics.application.streams.topic_input import AUTO
 
 
 class Place(NamedTuple):

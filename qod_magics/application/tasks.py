@@ -10,7 +10,8 @@ from qod_magics.application.application import Application
 from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.application.streams.options import RESUMING
 from qod_magics.application.streams.sink import Sink
-from qod_magics.application.streams.stream import DEFAULT_MAX_PARALLELISM, Mode, StreamDeclaration, TopicInput
+from qod_magics.application.streams.stream import DEFAULT_MAX_PARALLELISM, Mode, StreamDeclaration
+from qod_magics.application.streams.topic_input import TopicInput
 from qod_magics.lifecycle.deployment import Declared, Difference, compare
 
 # --- Tasks ------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.estimate import formulas
-from qod_magics.estimate.formulas import Groups, Key
+from qod_magics.estimate.groups import Groups, Key
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from qod_magics.errors import UsageProblem
 from qod_magics.estimate import formulas
-from qod_magics.estimate.formulas import Expression, Functions, groups_read, normal_quantile
+from qod_magics.estimate.formulas import Expression, Functions, normal_quantile
+from qod_magics.estimate.groups import groups_read
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.recipes.views import MadeViews, View
-from qod_magics.application.streams.stream import ddl_of
+from qod_magics.application.streams.topic_input import ddl_of
 from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, UsageProblem, counted
 from qod_magics.kafka.reading import Record, Tail, beginning_offsets, end_offsets, offsets_at
 from qod_magics.kafka.rows import By, RowSender, Sent, records

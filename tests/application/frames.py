@@ -6,7 +6,8 @@ from typing import Any
 
 from qod_magics.application.application import Application
 from qod_magics.application.recipes.python import PythonRecipe
-from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
+from qod_magics.application.streams.stream import StreamDeclaration
+from qod_magics.application.streams.topic_input import TopicInput
 
 
 def stream(name: str, *inputs: str, topic: str | None = None, **settings: Any) -> StreamDeclaration:

@@ -9,7 +9,8 @@ import pytest
 from qod_magics.application.application import Application
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.streams.sink import KafkaTopic, Memory, Parquet
-from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
+from qod_magics.application.streams.stream import StreamDeclaration
+from qod_magics.application.streams.topic_input import TopicInput
 from qod_magics.errors import ApplicationError
 from tests.application.frames import application, stream
 from tests.raising import breaks

@@ -13,7 +13,8 @@ from qod_magics.application.recipes.recipe import FunctionRecipe, SqlRecipe
 from qod_magics.application.streams.options import StreamOptions, parse_stream_line
 from qod_magics.application.streams.sink import ForEachBatch
 from qod_magics.application.streams.sinks import as_sink
-from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
+from qod_magics.application.streams.stream import StreamDeclaration
+from qod_magics.application.streams.topic_input import TopicInput
 from qod_magics.errors import ApplicationError
 from tests.application.frames import application, stream
 from tests.raising import breaks

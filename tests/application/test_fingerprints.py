@@ -17,7 +17,8 @@ from qod_magics.application import fingerprints
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.recipes.recipe import FunctionRecipe, Recipe, SqlRecipe
 from qod_magics.application.streams.sink import KafkaTopic
-from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
+from qod_magics.application.streams.stream import StreamDeclaration
+from qod_magics.application.streams.topic_input import TopicInput
 from qod_magics.application.tasks import TaskSpec
 
 CELLS = textwrap.dedent(
@@ -25,7 +26,8 @@ CELLS = textwrap.dedent(
     from qod_magics.application import fingerprints
     from qod_magics.application.recipes.python import PythonRecipe
     from qod_magics.application.recipes.recipe import FunctionRecipe
-    from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
+    from qod_magics.application.streams.topic_input import TopicInput
+    from qod_magics.application.streams.stream import StreamDeclaration
 
     FACTOR, KINDS = 2, {"taxi", "bus", "tram", "metro"}
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from qod_magics.application.application import Application
 from qod_magics.application.shed_keys import Ask, Decision, Place, asking, chosen, decided, renamed, with_keys
-from qod_magics.application.streams.stream import AUTO, StreamDeclaration, TopicInput
+from qod_magics.application.streams.stream import StreamDeclaration
+from qod_magics.application.streams.topic_input import AUTO, TopicInput
 from qod_magics.errors import ApplicationError
 from tests.application.frames import application, stream
 from tests.raising import breaks

@@ -15,7 +15,7 @@ from qod_magics.application.sql.estimates import estimated
 from qod_magics.errors import ApplicationError, UsageProblem
 from qod_magics.estimate import aggregates, formulas
 from qod_magics.estimate.arrays import ArrayFunctions, Values
-from qod_magics.estimate.formulas import Groups, groups_read, recipe_over
+from qod_magics.estimate.groups import Groups, groups_read, recipe_over
 from tests.raising import breaks
 
 #: How often groups are drawn, and the least share of the intervals that cover: fewer times leave it less certain.

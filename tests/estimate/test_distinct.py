@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from qod_magics.errors import UsageProblem
 from qod_magics.estimate.aggregates import distinct, kept_whole
 from qod_magics.estimate.arrays import ArrayFunctions
-from qod_magics.estimate.formulas import recipe_over
+from qod_magics.estimate.groups import recipe_over
 from qod_magics.estimate.text import TextFunctions
 from tests.raising import breaks
 

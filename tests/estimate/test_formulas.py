@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from qod_magics.errors import UsageProblem
 from qod_magics.estimate import formulas
 from qod_magics.estimate.arrays import ArrayFunctions, Values
-from qod_magics.estimate.formulas import SPLIT, recipe_over
+from qod_magics.estimate.formulas import SPLIT
+from qod_magics.estimate.groups import recipe_over
 from tests.raising import breaks
 
 LEVEL = 0.95

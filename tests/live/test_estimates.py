@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from qod_magics import estimate as est
 from qod_magics.application.sql.estimates import estimated
 from qod_magics.errors import ApplicationError, UsageProblem
-from qod_magics.estimate.formulas import recipe_over
+from qod_magics.estimate.groups import recipe_over
 from qod_magics.session.exact import watermark
 from qod_magics.session.session import Session
 from tests.live.applications import all_read, cell, count, rows, turn

@@ -18,7 +18,8 @@ from qod_magics.application.recipes.building import temporary_views
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.recipes.recipe import FunctionRecipe, SqlRecipe
 from qod_magics.application.streams.options import parse_stream_line
-from qod_magics.application.streams.stream import StreamDeclaration, TopicInput, as_schema
+from qod_magics.application.streams.stream import StreamDeclaration
+from qod_magics.application.streams.topic_input import TopicInput, as_schema
 from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.errors import ApplicationError
 from qod_magics.session.session import Session

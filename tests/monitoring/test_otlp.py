@@ -13,9 +13,9 @@ import pytest
 
 from qod_magics.core.runtime import Count, FeedRows
 from qod_magics.errors import SetupError
+from qod_magics.monitoring.door import Telemetry, name_of
 from qod_magics.monitoring.metrics import METRICS, SessionCollector, Told
 from qod_magics.monitoring.monitor import Monitor
-from qod_magics.monitoring.otlp import Telemetry, name_of
 from tests.controller.scripted import FixedPolicy, bench, chain, seen
 from tests.monitoring.scraping import scrape
 from tests.raising import breaks

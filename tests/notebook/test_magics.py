@@ -18,7 +18,7 @@ from qod_magics.application.cell import declaration_of
 from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.application.streams.options import OPTIONS, StreamOptions, parse_stream_line
 from qod_magics.application.streams.sink import Memory, Named
-from qod_magics.application.streams.stream import TopicInput
+from qod_magics.application.streams.topic_input import TopicInput
 from qod_magics.controller.clock import ManualClock
 from qod_magics.controller.journal import Journal, describe
 from qod_magics.controller.log import DecisionLog

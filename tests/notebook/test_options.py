@@ -9,7 +9,8 @@ import pytest
 
 from qod_magics.application.streams.options import COMMAND, OPTIONS, RESUMING, StreamOptions, stream_options
 from qod_magics.application.streams.sink import KafkaTopic
-from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
+from qod_magics.application.streams.stream import StreamDeclaration
+from qod_magics.application.streams.topic_input import TopicInput
 from qod_magics.errors import ApplicationError
 from qod_magics.notebook.magics import QodMagics
 from qod_magics.notebook.options import COMMANDS, CONFIGURED, RESTRICTIONS

@@ -15,7 +15,8 @@ from qod_magics.application.application import Application
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.application.shed_keys import Ask, Place
-from qod_magics.application.streams.stream import AUTO, StreamDeclaration, TopicInput
+from qod_magics.application.streams.stream import StreamDeclaration
+from qod_magics.application.streams.topic_input import AUTO, TopicInput
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.application.weights import LEFT_OUT, NOT_INDEPENDENT, Weights
 from qod_magics.errors import ApplicationError, TaskManagerError

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from qod_magics.application.streams.stream import TopicInput
+from qod_magics.application.streams.topic_input import TopicInput
 from qod_magics.errors import ApplicationError
 from qod_magics.sources.source import Start, parse_start
 from tests.raising import breaks

@@ -15,7 +15,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from qod_magics.application.sql.names import ESTIMATES, is_aggregate, parsed, place, tokenized
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
 from qod_magics.estimate import aggregates, formulas
-from qod_magics.estimate.formulas import groups_read
+from qod_magics.estimate.groups import groups_read
 from qod_magics.estimate.text import ANY, Text, TextFunctions
 
 # --- Calls of functions -----------------------------------------------------------------------------------------------

@@ -19,21 +19,23 @@ from qod_magics.application.streams.stream import (
     DEFAULT_MAX_PARALLELISM,
     DEFAULT_MIN_ACCURACY,
     DEFAULT_PRIORITY,
+    MODES,
+    Mode,
+    check_min_accuracy,
+    check_min_juice,
+    check_utility,
+)
+from qod_magics.application.streams.topic_input import (
     FORMATS,
     MALFORMED,
-    MODES,
     REJECTS,
     TIME_UNITS,
     WITH,
     FormatName,
     Malformed,
-    Mode,
     TimeUnit,
     as_schema,
     check_malformed,
-    check_min_accuracy,
-    check_min_juice,
-    check_utility,
     schema_text,
 )
 from qod_magics.arguments.option import Option, duration, number, pairs, seconds, whole, words

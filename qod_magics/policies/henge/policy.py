@@ -11,8 +11,7 @@ from qod_magics.core.policy import Reasons, SheddingNothing
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot, is_moving, replace
 from qod_magics.errors import SnapshotError, listed, show
-from qod_magics.policies.henge.batches import Batches
-from qod_magics.policies.henge.jobs import Jobs, Readings, jobs_of, loads, measured_jobs, working
+from qod_magics.policies.henge.jobs import Batches, Jobs, Readings, jobs_of, loads, measured_jobs, working
 from qod_magics.policies.henge.machine import (
     Configuration,
     Converged,

@@ -17,14 +17,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from qod_magics.application.streams.stream import rejects_of
+from qod_magics.application.streams.topic_input import rejects_of
 from qod_magics.core.runtime import MISFITS, Count
 from qod_magics.spark.cluster.repeats import Repeats
 from qod_magics.spark.plans.parsing import SAMPLE, SHOWN
 from qod_magics.spark.queries.progress import FeedCount
 
 if TYPE_CHECKING:
-    from qod_magics.application.streams.stream import Malformed
+    from qod_magics.application.streams.topic_input import Malformed
 
 
 # --- Incomplete results -----------------------------------------------------------------------------------------------

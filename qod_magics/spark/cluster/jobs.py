@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from qod_magics.application.streams.sink import KafkaTopic
-from qod_magics.application.streams.stream import RECORD_KEY
+from qod_magics.application.streams.topic_input import RECORD_KEY
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.application.weights import Origins, origins, weighed_since
 from qod_magics.spark.cluster.deployment import Deployment

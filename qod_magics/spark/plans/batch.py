@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from qod_magics.application.chain import opened_chain
 from qod_magics.application.recipes.building import first_line, raise_unless_connection
-from qod_magics.application.streams.stream import rejects_of
+from qod_magics.application.streams.topic_input import rejects_of
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.application.weights import WEIGHT, Weights, origins
 from qod_magics.errors import ApplicationError

@@ -17,7 +17,8 @@ from qod_magics.application.recipes.building import raise_unless_connection
 from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.application.shed_keys import Ask, asking, renamed, with_keys
 from qod_magics.application.streams.sink import KafkaTopic, TableFacts
-from qod_magics.application.streams.stream import RECORD_KEY, StreamDeclaration
+from qod_magics.application.streams.stream import StreamDeclaration
+from qod_magics.application.streams.topic_input import RECORD_KEY
 from qod_magics.application.tasks import Edges, TaskSpec, head_of, sources_of, tasks
 from qod_magics.application.weights import WEIGHT, Origins, Usage, Usages, Weights, origins
 from qod_magics.errors import ApplicationError

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qod_magics.application.streams.sink import Sink, TableFacts
-from qod_magics.application.streams.stream import Form
+from qod_magics.application.streams.topic_input import Form
 from qod_magics.application.tasks import head_of
 from qod_magics.application.weights import WEIGHT
 from qod_magics.formats.format import Format
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from qod_magics.application.streams.stream import Malformed, TimeUnit, TopicInput
+    from qod_magics.application.streams.topic_input import Malformed, TimeUnit, TopicInput
     from qod_magics.application.tasks import TaskSpec
     from qod_magics.sources.source import Position
 

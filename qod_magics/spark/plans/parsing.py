@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, overload
 
 from pyspark.sql import functions as F
 
-from qod_magics.application.streams.stream import CORRUPT, rejects_of
+from qod_magics.application.streams.topic_input import CORRUPT, rejects_of
 from qod_magics.application.weights import WEIGHT
 from qod_magics.formats.format import NO_VALUE, Format
 from qod_magics.formats.json_values import Json
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-    from qod_magics.application.streams.stream import Malformed, TimeUnit
+    from qod_magics.application.streams.topic_input import Malformed, TimeUnit
 
 
 # --- Columns that a plan reads ----------------------------------------------------------------------------------------

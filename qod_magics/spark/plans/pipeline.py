@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from qod_magics.application.recipes.building import analysis_errors_unprinted, first_line, raise_unless_connection
-from qod_magics.application.streams.stream import CORRUPT, RECORD_KEY, VALUE, Form, columns_of, form_of, rejects_of
+from qod_magics.application.streams.topic_input import CORRUPT, RECORD_KEY, VALUE, Form, columns_of, form_of, rejects_of
 from qod_magics.application.weights import WEIGHT
 from qod_magics.errors import ApplicationError, nearest
 from qod_magics.formats.format import Format
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter
     from pyspark.sql.types import StructType
 
-    from qod_magics.application.streams.stream import Malformed
+    from qod_magics.application.streams.topic_input import Malformed
 
 #: The rows of an array; one of nulls where the array is null.
 _EACH = f"inline(coalesce({VALUE}, array(null)))"

@@ -11,7 +11,7 @@ from qod_magics.application.sql.estimates import estimated, has_estimates
 from qod_magics.application.sql.names import aggregates as aggregates_of
 from qod_magics.errors import ApplicationError
 from qod_magics.estimate import aggregates, formulas
-from qod_magics.estimate.formulas import Groups, recipe_over
+from qod_magics.estimate.groups import Groups, recipe_over
 from qod_magics.estimate.text import ANY, Text, TextFunctions
 from tests.raising import breaks
 

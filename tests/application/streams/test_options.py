@@ -34,8 +34,8 @@ from qod_magics.application.streams.sink import (
     Parquet,
     TextFiles,
 )
-from qod_magics.application.streams.stream import TopicInput
 from qod_magics.application.streams.tables import DataSource, Delta, Iceberg, Table
+from qod_magics.application.streams.topic_input import TopicInput
 from qod_magics.arguments.option import Option
 from qod_magics.arguments.parser import wants_help
 from qod_magics.errors import UsageProblem

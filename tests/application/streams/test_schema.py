@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType
 
-from qod_magics.application.streams.stream import CORRUPT, Form, TopicInput, as_schema, columns_of, form_of
+from qod_magics.application.streams.topic_input import CORRUPT, Form, TopicInput, as_schema, columns_of, form_of
 from qod_magics.errors import ApplicationError
 
 NAME = StructType([StructField("first-name", IntegerType())])

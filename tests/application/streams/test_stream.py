@@ -10,7 +10,8 @@ from pyspark.sql.types import StructType
 
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.streams.sink import ForEachBatch, KafkaTopic, Memory, Parquet
-from qod_magics.application.streams.stream import CORRUPT, StreamDeclaration, TopicInput, as_schema
+from qod_magics.application.streams.stream import StreamDeclaration
+from qod_magics.application.streams.topic_input import CORRUPT, TopicInput, as_schema
 from qod_magics.errors import ApplicationError
 from tests.application.frames import stream
 from tests.raising import breaks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qod_magics.application.weights import NOT_BY_KEY, Equated, joins_by_key, key_of, weight_problem
-from qod_magics.estimate.formulas import Key, input_key, recipe_over
+from qod_magics.estimate.groups import Key, input_key, recipe_over
 
 USER, BUYER, TWO = ("user",), ("buyer",), ("user", "day")
 

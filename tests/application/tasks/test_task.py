@@ -15,7 +15,7 @@ from qod_magics.application.application import Application
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.application.streams.sink import Console, Memory
-from qod_magics.application.streams.stream import TopicInput
+from qod_magics.application.streams.topic_input import TopicInput
 from qod_magics.application.tasks import TaskSpec, difference, head_of, sources_of, tasks
 from qod_magics.errors import ApplicationError
 from qod_magics.spark.plans.job import feeds_of, reader

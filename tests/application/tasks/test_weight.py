@@ -16,7 +16,7 @@ from qod_magics.application.weights import (
     weighed_since,
     weight_problem,
 )
-from qod_magics.estimate.formulas import Groups
+from qod_magics.estimate.groups import Groups
 from tests.application.frames import application, stream
 
 A, B = frozenset({"topic a"}), frozenset({"topic b"})

@@ -20,9 +20,9 @@ from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManag
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy
 from qod_magics.policies.henge import TUNED, Henge, Parameters
-from qod_magics.policies.henge.batches import busy_with_rows
 from qod_magics.policies.henge.jobs import (
     Tally,
+    busy_with_rows,
     jobs_of,
     juice_of,
     maximum_utility,

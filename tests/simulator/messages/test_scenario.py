@@ -10,7 +10,8 @@ import pytest
 
 from qod_magics.application.application import Application
 from qod_magics.application.recipes.recipe import SqlRecipe
-from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
+from qod_magics.application.streams.stream import StreamDeclaration
+from qod_magics.application.streams.topic_input import TopicInput
 from qod_magics.core.engines import MS, S
 from qod_magics.errors import ScenarioError
 from qod_magics.simulator.messages import Dataflow, Engine

@@ -13,7 +13,8 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.streams.sink import KafkaTopic
-from qod_magics.application.streams.stream import AUTO, StreamDeclaration, TopicInput
+from qod_magics.application.streams.stream import StreamDeclaration
+from qod_magics.application.streams.topic_input import AUTO, TopicInput
 from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.cluster.books import Account

@@ -14,8 +14,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.streams.rules import Rule
 from qod_magics.application.streams.sink import KafkaTopic, Memory, Sink, TableFacts
-from qod_magics.application.streams.stream import StreamDeclaration, TopicInput
+from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.application.streams.tables import Table
+from qod_magics.application.streams.topic_input import TopicInput
 from qod_magics.application.tasks import tasks
 from qod_magics.errors import ApplicationError
 from qod_magics.sources.registry import Sources
