@@ -138,6 +138,7 @@ def test_a_table_that_knows_its_batches_gets_each_row_once_through_moves_and_kil
         conf = {
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "spark.databricks.delta.snapshotPartitions": "1",  # of 50 by default, each a task
         }
         package, create = (
             DELTA,
@@ -158,7 +159,7 @@ def test_a_table_that_knows_its_batches_gets_each_row_once_through_moves_and_kil
         for statement in create:
             session.runtime.workshop().spark.sql(statement)
         for name, sink in sinks.items():
-            said = cell(session, f"{name} {LINE.format(topic)} --sink {sink} --trigger 0.5", "source").said
+            said = cell(session, f"{name} {LINE.format(topic)} --sink {sink} --trigger 1", "source").said
             assert "exactly once" in said
         sent = 0
 
