@@ -95,3 +95,18 @@ def test_lab_1(tmp_path: Path) -> None:
     assert dropped != "0", "an overload, and nothing was shed"
     assert sum(text.startswith("Your turn") for text in shown.values()) == 3
     assert shown["%qod down"].startswith("down: ")
+
+
+def test_lab_12(tmp_path: Path) -> None:
+    """Exact figures beside estimates at keep probability 0.3, then in their place."""
+    shown = run("lab12_exact_later.ipynb", tmp_path)
+    held, of, lost = map(
+        int, re.findall(r"(\d+) of (\d+) intervals held .*; (\d+) groups", _find(shown, "later.held"))[0]
+    )
+    assert of >= 2 * 5 * 3, "five zones, two figures, three windows"
+    assert held >= 0.8 * of
+    assert lost == 0
+    assert sum(text.startswith("Your turn") for text in shown.values()) == 4
+    groups, share = map(int, re.findall(r"(\d+) groups were merged; now (\d+)%", _find(shown, "merge=True"))[0])
+    assert (groups, share) == (of // 2, 100)
+    assert shown["%qod down"].startswith("down: ")
