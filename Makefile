@@ -95,10 +95,10 @@ define each
 @code=0; $(foreach command,$(1),$($(command)) || { last=$$?; [ $$code -gt $$last ] || code=$$last; };) exit $$code
 endef
 
-run-pure = $(pure) -m "not live and not browser and not slow and not kernel"
+run-pure = $(pure) -m "not live and not browser and not slow and not kernel and not grid"
 run-smoke = $(smoke) -m "smoke and not slow"
-# Labs and views in Jupyter kernels wait for these, and need no Java: beside each other, a module in each process.
-run-kernels = $(python) -m pytest -n 2 --dist loadfile --ignore=tests/live --ignore=tests/browser -m "kernel and not slow"
+# Labs and views in Jupyter kernels, and the rest of the grids, need no Java: beside each other, a module in each process.
+run-kernels = $(python) -m pytest -n 2 --dist loadfile --ignore=tests/live --ignore=tests/browser -m "(kernel or grid) and not slow"
 run-beside = $(beside) -m "not smoke and not slow"
 run-pure-all = $(pure) -m "not live and not browser"
 run-beside-all = $(beside) -m "not alone"
@@ -120,7 +120,7 @@ test-all: jars ## run all tests, also in a browser, those too that take minutes 
 
 .PHONY: test-pure
 test-pure: $(stamp) ## run the tests that need neither Java nor a browser, on all cores
-	$(pure) -m "not live and not browser and not closed_loop and not slow and not kernel"
+	$(pure) -m "not live and not browser and not closed_loop and not slow and not kernel and not grid"
 
 .PHONY: test-browser
 test-browser: jars ## run the tests in JupyterLab and Chromium; pictures of each view go to build/screens/

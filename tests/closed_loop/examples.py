@@ -42,8 +42,8 @@ EXAMPLES_OF_BEST = pytest.mark.parametrize(
 
 
 def corners(names: str, *quick: tuple[Any, ...], others: Iterable[tuple[Any, ...]]) -> pytest.MarkDecorator:
-    """Try these cases in each run of the pure tests, and the others of a grid in `make test-all` only."""
-    rest = [pytest.param(*case, marks=pytest.mark.slow) for case in others if case not in quick]
+    """Try these cases in each run of the pure tests, and the others of a grid in `make test-live`."""
+    rest = [pytest.param(*case, marks=pytest.mark.grid) for case in others if case not in quick]
     return pytest.mark.parametrize(names.split(), [*quick, *rest])
 
 
