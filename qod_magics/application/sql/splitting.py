@@ -113,7 +113,14 @@ def as_parsed(sql: str) -> str:
 
 
 def _sql(node: exp.Expr) -> str:
-    return node.sql(dialect="spark")
+    """Return the text of a node. Spark takes `x IS NOT NULL` for another expression than `NOT x IS NULL`."""
+    found = node.copy()
+    for each in list(found.find_all(exp.Not)):
+        if isinstance(each.this, exp.Is) and isinstance(each.this.expression, exp.Null):
+            each.replace(exp.Is(this=each.this.this, expression=exp.Var(this="NOT NULL")))
+    if isinstance(found, exp.Not) and isinstance(found.this, exp.Is) and isinstance(found.this.expression, exp.Null):
+        found = exp.Is(this=found.this.this, expression=exp.Var(this="NOT NULL"))
+    return found.sql(dialect="spark")
 
 
 def _column(name: str, *fields: str) -> exp.Column:

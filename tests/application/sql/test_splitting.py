@@ -211,6 +211,7 @@ def test_fields_of_a_window_that_is_grouped_by_split_and_decimals_keep_their_typ
     "sql",
     [
         "SELECT zone FROM totals WHERE at >= TIMESTAMP '2026-01-01 00:03:00' OR at < DATE '2026-01-01'",
+        "SELECT zone IS NOT NULL FROM totals WHERE at IS NOT NULL AND (fare IS NULL OR NOT zone IS TRUE)",
         "SELECT DATE_TRUNC('hour', at) AS h, COUNT(*) FROM totals GROUP BY 1",
         "SELECT zone FROM totals WHERE fare = 'DATE' AND at > CURRENT_TIMESTAMP() - INTERVAL '5' MINUTES",
     ],
