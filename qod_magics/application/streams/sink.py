@@ -283,13 +283,6 @@ class TextFiles(Files):
     kind: ClassVar[str] = "text"
 
 
-class XmlFiles(Files):
-    """Files with an XML element for each row."""
-
-    __slots__ = ()
-    kind: ClassVar[str] = "xml"
-
-
 class CsvFiles(Files):
     """Files with comma-separated values in each line."""
 

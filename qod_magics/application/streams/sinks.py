@@ -20,7 +20,6 @@ from qod_magics.application.streams.sink import (
     Parquet,
     Sink,
     TextFiles,
-    XmlFiles,
 )
 from qod_magics.application.streams.tables import DataSource, Delta, Iceberg, Table
 from qod_magics.arguments.option import pairs
@@ -39,7 +38,6 @@ KINDS: Mapping[str, tuple[str, type[Sink]]] = {
     "csv": ("csv:PATH", CsvFiles),
     "avro": ("avro:PATH", AvroFiles),
     "text": ("text:PATH", TextFiles),
-    "xml": ("xml:PATH", XmlFiles),
     "delta": ("delta:PATH", Delta),
     "table": ("table:NAME", Table),
     "iceberg": ("iceberg:NAME", Iceberg),
