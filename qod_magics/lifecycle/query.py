@@ -119,6 +119,7 @@ class QueryLife:
     move: OngoingMove | None = None
     suspended: str = ""  #: why a plan has stopped it, until it is to start again
     suspending: bool = False  #: whether its run has not ended yet
+    room: str | None = None  #: why there may be a place for it; None: there is none, or it is no longer suspended
     #: by pattern of a failure that no run has passed since: how many tries it had, and from when the next one counts
     unpassed: dict[str, tuple[int, float]] = field(default_factory=dict)
     steps: deque[Step] = field(default_factory=lambda: deque(maxlen=STEPS_KEPT))
@@ -152,6 +153,7 @@ class QueryLife:
         assert self.move is None or self.move.stopped_at is not None or self.state is State.MOVING, self
         assert self.state is not State.SUSPENDED or (self.suspended and self.move is None), self
         assert not self.suspending or self.suspended, self
+        assert self.room is None or (self.suspended and (self.suspending or self.state is State.STOPPED)), self
 
     # -- start and end -------------------------------------------------------------------------------------------------
 
@@ -165,7 +167,8 @@ class QueryLife:
     def _start_asked(self, event: StartAsked, now: float) -> Instructions:
         stop: Instructions = (StopQuery(),) if self.writing else ()
         self._call_off()
-        self.state, self.suspended, self.suspending = State.STARTING, "", False
+        self.state = State.STARTING
+        self._unsuspend()
         self.run, self.begun, self.over = self.run + 1, False, False
         return (*stop, StartQuery(self.run, self.row_limit))
 
@@ -200,7 +203,7 @@ class QueryLife:
             self.failure = event.why
         if self.suspended:
             self.state = State.SUSPENDED
-            return ()
+            return self._take_room(now)
         if not event.placed:
             self.state = State.WAITING
             return (Place(),)
@@ -224,24 +227,34 @@ class QueryLife:
         if not self.suspending:
             return ()
         self.suspending = False
-        return (Tell("stop", {"why": self.suspended}),)
+        return (Tell("stop", {"why": self.suspended}), *self._take_room(now))
 
     def _suspend_failed(self, event: SuspendFailed, now: float) -> Instructions:
         """Start it again where it ran, which stops it before; if its task manager was lost, it is suspended."""
         if not self.suspending or not self.writing:
             return self._suspended(Suspended(), now)
         if self.state is not State.SUSPENDED:  # a deployment stops it meanwhile
-            self.suspended, self.suspending = "", False
+            self._unsuspend()
             return ()
-        self.failure, self.suspended, self.suspending = f"not suspended, for {event.why}", "", False
+        self.failure = f"not suspended, for {event.why}"
+        self._unsuspend()
         return self._back_off_until(now)
 
     def _room_came(self, event: RoomCame, now: float) -> Instructions:
-        if self.suspending:
+        """Place it, at once or when its stop is over: room is told of once."""
+        if self.suspended:
+            self.room = event.why
+        return self._take_room(now)
+
+    def _take_room(self, now: float) -> Instructions:
+        if self.room is None or self.suspending or self.state is not State.SUSPENDED:
             return ()
-        self.state, self.suspended = State.WAITING, ""
-        self.move = OngoingMove(None, "", event.why, now)
+        self.state, self.move = State.WAITING, OngoingMove(None, "", self.room, now)
+        self._unsuspend()
         return (Place(),)
+
+    def _unsuspend(self) -> None:
+        self.suspended, self.suspending, self.room = "", False, None
 
     # -- failures ------------------------------------------------------------------------------------------------------
 
@@ -381,7 +394,8 @@ class QueryLife:
             return ()
         stops = event.source is not None
         tried = frozenset() if event.source is None else frozenset({event.source})
-        self.state, self.suspended = State.MOVING, ""
+        self.state = State.MOVING
+        self._unsuspend()
         self.move = OngoingMove(event.source, event.target, event.why, None if stops else now, tried)
         return (StopForMove() if stops else StartOn(event.target),)
 
@@ -492,7 +506,7 @@ QueryLife.TRANSITIONS = {
     SuspendAsked: (_ANY, QueryLife._suspend_asked),
     Suspended: (_ANY, QueryLife._suspended),
     SuspendFailed: (_ANY, QueryLife._suspend_failed),
-    RoomCame: (frozenset({State.SUSPENDED}), QueryLife._room_came),
+    RoomCame: (frozenset({State.SUSPENDED, State.STOPPED}), QueryLife._room_came),
     StopAsked: (_OPEN, QueryLife._stop_asked),
     StopUndone: (frozenset({State.STOPPED}), QueryLife._stop_undone),
 }

@@ -437,7 +437,6 @@ def test_what_a_plan_has_stopped_starts_where_it_is_moved_to(only_running: bool)
 
 def test_what_a_plan_has_stopped_starts_once_there_may_be_a_place() -> None:
     driven = suspended(stopped=False)
-    assert driven.handle(RoomCame("tm2 has joined")) == ()  # its run has not ended
     assert isinstance(driven.handle(MoveAsked("tm2", None))[0], Refuse)
     driven.handle(RunEnded())
     driven.handle(Suspended())
@@ -446,6 +445,43 @@ def test_what_a_plan_has_stopped_starts_once_there_may_be_a_place() -> None:
     driven.start()
     (tell,) = driven.handle(FirstReported())
     assert (tell.detail["to"], tell.detail["why"]) == ("tm2", "tm2 has joined")
+
+
+@pytest.mark.parametrize("ends", ["stopped", "lost"])
+def test_a_place_that_comes_while_a_plan_stops_it_is_taken_once_it_has_stopped(ends: str) -> None:
+    driven = suspended(stopped=False)
+    assert driven.handle(RoomCame("tm2 has joined")) == ()  # its run has not ended
+    driven.handle(RunEnded() if ends == "stopped" else ServerLost("tm1 was lost", "tm1"))
+    assert driven.handle(Suspended() if ends == "stopped" else SuspendFailed("gone")) == (
+        Tell("stop", {"why": "no room"}),
+        Place(),
+    )
+    assert (driven.life.state, driven.life.suspended, driven.life.room) == (State.WAITING, "", None)
+    driven.handle(PlaceAsked("tm2"))
+    driven.start()
+    (tell,) = driven.handle(FirstReported())
+    assert (tell.detail["to"], tell.detail["why"]) == ("tm2", "tm2 has joined")
+
+
+def test_a_place_that_comes_while_a_deployment_stops_it_is_taken_once_that_is_undone() -> None:
+    driven = suspended()
+    driven.handle(StopAsked())
+    assert driven.handle(RoomCame("tm2 has joined")) == ()
+    assert driven.handle(StopUndone(placed=False)) == (Place(),)
+    assert driven.life.state is State.WAITING
+
+
+def test_a_place_is_forgotten_once_it_is_no_longer_suspended() -> None:
+    driven = suspended(stopped=False)
+    driven.handle(RoomCame("tm2 has joined"))
+    driven.handle(SuspendFailed("nobody answers"))
+    assert (driven.life.state, driven.life.room) == (State.BACKING_OFF, None)
+    driven.handle(RetryDue())
+    driven.start(batches=1)
+    assert driven.handle(SuspendAsked("no room")) == (Suspend(),)
+    driven.handle(RunEnded())
+    driven.handle(Suspended())
+    assert driven.life.state is State.SUSPENDED
 
 
 def test_a_plan_stops_only_what_runs() -> None:
@@ -549,6 +585,7 @@ class AnyLife(RuleBasedStateMachine):
         self.stalling = False  #: a stalled run is being stopped
         self.moving = False  #: it is being stopped for a move
         self.suspending = False  #: it is being stopped for a plan
+        self.has_room = False  #: a place has come since it was suspended last
         self.bound_for = ""  #: the task manager on which it is to start
         self.seeking: FindOther | None = None  #: another task manager is looked for
 
@@ -718,7 +755,8 @@ class AnyLife(RuleBasedStateMachine):
 
     @rule()
     def is_asked_to_be_suspended(self) -> None:
-        self.suspending = self.handle(SuspendAsked("no room")) == (Suspend(),) or self.suspending
+        begun = self.handle(SuspendAsked("no room")) == (Suspend(),)
+        self.suspending, self.has_room = begun or self.suspending, self.has_room and not begun
 
     @precondition(lambda self: self.suspending)
     @rule(stops=st.booleans())
@@ -735,6 +773,7 @@ class AnyLife(RuleBasedStateMachine):
 
     @rule()
     def may_have_a_place(self) -> None:
+        self.has_room = bool(self.life.suspended)
         self.report(RoomCame("tm2 has joined"))
 
     @precondition(lambda self: self.bound_for and self.starting is None)
@@ -795,6 +834,11 @@ class AnyLife(RuleBasedStateMachine):
         assert len(self.runs) <= 1
         assert self.life.writing or not self.runs, "a start would not stop its run first"
         assert self.runs or self.life.state is not State.RUNNING
+
+    @invariant()
+    def takes_a_place_that_has_come(self) -> None:
+        suspended = self.life.state is State.SUSPENDED and not self.life.suspending
+        assert not (suspended and self.has_room)
 
     @invariant()
     def says_why_it_does_not_run(self) -> None:
