@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
@@ -12,7 +12,7 @@ from math import fsum
 from typing import Any
 
 from qod_magics.core.dag import Dag, Topology
-from qod_magics.core.snapshot import Snapshot, column
+from qod_magics.core.snapshot import OUT, Snapshot, column
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,18 @@ class Hosting:
     first: list[int]  #: by task: its first instance
     others: list[int]  #: the instances that are not the first of their task
     width: list[int]  #: by task: how many instances
-    by_id: list[int]  #: the instances in the order of their ids, which settles ties
-    hosted: list[list[int]]  #: by task manager: its instances, in the order of their ids
+    needing: Sequence[int]  #: the instances that need CPU: all but those that are out
+    by_id: list[int]  #: the same in the order of their ids, which settles ties
+    hosted: list[list[int]]  #: by task manager: those that need CPU there, in the order of their ids
 
     @classmethod
     def of(cls, snapshot: Snapshot, topology: Topology, last: Hosting | None = None) -> Hosting:
         """Return the hosting of a valid snapshot; `last` itself if nothing changed. `topology` is that of its tasks."""
         names = column(snapshot.task_managers, "id")
         ids, tasks, managers = (column(snapshot.instances, name) for name in ("id", "task", "task_manager"))
-        found = [names, ids, tasks, managers]
+        states = column(snapshot.instances, "state")
+        needing = range(len(ids)) if OUT.isdisjoint(states) else [i for i, s in enumerate(states) if s not in OUT]
+        found = [names, ids, tasks, managers, needing]
         if last is not None and last.topology is topology and last.declared == found:
             return last
         task_of = list(map(topology.position.__getitem__, tasks))
@@ -48,11 +51,11 @@ class Hosting:
             else:
                 first[t] = i
             width[t] += 1
-        by_id = sorted(range(len(ids)), key=ids.__getitem__)
+        by_id = sorted(needing, key=ids.__getitem__)
         hosted: list[list[int]] = [[] for _ in names]
         for i in by_id:
             hosted[manager_of[i]].append(i)
-        return cls(topology, found, task_of, manager_of, first, others, width, by_id, hosted)
+        return cls(topology, found, task_of, manager_of, first, others, width, needing, by_id, hosted)
 
     @cached_property
     def by_priority(self) -> Mapping[int, Mapping[int, list[int]]]:
@@ -75,6 +78,7 @@ class Load:
 
     task_of: list[int]  #: by instance: position of its task
     manager_of: list[int]  #: by instance: position of its task manager
+    needing: Sequence[int]  #: the instances that need CPU: all but those that are out
     least_in_rate: list[float]  #: by task: the lowest input rate of its instances
     cpu: list[float]  #: by task: cpu(t), that of the instance with the lowest input rate (model item 4)
     width: list[int]  #: by task: how many instances
@@ -98,12 +102,18 @@ class Load:
         warming = [False] * len(snapshot.task_managers)
         for manager in compress(hosting.manager_of, column(snapshot.instances, "warming_up")):
             warming[manager] = True
+        used: list[list[float]] = [[] for _ in snapshot.task_managers]
+        for manager, cpu_there in zip(hosting.manager_of, loads, strict=True):
+            used[manager].append(cpu_there)
         available = []
-        for host, instances in zip(snapshot.task_managers, hosting.hosted, strict=True):
+        for host, there in zip(snapshot.task_managers, used, strict=True):
             capacity = whole_cpu(host.cores)
-            used = total([loads[i] for i in instances])
-            available.append(min(max(capacity - host.cpu + used, 0.0), capacity))
-        return cls(task_of, hosting.manager_of, least_in_rate, cpu, hosting.width, warming, available)
+            available.append(min(max(capacity - host.cpu + total(there), 0.0), capacity))
+        return cls(task_of, hosting.manager_of, hosting.needing, least_in_rate, cpu, hosting.width, warming, available)
+
+    def of_needing(self) -> Iterator[tuple[int, int]]:
+        """Yield task and task manager of each instance that needs CPU."""
+        return ((self.task_of[i], self.manager_of[i]) for i in self.needing)
 
 
 def load_of(snapshot: Snapshot, topology: Topology, hosting: Hosting | None = None) -> Load:

@@ -434,9 +434,13 @@ def is_suspended(instance: Instance) -> bool:
     return instance.state == SUSPENDED
 
 
+#: States in which an instance uses nothing and runs only once asked to: it was given up, or a plan has stopped it.
+OUT = frozenset({GIVEN_UP, SUSPENDED})
+
+
 def is_out(instance: Instance) -> bool:
-    """Return whether it uses nothing and runs only once asked to: it was given up, or a plan has stopped it."""
-    return is_given_up(instance) or is_suspended(instance)
+    """Return whether it uses nothing and runs only once asked to: see `OUT`."""
+    return instance.state in OUT
 
 
 def is_running(instance: Instance) -> bool:

@@ -81,7 +81,9 @@ class Demand:
         topology = Dag.of(snapshot).topology
         load, required = load_of(snapshot, topology), known_requirements(snapshot, topology)
         by_task = [base + cost for base, cost in zip(required.base, required.costs(), strict=True)]
-        instance = [by_task[t] for t in load.task_of]
+        instance = [0.0] * len(load.task_of)
+        for i in load.needing:
+            instance[i] = by_task[load.task_of[i]]
         trust = [manager.trust or 1.0 for manager in snapshot.task_managers]
         for i, home in enumerate(load.manager_of):
             if instance[i] > CORE:

@@ -235,7 +235,7 @@ def only_helpful(situation: Situation, movable: Movable) -> Minimums:
     by_costs = situation.by_costs.all_of(situation.topology.min_accuracy)
     hosted: list[list[float]] = [[] for _ in snapshot.task_managers]
     known: list[list[float]] = [[] for _ in snapshot.task_managers]
-    for t, manager in zip(load.task_of, load.manager_of, strict=True):
+    for t, manager in load.of_needing():
         hosted[manager].append(required[t])
         known[manager].append(by_costs[t])
     spare = [cpu - total(needs) for cpu, needs in zip(situation.required.available, hosted, strict=True)]

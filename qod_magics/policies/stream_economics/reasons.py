@@ -52,7 +52,7 @@ def needs(snapshot: Snapshot) -> Mapping[str, Need]:
     at_full = [0.0] * len(snapshot.task_managers)
     least = minimums(snapshot, topology, required)
     full = required.all_of([1.0] * len(least))
-    for task, manager in zip(load.task_of, load.manager_of, strict=True):
+    for task, manager in load.of_needing():
         at_minimum[manager] += least[task]
         at_full[manager] += full[task]
     return {

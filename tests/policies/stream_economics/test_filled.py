@@ -15,6 +15,8 @@ from qod_magics.core.load import Load, load_of
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager, replace
 from qod_magics.policies import policy
+from qod_magics.policies.stack.stage import Demand
+from qod_magics.policies.stream_economics.reasons import needs
 from qod_magics.policies.stream_economics.requirements import Requirements, learned
 from tests.policies.snapshots import snapshots
 
@@ -285,10 +287,34 @@ def test_what_does_not_run_is_not_moved(name: str, state: str) -> None:
     given = Snapshot((TaskManager("tm1", 1.0, 160.0), TaskManager("tm2", 1.0, 0.0)), tasks, (), instances)
     (chosen,) = policy(name).decide(given, None)[0].moves
     down = tuple(replace(i, state=state) if i.id == chosen.instance else i for i in instances)
-    (other,) = policy(name).decide(replace(given, instances=down), None)[0].moves
-    assert other.instance != chosen.instance
+    moved = [move.instance for move in policy(name).decide(replace(given, instances=down), None)[0].moves]
+    stays = state in ("given up", "suspended")  # it takes no CPU, so that the other one fits
+    assert moved == ([] if stays else [i.id for i in instances if i.id != chosen.instance])
     neither = tuple(replace(i, state=state) for i in instances)
     assert policy(name).decide(replace(given, instances=neither), None)[0].actions == ()
+
+
+@pytest.mark.parametrize("state", ["running", "backing off", "given up", "suspended"])
+@pytest.mark.parametrize("name", [NAME, "stream-economics-fitted", "stream-economics-reactive", "auto"])
+def test_an_instance_that_is_out_takes_no_cpu_where_it_is_listed(name: str, state: str) -> None:
+    """Another instance of its task runs, so that the task has costs. A suspended one is listed somewhere."""
+    costs = {"fixed_cpu": 0.0, "read_us": 0.0}
+    tasks = tuple(
+        Task(name, (), 1000.0, 1, 0.1, work_us=work_us, **costs) for name, work_us in (("q", 1600.0), ("r", 800.0))
+    )
+    instances = (
+        Instance("q.1", "q", "tm2", 500.0, 80.0, False, state="running"),
+        Instance("q.2", "q", "tm1", 500.0, 80.0 if state == "running" else 0.0, False, state=state),
+        Instance("r.1", "r", "tm1", 1000.0, 80.0, False, state="running"),
+    )
+    used = sum(each.cpu for each in instances if each.task_manager == "tm1")
+    managers = (TaskManager("tm1", 1.0, used, trust=1.0), TaskManager("tm2", 1.0, 80.0, trust=1.0))
+    given = Snapshot(managers, tasks, (), instances)
+    plan = policy(name).decide(given, None)[0]
+    out = state in ("given up", "suspended")
+    assert (plan.desired["r"] == 1.0) == out
+    assert needs(given)["tm1"].at_full == pytest.approx(80.0 if out else 160.0)
+    assert Demand.of(given).needed[0] == pytest.approx(80.0 if out else 160.0)
 
 
 @pytest.mark.parametrize(("partitions", "desired"), [(None, 0.4), (1, 0.4), (2, 0.8), (3, 1.0), (4, 1.0)])

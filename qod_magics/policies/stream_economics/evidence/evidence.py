@@ -151,7 +151,7 @@ class BacklogEvidence(Evidence):
         available = [PLENTY if o else cpu * t for o, cpu, t in zip(is_open, required.available, trust, strict=True)]
         if not any(is_open):
             return replace(required, available=available)
-        scarce = {t for t, manager in zip(load.task_of, load.manager_of, strict=True) if not is_open[manager]}
+        scarce = {t for t, manager in load.of_needing() if not is_open[manager]}
         scarce |= {t for t, task in enumerate(snapshot.tasks) if task.keeps_up is not None}
         base = [needed if t in scarce else 0.0 for t, needed in enumerate(required.base)]
         cpu = [needed if t in scarce else 0.0 for t, needed in enumerate(required.cpu)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 
 from qod_magics.core.runtime import Count, Measured
-from qod_magics.core.snapshot import Freshness, Instance, Snapshot, Task, TaskManager, Window, is_out, replace
+from qod_magics.core.snapshot import Freshness, Instance, Snapshot, Task, TaskManager, Window, replace
 from qod_magics.policies.stream_economics.learning.cost_fit import BatchOverhead, CostFit
 
 #: Forgetting factor per reading, of a ratio (a selectivity, the cost of a task manager).
@@ -281,12 +281,9 @@ def is_new(instance: Instance, window: Window | None) -> bool:
 
 
 def _completed(task: Task, lesson: Lesson, instances: Sequence[Instance], batch_s: Mapping[str, float]) -> Task:
-    """Return the task with its estimates; `batch_s`: batch interval by task manager with micro-batches. One that was
-    given up or stopped costs nothing."""
+    """Return the task with its estimates; `batch_s`: batch interval by task manager with micro-batches."""
     found: dict[str, float] = {}
-    if instances and all(map(is_out, instances)):
-        found = {"fixed_cpu": 0.0, "read_us": 0.0, "work_us": 0.0}
-    elif lesson.fit is not None:
+    if lesson.fit is not None:
         fixed, read, work = lesson.fit.costs
         if lesson.trigger_s is not None:
             assumed_s = min((batch_s.get(i.task_manager, BATCH_S) for i in instances), default=BATCH_S)
