@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from qod_magics.application.merging import Merge, Merges
 from qod_magics.spark.plans.plan_text import NAMED, Node, lists_of, names_of, nodes_of, split
-from qod_magics.spark.plans.state import key_columns, stateful_operators
+from qod_magics.spark.plans.state import completes, key_columns, stateful_operators
 
 #: An aggregate over single rows; others of its names have a mark of their own, such as "distinct".
 _OVER_ROWS = re.compile(r"^(count|count_if|sum|min|max|avg)\((?!distinct )(.+)\)$", re.DOTALL | re.IGNORECASE)
@@ -19,6 +19,8 @@ _OVER_ROWS = re.compile(r"^(count|count_if|sum|min|max|avg)\((?!distinct )(.+)\)
 _COLUMN = re.compile(r"^[^#()]+#(\d+)L?(?:-T\d+ms)?$")
 #: Operators between the aggregation and the result that leave rows alone.
 _ABOVE = frozenset({"CollectMetrics", "Project", "SubqueryAlias", "View"})
+#: The type of a window of time.
+_WINDOW = re.compile(r"struct<start:\s*timestamp(_ntz)?,\s*end:\s*timestamp(_ntz)?>")
 #: Types whose least and greatest values are merged.
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
 
@@ -40,7 +42,10 @@ def merges_of(analyzed: str, physical: str | None) -> Merges | str:
     if other is not None:
         return f"{other} keeps state of single rows or sessions, which parts don't share"
     header, _, rest = analyzed.strip().partition("\n")
-    return _merges(names_of(header), _types(header), list(nodes_of(rest)), keys)
+    types = _types(header)
+    if not completes(physical or "") and not any(_WINDOW.match(types[key]) for key in keys):
+        return "parts that change no more are deleted, so group by a window, too: window(time, '1 minute')"
+    return _merges(names_of(header), types, list(nodes_of(rest)), keys)
 
 
 def _merges(names: Sequence[str], types: Mapping[str, str], nodes: Sequence[Node], keys: Sequence[str]) -> Merges | str:

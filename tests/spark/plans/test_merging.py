@@ -68,6 +68,22 @@ def test_what_does_not_merge_is_named(columns: str, items: str, above: tuple[str
     assert named in why
 
 
+def test_groups_without_a_window_are_not_lent() -> None:
+    """A part of one that changes no more is deleted before the others are."""
+    plan = chain("zone: bigint, n: bigint", "~Aggregate [zone#3L], [zone#3L, count(1) AS n#6L]")
+    why = merges_of(plan, PHYSICAL.replace("window#67-T5000ms, ", ""))
+    assert isinstance(why, str)
+    assert "window" in why
+
+
+def test_groups_of_a_window_without_a_watermark_or_of_its_start_are_lent() -> None:
+    plan = chain(f"{WINDOW}, zone: bigint, n: bigint", GROUPS.format("count(1) AS n#6L"))
+    assert merges_of(plan, PHYSICAL.replace("-T5000ms", "")) == {"n": Merge("sum")}
+    start = "~Aggregate [at#2-T5000ms, zone#3L], [at#2-T5000ms, zone#3L, count(1) AS n#6L]"
+    plan = chain("at: timestamp, zone: bigint, n: bigint", start)
+    assert merges_of(plan, PHYSICAL.replace("window#67", "at#2")) == {"n": Merge("sum")}
+
+
 def test_rows_that_are_not_all_counted_by_themselves_are_not_lent() -> None:
     plan = chain(f"{WINDOW}, zone: bigint, n: bigint", GROUPS.format("count(1) AS n#6L"))
     for physical in (None, DEDUPLICATED, "== Physical Plan ==\n*(1) Project [zone#3L]\n"):
