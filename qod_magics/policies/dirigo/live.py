@@ -87,13 +87,13 @@ def workers_of(snapshot: Snapshot, task: Task, lent: Lent) -> tuple[Worker, ...]
         return ()
     row_s = min(costs)  # the busiest has the least fixed cost for a row
     managers = {each.id: each for each in snapshot.task_managers}
-    taken = dict.fromkeys((each.id for each in mine), 0.0)
     own = {}
     for each in mine:
         _, share = lent.get(each.id, ("", 0.0))
-        own[each.id] = (each.arrival_rate or 0.0) - taken[each.id]
+        own[each.id] = each.arrival_rate or 0.0
         if share:
             own[each.id] = own[each.id] / (1.0 - share)
+    taken = dict.fromkeys(own, 0.0)
     for each in mine:  # what a lessee gets is not of its own keys
         to, share = lent.get(each.id, ("", 0.0))
         if to in taken:
@@ -116,7 +116,7 @@ def queue_of(worker: Worker, target_s: float, horizon_s: float) -> Queue:
     arrive within the horizon."""
     queue: Queue = LaxityQueue()
     waits_s, rate = worker.waits_s, max(worker.own_rate, 1e-9)
-    since_s = min(worker.waiting / rate, waits_s + target_s)  # the oldest row that waits came about then
+    since_s = min(worker.waiting / rate, waits_s + target_s)  # about when the oldest waiting row came
     for number in range(MESSAGES if waits_s else 0):
         came_s = -since_s * (1.0 - (number + 0.5) / MESSAGES)
         queue.add(_ns(came_s + target_s), _ns(waits_s / MESSAGES), ("waits", number))
