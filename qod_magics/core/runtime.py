@@ -31,7 +31,7 @@ class Event:
 
 #: Counts of rows that were read and processed, but have no values, or not those that the schema asks for.
 MISFITS = ("malformed", "tombstones", "implausible")
-#: Counts of rows that were read more than once.
+#: Counts of rows that were read, or sent, more than once.
 REPEATED = ("read_again", "sent_again")
 
 

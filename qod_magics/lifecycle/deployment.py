@@ -149,7 +149,7 @@ class Decision:
     """What a deployment does."""
 
     fates: Mapping[str, Fate]  #: by task: the declared ones in their order, then those that end
-    at_once: frozenset[str]  #: of the tasks that stop, those whose inputs no declared task goes on reading
+    at_once: frozenset[str]  #: of the tasks that stop, those from whose checkpoints or inputs no declared task goes on
     losing_state: Mapping[str, str]  #: tasks whose queries begin again without the state that they had, and why
     #: tasks whose columns have changed: rows in transit don't fit the readers' new input
     other_columns: frozenset[str] = frozenset()
@@ -215,7 +215,8 @@ def decide(
         fates[id] = Fate.RESUMES if resumes else Fate.REPLACED
     fates |= dict.fromkeys(difference.stop, Fate.ENDS)
     read_on = frozenset(name for task in after.values() for name in task.inputs)
-    at_once = frozenset(id for id, task in before.items() if fates[id].stops and read_on.isdisjoint(task.inputs))
+    given_up = (id for id, fate in fates.items() if fate.stops and (fate is Fate.ENDS or fate.new_checkpoints))
+    at_once = frozenset(id for id in given_up if read_on.isdisjoint(before[id].inputs))
     losing = {id: WHY_LOST[fate] for id, fate in fates.items() if fate in WHY_LOST and running[id].keeps_state}
     return Decision(fates, at_once, losing, other)
 

@@ -104,22 +104,21 @@ def stretch(since: Offsets, until: Offsets, oldest: Offsets, begun: Offsets) -> 
     return Stretch(start, {p: max(until.get(p, at), at) for p, at in start.items()}, cut)
 
 
-def whole_from(first: datetime, is_empty: bool, kept_ms: int, kept_bytes: int, now: datetime) -> datetime:
-    """Return since when a partition has all rows, where retention has deleted some.
+def whole_from(first: datetime, is_empty: bool, kept_ms: int, now: datetime) -> datetime:
+    """Return since when a partition has all rows, where the rows before were deleted.
 
-    By age it deletes only rows that are older than it says. By size it leaves some rows, so a partition without a row
-    has lost them by age.
+    A partition without a row has lost its rows by age, since by size retention leaves some: only rows that are older
+    than retention says. Elsewhere the rows may have been deleted by size, by hand, or under a shorter retention, up to
+    the oldest that is left.
 
     Args:
         first: when the oldest row of the span was sent; `now` without one.
         is_empty: whether the partition has no row at all.
         kept_ms: age from which on rows may be deleted, milliseconds; -1: never, or not known.
-        kept_bytes: size from which on rows may be deleted; -1: never.
         now: the time.
 
     """
-    by_age = kept_ms >= 0 and (kept_bytes < 0 or is_empty)
-    return min(first, now - timedelta(milliseconds=kept_ms)) if by_age else first
+    return min(first, now - timedelta(milliseconds=kept_ms)) if is_empty and kept_ms >= 0 else first
 
 
 # --- The windows ------------------------------------------------------------------------------------------------------

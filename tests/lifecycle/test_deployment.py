@@ -119,6 +119,14 @@ def test_queries_stop_at_once_where_nobody_reads_on() -> None:
     assert found.at_once == {"b"}  # c goes on reading the input of a
 
 
+def test_a_query_that_goes_on_from_its_checkpoints_stops_at_the_end_of_a_batch_whatever_reads_its_input() -> None:
+    edited = replace(task("a", work="another"), inputs=frozenset({"renamed"}))
+    found = decide([A], [edited], {"a": KEPT}, {"a": KEPT})
+    assert (found.fates, found.at_once) == ({"a": Fate.RESUMES}, frozenset())
+    found = decide([A], [edited], {"a": KEPT}, {"a": replace(KEPT, meaning="sums")})
+    assert (found.fates, found.at_once) == ({"a": Fate.REPLACED}, {"a"})
+
+
 # -- its steps ---------------------------------------------------------------------------------------------------------
 
 WHOLE = Decision({"a": Fate.REPLACED, "b": Fate.ENDS}, frozenset({"b"}), {"a": "it changed"})

@@ -210,17 +210,17 @@ def test_markup_in_values_is_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_empty", "kept_ms", "kept_bytes", "since"),
+    ("first", "is_empty", "kept_ms", "since"),
     [
-        (True, 3_600_000, -1, "09:00:00"),  # quiet for an hour: its rows were older
-        (True, 3_600_000, 1 << 30, "09:00:00"),
-        (False, 3_600_000, -1, "09:00:00"),  # its first row came long after the deleted ones
-        (False, 3_600_000, 1 << 30, "09:50:00"),  # may have been deleted by size
-        (True, -1, -1, "09:50:00"),  # by hand
-        (True, 60_000, -1, "09:50:00"),  # the oldest row tells more
+        ("10:00:00", True, 3_600_000, "09:00:00"),  # quiet for an hour: its rows were older
+        ("10:00:00", True, -1, "10:00:00"),  # by hand
+        ("09:50:00", False, 3_600_000, "09:50:00"),  # by hand, by size, or when an hour was not kept yet
+        ("10:00:00", False, 3_600_000, "10:00:00"),  # the same, up to a row behind the span
+        ("08:59:00", False, 3_600_000, "08:59:00"),  # by age: what is left is older, in one segment with younger rows
+        ("09:50:00", False, -1, "09:50:00"),
     ],
 )
-def test_a_quiet_partition_lacks_only_rows_of_the_age_that_retention_deletes(
-    is_empty: bool, kept_ms: int, kept_bytes: int, since: str
+def test_only_a_partition_without_a_row_is_known_to_lack_no_row_younger_than_its_retention(
+    first: str, is_empty: bool, kept_ms: int, since: str
 ) -> None:
-    assert whole_from(at("09:50:00"), is_empty, kept_ms, kept_bytes, at("10:00:00")) == at(since)
+    assert whole_from(at(first), is_empty, kept_ms, at("10:00:00")) == at(since)

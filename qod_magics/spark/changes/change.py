@@ -37,10 +37,10 @@ LOOK_S = 0.05
 
 
 @contextmanager
-def held(cluster: Cluster, instance: Instance) -> Iterator[float]:
-    """Wait until an instance has ended a micro-batch, with its next one held before it reads. A query that is stopped
-    within has read no row that its next run reads again. Yields how long `Instance.stop` is to wait for the end of a
-    batch, seconds.
+def held(cluster: Cluster, instance: Instance) -> Iterator[tuple[float, bool]]:
+    """Wait until an instance has ended a micro-batch, with its next one held before it reads. Yields what
+    `Instance.stop` is to be told: how long to wait for the end of a batch, seconds, and whether that end was seen, with
+    the next batch held. A query that is stopped within has then read no row that its next run reads again.
 
     In real-time mode, and where dials can't be turned, nothing is held: the next run reads again what the batch under
     way has read.
@@ -49,24 +49,25 @@ def held(cluster: Cluster, instance: Instance) -> Iterator[float]:
     if home is None or not instance.is_paced:
         batches_s = 2 * cluster.period_s if instance.mode == "micro-batch" else 0.0  # as long as their rows make them
         patience = cluster.patience
-        yield max(patience.batch_s, batches_s, instance.job.trigger_s or 0.0) + patience.late_s
+        yield max(patience.batch_s, batches_s, instance.job.trigger_s or 0.0) + patience.late_s, False
         return
     pace = 1.0 - HOLD_S / MOST_S
     cluster.pause(instance.id, pace)  # a plan that is applied meanwhile does not end it
+    turned = False
     try:
         with suppress(TaskManagerError):
             home.turn({key: pace})
-        _end_batch(instance, time.time())
-        yield 0.0
+            turned = True
+        yield 0.0, _end_batch(instance, time.time()) and turned
     finally:
         cluster.go_on(instance.id)
         with suppress(TaskManagerError):
             home.turn({key: cluster.dials.get(key, 1.0)})
 
 
-def _end_batch(instance: Instance, since: float) -> None:
+def _end_batch(instance: Instance, since: float) -> bool:
     """Wait until a micro-batch has ended after `since` (epoch), which is the last that is not held, or none is under
-    way. Raises whatever Spark raises."""
+    way. Return whether that was seen in time. Raises whatever Spark raises."""
     query = instance.query
     took_s = max((batch.end - batch.start for batch in instance.batches), default=0.0)
     deadline = time.monotonic() + min(LONG_BATCH * max(took_s, HOLD_S), LONGEST_S)
@@ -74,8 +75,9 @@ def _end_batch(instance: Instance, since: float) -> None:
         with instance.lock:
             instance.poll()
         if any(batch.end >= since for batch in instance.batches[-2:]) or not query.status["isTriggerActive"]:
-            return
+            return True
         time.sleep(LOOK_S)
+    return False
 
 
 T = TypeVar("T")
@@ -268,6 +270,6 @@ def _end(cluster: Cluster, lifecycle: Lifecycle, instance: Instance, waits: str)
     home = instance.task_manager
     if home is None:
         raise TaskManagerError("its task manager was lost")
-    with held(cluster, instance) as wait_s:
-        if not lifecycle.end(instance, home, wait_s, waits):
+    with held(cluster, instance) as (wait_s, ended):
+        if not lifecycle.end(instance, home, wait_s, waits, ended=ended):
             raise TaskManagerError(f"{home.id} was lost")

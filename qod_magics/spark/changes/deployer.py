@@ -185,7 +185,7 @@ class Deployer:
             match step:
                 case StopTasks(tasks, at_batch_end):
                     batch_s = self.cluster.patience.batch_s + 1.0 if at_batch_end else 0.0
-                    self._stop(_of(before, tasks), batch_s)
+                    self._stop(_of(before, tasks), batch_s, read_on=at_batch_end)
                 case CreateTopics():
                     self.resuming.seed(returning, self.cluster.deployment)
                     prepared = self.cluster.deployment.prepare(specs, checked, decision.other_columns)
@@ -291,10 +291,10 @@ class Deployer:
         """Return the location of the checkpoint of a task's instance, the first of which has index 0."""
         return f"{self.checkpoints}/{task}/{generation}/{index + 1}"
 
-    def _stop(self, instances: Sequence[Instance], at_batch_end_s: float = 0.0) -> None:
+    def _stop(self, instances: Sequence[Instance], at_batch_end_s: float = 0.0, *, read_on: bool) -> None:
         for instance in instances:
             instance.handle(StopAsked())
-        stops = {i.id: partial(self.lifecycle.stop, i, at_batch_end_s) for i in instances}
+        stops = {i.id: partial(self.lifecycle.stop, i, at_batch_end_s, read_on=read_on) for i in instances}
         stopped = gather(stops, self.cluster.patience.step_s)
         for instance in instances:
             error = stopped[instance.id]
@@ -392,12 +392,13 @@ class Deployer:
         with self.cluster.lock:
             begun = [i for i in self.cluster.all_instances if before.instances.get(i.id) is not i]
         try:
-            self._stop(begun)
+            self._stop(begun, read_on=False)
         finally:  # also if the user interrupts this, too
             with self.cluster.lock:
                 gone = self.cluster.restore(before)
+            interrupted = {i.checkpoint for i in begun if i.interrupted}
             for instance in stopped:
-                instance.reinstate(why=why, differs=True)
+                instance.reinstate(why=why, differs=True, interrupted=instance.checkpoint in interrupted)
         self.delete(gone)
 
     def delete(self, topics: Collection[str]) -> None:

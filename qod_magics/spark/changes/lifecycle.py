@@ -114,13 +114,16 @@ class Lifecycle:
             partial(self.cluster.run_ended, instance),
         )
 
-    def stop(self, instance: Instance, at_batch_end_s: float = 0.0) -> None:
-        """Stop its query as `Instance.stop` does, and enter its reports in the row accounting, even if that raises."""
+    def stop(
+        self, instance: Instance, at_batch_end_s: float = 0.0, *, ended: bool = False, read_on: bool = True
+    ) -> None:
+        """Stop its query as `Instance.stop` does, and enter its reports in the row accounting, even if that raises.
+        Unless its input is `read_on` from there, nothing is read again, but by its next start."""
         try:
-            instance.stop(at_batch_end_s)
+            instance.stop(at_batch_end_s, ended=ended)
         finally:
             self.cluster.take(instance)
-            if instance.has_ended:
+            if instance.has_ended and read_on:
                 self.cluster.run_ended(instance)
 
     def settle(self, instance: Instance) -> None:
@@ -163,12 +166,14 @@ class Lifecycle:
         source: TaskManager,
         at_batch_end_s: float | None = None,
         kind: str = "move-waits",
+        *,
+        ended: bool = False,
     ) -> bool:
-        """Stop its run, and wait without a timeout until it has ended. Return False if its task manager is gone; the
-        instance then waits for another. Raises whatever stopping raises."""
+        """Stop its run as `Instance.stop` does, and wait without a timeout until it has ended. Return False if its task
+        manager is gone; the instance then waits for another. Raises whatever stopping raises."""
         patience = self.cluster.patience
         wait_s = patience.batch_s + patience.late_s if at_batch_end_s is None else at_batch_end_s
-        stopping = begin(lambda: self.stop(instance, wait_s), f"stopping-{instance.id}")
+        stopping = begin(lambda: self.stop(instance, wait_s, ended=ended), f"stopping-{instance.id}")
         begun, reported = time.monotonic(), False
         while not stopping.done():
             wait((stopping,), 0.25)

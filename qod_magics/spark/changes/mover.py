@@ -48,8 +48,8 @@ class Mover:
         if manager is None or not instance.handle(RestartAsked()):
             return
         try:
-            with held(self.cluster, instance) as wait_s:
-                self.lifecycle.stop(instance, wait_s)
+            with held(self.cluster, instance) as (wait_s, ended):
+                self.lifecycle.stop(instance, wait_s, ended=ended)
             self.lifecycle.start(instance, manager)
         except Exception as error:
             self.lifecycle.fail_on(instance, manager, reason(error))
@@ -93,8 +93,8 @@ class Mover:
         home = instance.task_manager
         try:
             if home is not None:
-                with held(self.cluster, instance) as wait_s:
-                    self.lifecycle.end(instance, home, wait_s, "stop-waits")
+                with held(self.cluster, instance) as (wait_s, ended):
+                    self.lifecycle.end(instance, home, wait_s, "stop-waits", ended=ended)
         except Exception as error:
             instructions = instance.handle(SuspendFailed(reason(error)))
             if instance.state is not State.SUSPENDED:

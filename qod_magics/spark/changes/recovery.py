@@ -220,7 +220,7 @@ class Recovery:
     def _stop_again(self, instance: Instance) -> None:
         with instance.lock:
             if instance.state is State.STOPPED:  # not put back meanwhile
-                self.lifecycle.stop(instance)
+                self.lifecycle.stop(instance, read_on=False)  # but by the start of what replaces it
 
     def _restart(self, instance: Instance) -> None:
         manager = instance.task_manager

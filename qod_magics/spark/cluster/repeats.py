@@ -70,7 +70,7 @@ class Repeats:
 
 
 def repeats_text(rows: int, sender: str) -> str:
-    """Such as: 3 rows are there twice: batches of src did not end, and sent them again."""
+    """Such as: 3 rows are there twice: batches of src did not end, and ran again."""
     return (
         f"{rows:,} {'row is' if rows == 1 else 'rows are'} there twice: batches of {sender} did not end, and ran again"
     )

@@ -115,12 +115,15 @@ class Instance(InstanceState):
         with self.changing:
             return self.life.handle(CauseGone(placed=self.task_manager is not None), time.monotonic())
 
-    def reinstate(self, *, runs: bool = False, why: str | None = None, differs: bool = False) -> None:
+    def reinstate(
+        self, *, runs: bool = False, why: str | None = None, differs: bool = False, interrupted: bool = False
+    ) -> None:
         """Undo its stop, as the deployment that should replace it has failed: it restarts where it ran, or goes on
         there if it still `runs`. It reports `why` as its failure. `differs`: the instances that replaced it may have
-        read further."""
+        read further; `interrupted`: one of them was stopped within a batch."""
         with self.changing:
             self.books_differ = self.books_differ or differs
+            self.interrupted = self.interrupted or interrupted
             runs = runs and self.query is not None
             self.life.handle(StopUndone(self.task_manager is not None, runs, why), time.monotonic())
 
@@ -269,6 +272,7 @@ class Instance(InstanceState):
                 self.stop()
             if self.unended is not None:
                 self.unended.stop()
+                self.interrupted = True
         except Exception as error:
             raise TaskManagerError(
                 f"{self.id} can't start on {task_manager.id}: its previous run could not be stopped: {reason(error)}",
@@ -374,29 +378,29 @@ class Instance(InstanceState):
                     self.handle(BatchEnded())
         return fresh
 
-    def stop(self, at_batch_end_s: float = 0.0) -> None:
+    def stop(self, at_batch_end_s: float = 0.0, *, ended: bool = False) -> None:
         """Stop the query, just after its next report if one comes within `at_batch_end_s` seconds. A run that could not
         be stopped before is stopped at once.
 
-        The next run reads an interrupted batch again, so downstream of Kafka at most one batch is read twice.
+        The next run reads an interrupted batch again, so downstream of Kafka at most one batch is read twice. `ended`:
+        the caller has seen that its batch has ended, and holds the next one, which has read nothing.
         """
         with self.lock:
             query = self.query or self.unended
             if query is None:
                 return
             if self.query is None:
-                at_batch_end_s = 0.0
+                at_batch_end_s, ended = 0.0, False
             deadline = time.monotonic() + at_batch_end_s
             self.unended = query
             try:
                 if at_batch_end_s > 0:  # collect earlier reports: wait for the next one
                     self.poll()
-                at_end = at_batch_end_s <= 0  # its caller knows whether a batch is under way
-                while not at_end and time.monotonic() < deadline and query.isActive:
-                    at_end = self.poll()
-                    time.sleep(0.0 if at_end else 0.1)
+                while not ended and time.monotonic() < deadline and query.isActive:
+                    ended = self.poll()
+                    time.sleep(0.0 if ended else 0.1)
                 query.stop()
-                self.interrupted = self.interrupted or not at_end
+                self.interrupted = self.interrupted or not ended
                 self.handle(RunEnded())
                 if self.unended is query:
                     self.unended = None

@@ -205,6 +205,20 @@ def test_a_deployment_that_is_interrupted_twice_puts_back_what_ran(monkeypatch: 
     assert made.cluster.deployment.specs == before
 
 
+def test_what_a_failed_deployment_was_stopped_in_is_read_again_by_what_it_puts_back() -> None:
+    one, made = running(Query())
+
+    def start(new: Instance, home: TaskManager) -> None:
+        new.query = Query()  # type: ignore[assignment]
+        raise TaskManagerError("it can't go on", rule="starts")
+
+    made.cluster.make = Script(start).make
+    with pytest.raises(TaskManagerError, check=breaks("starts")):
+        made.deployer.deploy(declared(trigger_s=5.0))
+    assert made.cluster.all_instances == [one]
+    assert one.interrupted
+
+
 def test_an_interrupt_while_old_topics_are_deleted_does_not_hide_that_it_was_deployed() -> None:
     """The session would take the streams before for those that run, and the next declaration put them back."""
     _, made = running(Query())

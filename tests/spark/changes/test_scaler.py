@@ -620,8 +620,8 @@ def test_a_query_is_stopped_between_two_micro_batches(made: Made) -> None:
     query.status = {"isTriggerActive": False}
     key, turned, polls = BOARD.pace("q.1"), home.turned, []
     made.cluster.dials[key] = 0.75
-    with change.held(made.cluster, one) as wait_s:  # no batch is under way
-        assert wait_s == 0.0
+    with change.held(made.cluster, one) as (wait_s, ended):  # no batch is under way
+        assert (wait_s, ended) == (0.0, True)
         assert turned == [{key: 0.6}]
         assert made.cluster.dials_of(one)[key] == 0.6  # whatever a plan wants meanwhile
     assert made.cluster.dials_of(one)[key] == 0.75
@@ -635,8 +635,30 @@ def test_a_query_is_stopped_between_two_micro_batches(made: Made) -> None:
     begun = time.time()
     query.status = {"isTriggerActive": True}
     made.script.poll = poll
-    with change.held(made.cluster, one):
+    with change.held(made.cluster, one) as (_, ended):
         assert len(polls) == 3  # the first batch that ended after the next was held
+        assert ended
+
+
+def test_who_stops_a_query_is_told_whether_its_batch_was_seen_to_end(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, home = made["q.1"], FakeTaskManager()
+    one.task_manager, one.mode = home, "micro-batch"  # type: ignore[assignment]
+    query: Any = one.query
+    query.status = {"isTriggerActive": True}
+    monkeypatch.setattr(change, "LONGEST_S", 0.2)
+    made.script.poll = lambda _: False
+    with change.held(made.cluster, one) as told:  # its batch is longer than that
+        assert told == (0.0, False)
+
+    def turn(dials: object) -> None:
+        raise TaskManagerError("it does not answer.")
+
+    query.status = {"isTriggerActive": False}
+    monkeypatch.setattr(home, "turn", turn)
+    with change.held(made.cluster, one) as told:  # its next batch is not held
+        assert told == (0.0, False)
 
 
 def test_where_no_dial_can_be_turned_the_end_of_a_batch_is_waited_for(made: Made) -> None:
@@ -646,8 +668,8 @@ def test_where_no_dial_can_be_turned_the_end_of_a_batch_is_waited_for(made: Made
     patience = made.cluster.patience = Patience()
     for mode, at_least_s in (("micro-batch", 2 * made.cluster.period_s), ("real-time", patience.batch_s)):
         one.mode = mode
-        with change.held(made.cluster, one) as wait_s:
-            assert wait_s == at_least_s + patience.late_s
+        with change.held(made.cluster, one) as told:
+            assert told == (at_least_s + patience.late_s, False)
             assert not made.cluster.holding
 
 

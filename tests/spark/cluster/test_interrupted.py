@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.events import Failed
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.plans.job import Feed
 from qod_magics.spark.queries.instance import Instance
-from tests.spark.fakes import Query, cluster, instance, manager
+from tests.spark.fakes import Parts, Query, cluster, instance, manager
 
 #: When the last batch of the checkpoint was committed, ms.
 COMMITTED = 1_750_000_000_000
@@ -54,7 +55,20 @@ def is_lost(one: Instance, home: object) -> None:
     one.detach("tm1 was lost", "tm1")
 
 
-@pytest.mark.parametrize("ends", [fails, is_lost])
+def is_stopped_at_once(one: Instance, home: object) -> None:
+    one.stop()
+
+
+def is_stopped_without_a_report(one: Instance, home: object) -> None:
+    one.stop(0.05)
+
+
+def is_stopped_at_last(one: Instance, home: object) -> None:
+    one.query, one.unended = None, one.query
+    one.stop(5.0, ended=True)  # the batch that had ended then is not its last
+
+
+@pytest.mark.parametrize("ends", [fails, is_lost, is_stopped_at_once, is_stopped_without_a_report, is_stopped_at_last])
 def test_the_batch_is_read_again_and_what_it_had_sent_is_looked_for(
     made: tuple[Cluster, Instance], ends: Callable[[Instance, object], None]
 ) -> None:
@@ -74,10 +88,37 @@ def test_the_batch_is_read_again_and_what_it_had_sent_is_looked_for(
 def test_of_a_query_that_was_stopped_at_the_end_of_a_batch_nothing_is_read_again(
     made: tuple[Cluster, Instance],
 ) -> None:
+    """The next one is planned, and held: it has read no row."""
     found, one = made
-    one.stop()
+    one.stop(ended=True)
     found.run_ended(one)
     assert found.deployment.accounts["T"].again == 0
+
+
+def test_a_run_that_could_not_be_stopped_may_have_read_until_the_next_one_starts(
+    made: tuple[Cluster, Instance],
+) -> None:
+    found, one = made
+    home = one.task_manager
+    assert home is not None
+    one.query, one.unended = None, one.query
+    one.fail(Failed("it could not be stopped"), home, ended=False)
+    one.life.retry_at = 0.0
+    with pytest.raises(TaskManagerError):  # the stand-in runs no query
+        Parts(found).lifecycle.start(one, home)
+    assert one.unended is None
+    assert found.deployment.accounts["T"].again == 25
+
+
+def test_rows_of_a_query_that_nobody_continues_are_read_again_only_once_it_is_put_back(
+    made: tuple[Cluster, Instance],
+) -> None:
+    found, one = made
+    Parts(found).lifecycle.stop(one, read_on=False)
+    account = found.deployment.accounts["T"]
+    assert (account.again, found.events) == (0, [])
+    found.run_ended(one)  # as its next start does
+    assert account.again == 25
 
 
 def test_a_new_checkpoint_has_sent_nothing(made: tuple[Cluster, Instance], tmp_path: Path) -> None:
