@@ -1,4 +1,5 @@
-"""The files that a query has written, cut into slices of time. A slice is identified by its files.
+"""The files that a query has written, cut into slices of time. A slice is identified by its files and
+the columns that are read of them.
 
 Spark lists the files of each ended batch in a log beside them. Files that are not in it are of a batch that did not
 end, and hold rows that another file has, too.
@@ -38,7 +39,7 @@ class File:
 class Slice:
     """The files that were written within a span of time."""
 
-    id: str  #: of its query and its files: other files make another slice
+    id: str  #: of its query, its columns and its files: others make another slice
     query: str
     files: tuple[File, ...]
     closed: bool  #: whether its time is over
@@ -91,9 +92,9 @@ def _is_entry(name: str) -> bool:
     return name.removesuffix(_COMPACT).isdigit()
 
 
-def sliced(query: str, files: Sequence[File], slice_s: float, now_s: float) -> tuple[Slice, ...]:
+def sliced(query: str, columns: str, files: Sequence[File], slice_s: float, now_s: float) -> tuple[Slice, ...]:
     """Return the slices of these files, oldest first: each of `slice_s` seconds, or of twice, four times... as many,
-    where there would be more than `MOST_SLICES`."""
+    where there would be more than `MOST_SLICES`. `columns` tells names and types of what is read of the files."""
     span_ns = max(int(slice_s * 1e9), 1)
     spans: dict[int, list[File]] = {}
     for file in files:
@@ -105,13 +106,13 @@ def sliced(query: str, files: Sequence[File], slice_s: float, now_s: float) -> t
             wider.setdefault(number // 2, []).extend(there)
         spans = wider
     return tuple(
-        Slice(_id(query, there), query, tuple(there), (number + 1) * span_ns < (now_s - CLOSES_AFTER_S) * 1e9)
+        Slice(_id(query, columns, there), query, tuple(there), (number + 1) * span_ns < (now_s - CLOSES_AFTER_S) * 1e9)
         for number, there in sorted(spans.items())
     )
 
 
-def _id(query: str, files: Sequence[File]) -> str:
-    told = "\n".join([query, *(f"{file.path} {file.size} {file.written_ns}" for file in files)])
+def _id(query: str, columns: str, files: Sequence[File]) -> str:
+    told = "\n".join([query, columns, *(f"{file.path} {file.size} {file.written_ns}" for file in files)])
     return sha1(told.encode(), usedforsecurity=False).hexdigest()[:16]
 
 

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from qod_magics.application.sql.functions import BUILT_IN, called
 from qod_magics.application.sql.names import formatted, tables_read
 from qod_magics.application.sql.splitting import (
     NOW,
@@ -29,7 +30,6 @@ from qod_magics.application.sql.splitting import (
     Split,
     as_parsed,
     split,
-    unknown_functions,
 )
 from qod_magics.application.streams.sink import Parquet, is_url
 from qod_magics.core.engines import Observation, Use
@@ -53,14 +53,25 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 #: Seconds of a slice under a policy that has no rules for them.
 SLICE_S = 60.0
+_TIMESTAMPS = "spark.sql.timestampType"
+#: With these, a text means something else here than there, or than the parser takes it for; by setting, what is fine.
+_UNDERSTOOD = {_TIMESTAMPS: "TIMESTAMP_LTZ", "spark.sql.functionResolution.sessionOrder": "second"}
 #: Settings on which the result of a query depends: those of the notebook's session hold.
-_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
+_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive", _TIMESTAMPS)
+#: How names of further ones begin, where they are set.
+_MEANINGS = tuple(
+    f"spark.sql.{each}"
+    for each in (
+        *("ansi.", "legacy.", "session.", "decimalOperations.", "mapKeyDedupPolicy", "parser.", "parquet."),
+        *("groupBy", "orderByOrdinal", "collation.", "json", "csv", "functionResolution."),
+    )
+)
 #: Of our sessions: files are listed without a job.
 _CONF = {"spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000"}
 #: Texts whose split is kept.
 _MOST_TEXTS = 200
 _MICROS = "unix_micros({}({}))"
-#: The package of Spark's own functions; those of its subpackage `aggregate` are aggregates.
+#: The package of Spark's own functions.
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 #: What Hadoop takes for a pattern in a path.
 _PATTERN = str.maketrans({each: f"\\{each}" for each in "{}[]*?\\"})
@@ -150,6 +161,9 @@ class Holder:
         """Give its session these settings."""
         with self._lock:
             if settings != self._settings:
+                for key in self._settings.keys() - settings.keys():
+                    with suppress(Exception):  # as `adopt` does with what a server refuses
+                        self.spark.conf.unset(key)
                 adopt(self.spark, settings)
                 self._settings = settings
 
@@ -222,7 +236,7 @@ class _State:
 
     holders: dict[str, Holder] = field(default_factory=dict)
     seen: dict[str, _Seen] = field(default_factory=dict)
-    ranges: dict[str, Ranges] = field(default_factory=dict)
+    ranges: dict[str, dict[str, Ranges]] = field(default_factory=dict)  #: by query, by id
     routers: dict[str, Router] = field(default_factory=dict)
 
 
@@ -297,20 +311,21 @@ class Slices:
         rules, now = self.rules, datetime.now(UTC)
         slice_s = SLICE_S if rules is None else rules.slice_s
         found = {
-            table.name: sliced(table.name, committed(table.path), slice_s, now.timestamp()) for table in tables.values()
+            table.name: sliced(table.name, table.schema.json(), committed(table.path), slice_s, now.timestamp())
+            for table in tables.values()
         }
         for name, slices in found.items():
             self._forget_stale(name, slices)
         prepared: Prepared | str = "it does not read one query alone"
+        settings = _settings(spark)
         if len(tables) == 1:
             ((written, table),) = tables.items()
-            prepared = self._prepare(sql, args, written, table, spark)
+            prepared = self._prepare(sql, args, written, table, spark, settings)
         if isinstance(prepared, str):
             self._last = f"answered by one task manager from all files, as {prepared}"
             return _whole(spark, sql, args, tables, found)
         args = {**args, NOW: now}
         wanted = self._pruned(found[table.name], prepared.split.bounds, table, args, spark)
-        settings = {key: value for key in _SETTINGS if (value := setting(spark, key)) is not None}
         results = self._parts(table, wanted, prepared, args, settings, rules is not None)
         if rules is None:
             self._last += "; no copies are kept (%qod policy getafix keeps those of hot slices)"
@@ -346,11 +361,20 @@ class Slices:
         return found
 
     def _prepare(
-        self, sql: str, args: Mapping[str, Any], written: str, table: Table, spark: SparkSession
+        self,
+        sql: str,
+        args: Mapping[str, Any],
+        written: str,
+        table: Table,
+        spark: SparkSession,
+        settings: Mapping[str, str],
     ) -> Prepared | str:
         """Return how a text is split, or why it is not. Raises UsageProblem, one line: Spark refuses it."""
-        kinds = sorted((name, type(value).__name__) for name, value in args.items())
-        key = (sql, f"{table.name} {table.schema.json()} {kinds}")
+        for name, fine in _UNDERSTOOD.items():
+            if settings.get(name, fine).casefold() != fine.casefold():
+                return f"{name} is {settings[name]}"
+        kinds = sorted((name, kind(value)) for name, value in args.items())
+        key = (sql, f"{table.name} {table.schema.json()} {kinds} {sorted(settings.items())}")
         if key not in self._prepared:
             made = _prepared(sql, args, written, table, spark)
             while len(self._prepared) >= _MOST_TEXTS:
@@ -370,14 +394,16 @@ class Slices:
         known = [each for each in bounds if each.column in table.times]
         if not known:
             return slices
-        self._learn(table, [each for each in slices if each.closed and each.id not in self._state.ranges])
-        asked = ", ".join(f"unix_micros(CAST({each.value} AS TIMESTAMP))" for each in known)
+        with self._lock:
+            ranges = dict(self._state.ranges.get(table.name, {}))
+        ranges |= self._learn(table, [each for each in slices if each.closed and each.id not in ranges])
+        asked = ", ".join(f"unix_micros(CAST({each.value} AS TIMESTAMP_LTZ))" for each in known)
         (values,) = spark.sql(f"SELECT {asked}", args=_used(asked, args)).collect()
         limits = [Limit(each.column, each.operator, value) for each, value in zip(known, values, strict=True)]
-        return [each for each in slices if may_hold(self._state.ranges.get(each.id, {}), limits)]
+        return [each for each in slices if may_hold(ranges.get(each.id, {}), limits)]
 
-    def _learn(self, table: Table, slices: Sequence[Slice]) -> None:
-        """Read the ranges of the times of slices, once for each."""
+    def _learn(self, table: Table, slices: Sequence[Slice]) -> dict[str, Ranges]:
+        """Read and return the ranges of the times of slices, by id."""
 
         def ranges(holder: Holder, mine: Sequence[Slice]) -> dict[str, Ranges]:
             times = table.times
@@ -394,9 +420,12 @@ class Slices:
                 for row in rows
             }
 
+        read: dict[str, Ranges] = {}
         for found in self._each(slices, ranges):
-            with self._lock:
-                self._state.ranges.update(found)
+            read.update(found)
+        with self._lock:
+            self._state.ranges.setdefault(table.name, {}).update(read)
+        return read
 
     def _parts(
         self,
@@ -515,13 +544,15 @@ class Slices:
         return found
 
     def _forget_stale(self, query: str, slices: Sequence[Slice]) -> None:
-        """Forget the slices of a query whose files are others by now: the next round drops their copies."""
+        """Forget the slices of a query whose files or columns are others by now: the next round drops their copies."""
         current = {each.id for each in slices}
         with self._lock:
             for id, seen in list(self._state.seen.items()):
                 if seen.slice.query == query and id not in current:
                     del self._state.seen[id]
-                    self._state.ranges.pop(id, None)
+            ranges = self._state.ranges.get(query, {})
+            for id in ranges.keys() - current:
+                del ranges[id]
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
@@ -670,13 +701,33 @@ def _whole(
 
 def _prepared(sql: str, args: Mapping[str, Any], written: str, table: Table, spark: SparkSession) -> Prepared | str:
     """Return how a text is split, or why it is not. Raises UsageProblem: Spark refuses it."""
+    from pyspark.errors import AnalysisException, ParseException
+
     empty = _nulls(spark, table.schema)
     text = formatted(sql, {written: "qod_rows"})
     result = _accepted(lambda: spark.sql(text, args=_used(text, args), qod_rows=empty).schema)
     try:
-        found = split(sql, written, table.schema.names, _of_rows(unknown_functions(sql), spark))
+        found = split(sql, written, table.schema.names)
     except NotSplit as why:
         return str(why)
+    if replaced := [name for name in sorted(called(sql) - BUILT_IN) if not _is_of_spark(name, spark)]:
+        return f"{replaced[0]} is not Spark's own function in this session"
+    try:
+        return _checked(found, sql, args, written, result, empty, spark)
+    except (AnalysisException, ParseException) as error:
+        return f"Spark does not take a part of it: {reason(error)}"
+
+
+def _checked(
+    found: Split,
+    sql: str,
+    args: Mapping[str, Any],
+    written: str,
+    result: StructType,
+    empty: DataFrame,
+    spark: SparkSession,
+) -> Prepared | str:
+    """Return how a text is split, or why Spark tells that it is not."""
     if len(result.fields) != found.columns:
         return "a function makes several columns of its result"
     text = formatted(as_parsed(sql), {written: "qod_rows"})
@@ -702,16 +753,28 @@ def _merged(spark: SparkSession, prepared: Prepared, results: Sequence[pa.Table]
     )
 
 
-def _of_rows(names: Iterable[str], spark: SparkSession) -> list[str]:
-    """Return those of these functions that are Spark's own, and no aggregates."""
-    found = []
-    for name in names:
-        with suppress(Exception):  # there is none of this name: Spark has refused the query
-            lines = [row[0] for row in spark.sql(f"DESCRIBE FUNCTION {name}").collect()]
-            kind = next((line.partition("Class: ")[2] for line in lines if line.startswith("Class: ")), "")
-            if kind.startswith(_EXPRESSIONS) and "." not in kind.removeprefix(_EXPRESSIONS):
-                found.append(name)
-    return found
+def _settings(spark: SparkSession) -> dict[str, str]:
+    """Return the settings of a session on which the result of a query depends."""
+    found = {key: value for key in _SETTINGS if (value := setting(spark, key)) is not None}
+    return found | {key: value for key, value in spark.conf.getAll.items() if key.startswith(_MEANINGS)}
+
+
+def kind(value: object) -> str:
+    """Return what tells the type that Spark gives a parameter: its class, and all of it where the value counts."""
+    if isinstance(value, bool | str | float | bytes | datetime | date):
+        zone = getattr(value, "tzinfo", None)
+        return f"{type(value).__name__} {zone is not None}"
+    if isinstance(value, int):
+        return f"int {-(2**31) <= value < 2**31}"  # INT or BIGINT
+    return f"{type(value).__name__} {value!r}"
+
+
+def _is_of_spark(name: str, spark: SparkSession) -> bool:
+    """Return whether a function of this name is Spark's own in a session."""
+    with suppress(Exception):  # there is none of this name
+        lines = [row[0] for row in spark.sql(f"DESCRIBE FUNCTION {_quoted(name)}").collect()]
+        return any(line.startswith(f"Class: {_EXPRESSIONS}") for line in lines)
+    return False
 
 
 def _nulls(spark: SparkSession, schema: StructType) -> DataFrame:

@@ -262,10 +262,10 @@ def test_slices_of_files_are_kept_by_task_managers_and_never_stale(
         eventually(lambda: len(committed(str(where))) > len(minutes), what="the files")
         in_minutes(where, minutes)
 
-    def check(sql: str, slices: int | None = None) -> None:
+    def check(sql: str, slices: int | None = None, **args: object) -> None:
         files = session.spark.read.parquet(str(where)).drop("run")
-        plain = session.spark.sql(sql.replace("kept", "{kept}"), kept=files)
-        found = session.query(sql)
+        plain = session.spark.sql(sql.replace("kept", "{kept}"), args or None, kept=files)
+        found = session.query(sql, args)
         assert [(each.name, each.dataType) for each in found.schema] == [(e.name, e.dataType) for e in plain.schema]
         assert sorted(map(repr, found.collect())) == sorted(map(repr, plain.collect())), sql
         split = session.status().split("last qod.query: ")[1].splitlines()[0]
@@ -281,8 +281,16 @@ def test_slices_of_files_are_kept_by_task_managers_and_never_stale(
         ("SELECT count(*) FROM kept WHERE at < '2026-01-01 00:01:00'", None),
         ("SELECT id, name FROM kept WHERE id % 3 = 0 ORDER BY id DESC LIMIT 7", 4),
         ("SELECT count(DISTINCT name) FROM kept", None),
+        ("SELECT session_window(at, '5 minutes') AS w, count(*) FROM kept GROUP BY 1", None),
+        (
+            "SELECT window(at, '90 seconds') AS w, if(id > 9, upper(name), 'b') AS b, count(*) FROM kept GROUP BY 1, 2",
+            4,
+        ),
+        ("SELECT extract(MINUTE FROM at) AS m, sum(CAST(id AS DECIMAL(9, 2))) FROM kept GROUP BY 1", 4),
     ):
         check(sql, 1 if "WHERE at" in sql else slices)
+    for x in (1, 0.5, 2**40):
+        check("SELECT id * :x AS y FROM kept", 4, x=x)
     hot = "SELECT name, max(id) FROM kept WHERE at >= TIMESTAMP '2026-01-01 00:03:00' GROUP BY name"
     for _ in range(4):
         check(hot, 1)
@@ -295,6 +303,10 @@ def test_slices_of_files_are_kept_by_task_managers_and_never_stale(
         if minutes[path.name] == 4:  # a slice that is in memory has another file now
             os.utime(path, (BEGAN_S, BEGAN_S))
     check("SELECT name, count(*) FROM kept GROUP BY name", 4)
+    request.addfinalizer(lambda: session.spark.conf.unset("spark.sql.ansi.enabled"))
+    session.spark.conf.set("spark.sql.ansi.enabled", "false")
+    check("SELECT count(*) FROM kept WHERE at < TIMESTAMP 'today'")
+    check("SELECT CAST(name AS INT) AS n, at < 'never' AS never FROM kept", 4)
     session.set_policy(before)
     eventually(lambda: not any(copies for copies, _ in session.slices.figures().values()), what="no copies")
     assert session.query(hot).count() == 7

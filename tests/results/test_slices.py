@@ -57,15 +57,15 @@ def file(name: str, at_s: float, size: int = 10) -> File:
 
 def test_a_slice_holds_the_files_of_a_minute_and_is_closed_when_it_is_over() -> None:
     files = [file("a", 0), file("b", 59.9), file("c", 60), file("d", 185)]
-    slices = sliced("totals", files, 60.0, 186.0)
+    slices = sliced("totals", "", files, 60.0, 186.0)
     assert [[each.path for each in slice.files] for slice in slices] == [["a", "b"], ["c"], ["d"]]
     assert [slice.closed for slice in slices] == [True, True, False]
     assert [slice.size for slice in slices] == [20, 10, 10]
 
 
-def test_other_files_make_another_slice() -> None:
-    def id_of(*files: File, query: str = "totals") -> str:
-        (found,) = sliced(query, files, 60.0, 1000.0)
+def test_other_files_and_other_columns_make_another_slice() -> None:
+    def id_of(*files: File, query: str = "totals", columns: str = "id BIGINT") -> str:
+        (found,) = sliced(query, columns, files, 60.0, 1000.0)
         return found.id
 
     ids = [
@@ -74,6 +74,7 @@ def test_other_files_make_another_slice() -> None:
         id_of(file("a", 1, size=11)),
         id_of(file("a", 2)),
         id_of(file("a", 1), query="other"),
+        id_of(file("a", 1), columns="id STRING"),
     ]
     assert len(set(ids)) == len(ids)
     assert id_of(file("a", 1)) == ids[0]
@@ -82,7 +83,7 @@ def test_other_files_make_another_slice() -> None:
 @given(st.lists(st.integers(0, 10**6), max_size=300), st.integers(1, 100))
 def test_slices_share_out_all_files_and_are_not_too_many(times: list[int], slice_s: int) -> None:
     files = [file(str(i), at) for i, at in enumerate(times)]
-    slices = sliced("totals", files, slice_s, 2e6)
+    slices = sliced("totals", "", files, slice_s, 2e6)
     assert sorted(each.path for slice in slices for each in slice.files) == sorted(each.path for each in files)
     assert len(slices) <= MOST_SLICES
     spans = [(min(each.written_ns for each in s.files), max(each.written_ns for each in s.files)) for s in slices]
@@ -125,6 +126,6 @@ def test_files_that_are_rewritten_in_place_are_other_files(tmp_path: Path) -> No
     run = tmp_path / "run=a"
     entry(run / LOG, "0", ["one"])
     written(run, "one")
-    before = sliced("totals", committed(str(tmp_path)), 60.0, 0.0)
+    before = sliced("totals", "", committed(str(tmp_path)), 60.0, 0.0)
     os.utime(run / "one", (1, 1))
-    assert sliced("totals", committed(str(tmp_path)), 60.0, 0.0) != before
+    assert sliced("totals", "", committed(str(tmp_path)), 60.0, 0.0) != before

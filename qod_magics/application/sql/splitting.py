@@ -6,19 +6,21 @@ Parts and merge are queries of Spark's. What splits is listed here, and all else
 - groups: GROUP BY, HAVING, ORDER BY, LIMIT, OFFSET, with `count`, `sum`, `min`, `max`, `avg`, each also with FILTER,
   and expressions of these and of the keys
 
-Other aggregates, DISTINCT within one, joins, subqueries, windows with OVER, and functions of which nobody knows that
-they give a value for each row are not split. The present time is the same in all parts: `:qod_now`.
+Other aggregates, DISTINCT within one, joins, subqueries, windows with OVER, and functions that are not known to give a
+value for each row (`functions.OF_ROWS`) are not split. The present time is the same in all parts: `:qod_now`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
+from qod_magics.application.sql.functions import OF_ROWS, called
 from qod_magics.application.sql.names import is_aggregate, parsed, tokenized
 
 #: Stands for the table in the text of a part, and for the results of all parts in that of the merge.
@@ -29,16 +31,12 @@ NOW = "qod_now"
 _CLAUSES = frozenset(
     ("expressions", "from_", "where", "group", "having", "order", "limit", "offset", "distinct", "operation_modifiers")
 )
-#: Functions that are unknown to the parser, and do not give one value for a row, or one that depends on the place.
-_NOT_OF_ROWS = frozenset(
-    (
-        *("monotonically_increasing_id", "spark_partition_id", "input_file_name", "input_file_block_start"),
-        *("input_file_block_length", "stack", "inline", "inline_outer", "json_tuple", "reflect", "java_method"),
-        *("try_reflect", "curdate", "uniform", "randstr", "grouping_id"),
-    )
-)
 #: What has another value in each part, or for each row.
-_UNSTEADY = (exp.CurrentDate, exp.CurrentTime, exp.Localtime, exp.Localtimestamp, exp.Rand, exp.Randn, exp.Uuid)
+_UNSTEADY = (exp.CurrentDate, exp.CurrentTime, exp.CurrentUser, exp.Localtime, exp.Localtimestamp, exp.SessionUser)
+#: Literals of dates and times whose value is that of a cast of their text. "today" has none, and "12:00" is of today.
+_DATED = re.compile(r"\s*\d{4}")
+#: The functions that split: those of rows, aggregates, and the present time.
+_SPLIT = OF_ROWS | {"count", "sum", "min", "max", "avg", "now", "current_timestamp"}
 _OPERATORS: Mapping[type[exp.Expr], str] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=", exp.EQ: "="}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 
@@ -68,40 +66,36 @@ class Split:
     bounds: tuple[Bound, ...] = ()
 
 
-def unknown_functions(sql: str) -> frozenset[str]:
-    """Return the names, in lower case, of functions that the parser does not know: it can't tell whether they
-    aggregate. Raises ApplicationError: the text is no query."""
-    found = {each.name.lower() for each in parsed(sql).find_all(exp.Anonymous)} - {"now"}
-    return frozenset(name for name in found if name.isidentifier())
-
-
-def split(sql: str, table: str, columns: Sequence[str], of_rows: Collection[str] = ()) -> Split:
+def split(sql: str, table: str, columns: Sequence[str]) -> Split:
     """Return the parts and the merge of a query.
 
     Args:
         sql: one SELECT.
         table: its name in the query.
         columns: the names of its columns.
-        of_rows: those of `unknown_functions` that give a value for each row.
 
     Raises:
         NotSplit: it can only be answered over the whole table.
         ApplicationError: the text is no query.
 
     """
-    return _Reader(parsed(sql), table, columns, frozenset(of_rows) - _NOT_OF_ROWS).split()
+    query = parsed(sql)
+    for name in sorted(called(sql) - _SPLIT):
+        raise NotSplit(f"{name} is not known to give one value for each row")
+    return _Reader(query, table, columns).split()
 
 
 def as_parsed(sql: str) -> str:
-    """Return a text as `Split.whole` writes it, so that Spark finds both equal: literals of dates and times as casts of
-    text, which have the same value, and the unit of date_trunc in capitals."""
+    """Return a text as `Split.whole` writes it, so that Spark finds both equal: literals of dates and times that begin
+    with a year as casts of text, which have the same value, and the unit of date_trunc in capitals. Other literals
+    stay: Spark finds that the texts differ."""
     tokens, made, end = tokenized(sql), [], 0
     for index, token in enumerate(tokens):
         if token.token_type != TokenType.STRING:
             continue
         written = sql[token.start : token.end + 1]
         before = [each.text.upper() for each in tokens[max(index - 2, 0) : index]]
-        if before[-1:] in (["DATE"], ["TIMESTAMP"]):
+        if before[-1:] in (["DATE"], ["TIMESTAMP"]) and _DATED.match(token.text):
             start, text = tokens[index - 1].start, f"CAST({written} AS {before[-1]})"
         elif before == ["DATE_TRUNC", "("]:
             start, text = token.start, written.upper()
@@ -131,11 +125,11 @@ def _column(name: str, *fields: str) -> exp.Column:
 class _Reader:
     """Reads one query."""
 
-    def __init__(self, query: exp.Query, table: str, columns: Sequence[str], of_rows: frozenset[str]) -> None:
+    def __init__(self, query: exp.Query, table: str, columns: Sequence[str]) -> None:
         if not isinstance(query, exp.Select):
             raise NotSplit("it is a set operation, not one SELECT")
         self.names = {name.casefold() for name in columns}
-        self.columns, self.of_rows = columns, of_rows
+        self.columns = columns
         self.query = self._checked(query, table)
         self.outputs = list(self._outputs())
         self.keys: list[exp.Expr] = []
@@ -167,6 +161,7 @@ class _Reader:
         if distinct is not None and distinct.args.get("on") is not None:
             raise NotSplit("it has DISTINCT ON")
         alias = read.alias_or_name
+        self._check_columns(query, alias)
         copy = query.copy()
         copy.args["from_"].set(
             "this", exp.Table(this=exp.to_identifier(ROWS), alias=exp.TableAlias(this=exp.to_identifier(alias, True)))
@@ -187,14 +182,24 @@ class _Reader:
             raise NotSplit("it has a function with an arrow")
         if isinstance(node, _UNSTEADY):
             raise NotSplit(f"{_sql(node)} may differ from part to part")
-        if isinstance(node, exp.Anonymous) and node.name.lower() not in {*self.of_rows, "now"}:
-            raise NotSplit(f"{node.name} may be an aggregate that does not split")
         if isinstance(node, exp.Func) and is_aggregate(node):
             _check_aggregate(node)
         elif isinstance(node, exp.Any | exp.UDTF):
             raise NotSplit(f"{_sql(node)} does not split")
         if isinstance(node, exp.Column) and node.parts[0].name.casefold() == "_metadata":
             raise NotSplit("it reads the metadata of files")
+
+    def _check_columns(self, query: exp.Select, alias: str) -> None:
+        """Raise NotSplit for a name that stands for no column: Spark may take it for a function, such as `user`."""
+        of_table = {*self.names, alias.casefold()}
+        of_result = {each.alias.casefold() for each in query.expressions if isinstance(each, exp.Alias)}
+        for column in query.find_all(exp.Column):
+            clause: exp.Expr = column
+            while clause.parent is not query and clause.parent is not None:
+                clause = clause.parent
+            known = of_table if clause.arg_key in ("expressions", "where") else of_table | of_result
+            if not isinstance(column.this, exp.Star) and column.parts[0].name.casefold() not in known:
+                raise NotSplit(f"{_sql(column)} is no column of {alias}")
 
     def _unqualified(self, column: exp.Column, alias: str) -> exp.Expr:
         first, *fields = column.parts
@@ -332,6 +337,8 @@ class _Reader:
                 found = key if position is None else self.outputs[position].unalias()
             if _aggregates(found):
                 raise NotSplit("it groups by an aggregate")
+            if isinstance(found.unnest(), exp.Placeholder | exp.Parameter):  # a number is a position
+                raise NotSplit("it groups by a parameter")
             yield found
 
     def _resolved(self, node: exp.Expr, outputs: Sequence[exp.Expr]) -> exp.Expr:

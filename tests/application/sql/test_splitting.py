@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +11,12 @@ import pytest
 import sqlglot
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlglot import exp
+from sqlglot.errors import ParseError
 
-from qod_magics.application.sql.names import formatted
-from qod_magics.application.sql.splitting import NOW, PARTS, ROWS, Bound, NotSplit, as_parsed, split, unknown_functions
+from qod_magics.application.sql.functions import OF_ROWS, SYNTAX, called
+from qod_magics.application.sql.names import formatted, is_aggregate
+from qod_magics.application.sql.splitting import NOW, PARTS, ROWS, Bound, NotSplit, as_parsed, split
 from qod_magics.errors import ApplicationError
 
 COLUMNS = ("zone", "fare", "at")
@@ -228,11 +232,98 @@ def test_a_text_as_a_format_names_its_tables_and_keeps_braces() -> None:
     )
 
 
-def test_functions_that_the_parser_does_not_know_split_where_they_are_told_to_give_a_value_for_each_row() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("TIMESTAMP 'today'", "DATE 'yesterday'", "TIMESTAMP 'now'", "TIMESTAMP ' Tomorrow'", "DATE 'epoch'"),
+        *("TIMESTAMP '12:00'", "TIMESTAMP 'T12:00:00'", "TIMESTAMP_NTZ '2026-01-01'", "TIMESTAMP_LTZ 'now'"),
+    ],
+)
+def test_a_literal_that_is_no_cast_of_its_text_stays(text: str) -> None:
+    sql = f"SELECT zone FROM totals WHERE at >= {text}"
+    assert as_parsed(sql) == sql  # so that Spark tells it from the text of the parser
+
+
+def test_functions_that_give_a_value_for_each_row_split() -> None:
     sql = "SELECT timestamp_seconds(at) AS t, window(at, '10 s'), count(*) FROM totals WHERE now() > at GROUP BY 1, 2"
-    assert unknown_functions(sql) == {"timestamp_seconds", "window"}
-    assert split(sql, "totals", COLUMNS, unknown_functions(sql)).columns == 3
+    assert called(sql) == {"timestamp_seconds", "window", "count", "now"}
+    assert split(sql, "totals", COLUMNS).columns == 3
+    assert not any(is_aggregate(node) for name in OF_ROWS for node in calls(name))
+    assert not OF_ROWS & {*AGGREGATES, *NOT_OF_ROWS}
+
+
+def calls(name: str) -> list[exp.Func]:
+    for arguments in ("a, b", "a", "a AS INT", "DAY FROM a", ""):
+        with contextlib.suppress(ParseError):
+            return list(sqlglot.parse_one(f"SELECT {name}({arguments})", read="spark").find_all(exp.Func))
+    return []
+
+
+#: Functions whose value depends on other rows, on the place, on the time, or on chance.
+NOT_OF_ROWS = [
+    "session_window",
+    "window_time",
+    "monotonically_increasing_id",
+    "spark_partition_id",
+    "input_file_name",
+    "input_file_block_start",
+    "stack",
+    "inline",
+    "json_tuple",
+    "posexplode",
+    "reflect",
+    "java_method",
+    "try_reflect",
+    "assert_true",
+    "curdate",
+    "current_time",
+    "current_user",
+    "unix_timestamp",
+    "uniform",
+    "randstr",
+    "shuffle",
+    "random",
+    "aes_encrypt",
+    "uuid",
+    "version",
+    "my_own",
+    "`session_window`",
+    "Session_Window ",
+    "other.upper",
+    "system.builtin.upper",
+]
+
+
+@pytest.mark.parametrize("name", NOT_OF_ROWS)
+def test_other_functions_do_not_split(name: str) -> None:
+    for text in (f"{name}(at, '5 minutes')", f"{name} /* so */ (at)", f"{name}()", f"upper({name}(at))"):
+        refused = (NotSplit, ApplicationError)
+        with pytest.raises(refused):
+            split(f"SELECT {text} AS w FROM totals", "totals", COLUMNS)
+        with pytest.raises(refused):
+            split(f"SELECT {text} AS w, count(*) FROM totals GROUP BY 1", "totals", COLUMNS)
+
+
+@pytest.mark.parametrize(
+    "name", ["user", "current_user", "session_user", "current_time", "grouping__id", "current_date"]
+)
+def test_a_name_of_no_column_does_not_split_as_it_may_be_a_function(name: str) -> None:
     with pytest.raises(NotSplit):
-        split(sql, "totals", COLUMNS, ["window"])
+        split(f"SELECT {name} AS x, fare FROM totals", "totals", COLUMNS)
     with pytest.raises(NotSplit):
-        split("SELECT spark_partition_id() FROM totals", "totals", COLUMNS, ["spark_partition_id"])
+        split(f"SELECT {name}, count(*) FROM totals GROUP BY {name}", "totals", COLUMNS)
+    assert split("SELECT user FROM totals WHERE user = 'me' GROUP BY user", "totals", ["user"]).columns == 1
+
+
+def test_a_column_of_the_same_result_and_a_position_given_as_a_parameter_do_not_split() -> None:
+    for sql in ("SELECT fare + 1 AS x, x * 2 AS y FROM totals", "SELECT 1 AS x, count(*) FROM totals GROUP BY :n"):
+        with pytest.raises(NotSplit):
+            split(sql, "totals", COLUMNS)
+
+
+def test_words_of_the_syntax_are_no_functions() -> None:
+    sql = """SELECT CASE WHEN (zone IN (1, 2)) THEN (fare) ELSE (0) END AS x, CAST(fare AS DECIMAL(10, 2)),
+             sum(fare) FILTER (WHERE (at) > 1 AND (zone = 'f(x)' OR NOT (zone BETWEEN (1) AND (2)))) -- upper(zone)
+             FROM totals WHERE (fare > 1) GROUP BY (zone) HAVING (count(*) > 1) ORDER BY (zone) LIMIT (1)"""
+    assert called(sql) == {"cast", "sum", "count"}
+    assert not SYNTAX & {*AGGREGATES, *NOT_OF_ROWS}
