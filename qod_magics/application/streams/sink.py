@@ -290,6 +290,13 @@ class CsvFiles(Files):
     kind: ClassVar[str] = "csv"
 
 
+class XmlFiles(Files):
+    """XML files, with an element for each row: `--sink-option rowTag=trip`."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "xml"
+
+
 class AvroFiles(Files):
     """Avro files, by a package of Spark's: `%qod up --packages org.apache.spark:spark-avro_2.13:VERSION`."""
 

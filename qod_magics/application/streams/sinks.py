@@ -20,6 +20,7 @@ from qod_magics.application.streams.sink import (
     Parquet,
     Sink,
     TextFiles,
+    XmlFiles,
 )
 from qod_magics.application.streams.tables import DataSource, Delta, Iceberg, Table
 from qod_magics.arguments.option import pairs
@@ -36,6 +37,7 @@ KINDS: Mapping[str, tuple[str, type[Sink]]] = {
     "orc": ("orc:PATH", Orc),
     "json": ("json:PATH", JsonFiles),
     "csv": ("csv:PATH", CsvFiles),
+    "xml": ("xml:PATH", XmlFiles),
     "avro": ("avro:PATH", AvroFiles),
     "text": ("text:PATH", TextFiles),
     "delta": ("delta:PATH", Delta),
