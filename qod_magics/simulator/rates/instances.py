@@ -266,6 +266,8 @@ class Instances:
             if self.run[instance] == run:  # it was not lost meanwhile
                 self.halt(instance)
                 self._suspend(instance)
+                if not self.stay_stopped(instance):  # a task manager has joined meanwhile
+                    self.restart(instance)
 
         if asked:
             self._agenda.at(self._engine.now + max(self.batch_left_s(instance), 0.0), stop)

@@ -97,7 +97,8 @@ class Mover:
                     self.lifecycle.end(instance, home, wait_s, "stop-waits", ended=ended)
         except Exception as error:
             instructions = instance.handle(SuspendFailed(reason(error)))
-            if instance.state is not State.SUSPENDED:
+            lost = any(isinstance(each, Tell) for each in instructions)  # its run has ended with its task manager
+            if instance.state is not State.SUSPENDED and not lost:
                 why = reason(error)
                 self.cluster.event("action-refused", action="Stop", instance=instance.id, why=why)
                 return

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from qod_magics.core.plan import AddNode, ReleaseNode
+from qod_magics.core.plan import AddNode, ReleaseNode, Stop
 from qod_magics.core.runtime import Count
 from qod_magics.core.snapshot import Spare
 from qod_magics.errors import ScenarioError
@@ -119,3 +119,17 @@ def test_the_way_to_json_and_back_keeps_them() -> None:
     given = Simulation.from_json(scenario(task_managers=MANAGERS, max_task_managers=3, latency=False))
     assert Simulation.from_json(given.to_json()) == given
     assert given.to_json()["max_task_managers"] == 3
+
+
+def test_what_is_being_stopped_takes_the_place_that_comes_meanwhile() -> None:
+    lab = Lab(task_managers=MANAGERS, moves={"wait_s": 5}, duration_s=120)
+    lab.place(src="tm1", left="tm1", right="tm2")
+    lab.wait(21)
+    act(lab.cluster, Stop("left.1", "no room"), AddNode("warm"))
+    lab.wait(0.25)
+    assert lab.of("task-manager-up")[-1]["task_manager"] == "warm1"
+    assert lab.of("stop") == [], "its batch has not ended"
+    seen = lab.wait(60)
+    assert [event["instance"] for event in lab.of("stop")] == ["left.1"]
+    assert [each.in_rate > 0.0 for each in seen.snapshot.instances if each.id == "left.1"] == [True]
+    assert lab.of("move")[-1]["why"] == "warm1 has joined"
