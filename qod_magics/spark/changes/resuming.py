@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from qod_magics.application import fingerprints
-from qod_magics.application.tasks import TaskSpec
+from qod_magics.application.tasks import TaskSpec, head_of
 from qod_magics.errors import counted
 from qod_magics.named.manifest import KeptFeed, KeptRun, KeptTask, Manifest
 from qod_magics.sources.source import is_topic
@@ -206,11 +206,12 @@ class Resuming:
                 counts[0] += account.go_on(_ended(at, kept.topic), again)
                 counts[1] += again
                 source = feed.rpartition(">")[0]
+                stream = head_of(source) or task.streams[0]  # a feed without a name of its own is of the only head
                 assigned = None
                 if kept.assignment is not None and goes_on:
                     assigned = tuple(tuple(each) for each in kept.assignment)
                 upstream = source if source in task.upstream else None
-                deployment.seed(feed, account, kept.partitions, upstream, assigned)
+                deployment.seed(feed, account, kept.partitions, stream, upstream, assigned)
             if goes_on:
                 deployment.seed_task(name, task.declared, task.results, task.sink_first)
             else:

@@ -70,6 +70,7 @@ _BOOKS = (
     "assignments",
     "declarations",
     "retired",
+    "earlier",
 )
 
 
@@ -120,6 +121,8 @@ class Deployment:
     )  #: by name of the feed, where its reader was scaled
     declarations: dict[str, int] = field(default_factory=dict)  #: by task: how often with another recipe or input
     retired: dict[str, Account] = field(default_factory=dict)  #: of streams within fused tasks, by `_stream`
+    #: by feed of a task of an earlier kernel, the stream that read its topic; until tasks are adopted
+    earlier: dict[str, str] = field(default_factory=dict)
     topics_made: int = 0  #: numbers them: rows for a deleted topic must not reach a new one
     given: Sources | None = None  #: shared by copies; None: topics of the broker alone
     sources: Sources = field(init=False)
@@ -223,13 +226,29 @@ class Deployment:
         return gone
 
     def seed(
-        self, feed: str, account: Account, partitions: int, upstream: str | None, assignment: Assignment | None
+        self,
+        feed: str,
+        account: Account,
+        partitions: int,
+        stream: str,
+        upstream: str | None,
+        assignment: Assignment | None,
     ) -> None:
-        """Enter a feed of an earlier kernel's task, for `prepare` and `adopt` to keep. `upstream`: the task that sends
-        it; None: it is a source's."""
+        """Enter a feed of an earlier kernel's task, for `prepare` and `adopt` to keep.
+
+        Args:
+            feed: its name in the earlier kernel.
+            account: its row accounting.
+            partitions: of its topic.
+            stream: the stream that read the topic, if it was a source's.
+            upstream: the task that sends it; None: it is a source's.
+            assignment: of its partitions; None: as declared.
+
+        """
         self.accounts[feed] = account
         if upstream is None:
             self.source_partitions[feed] = partitions
+            self.earlier[feed] = stream
         else:
             self.pipes[feed] = Pipe(feed, upstream, reader(feed), account.topic, partitions, None)
         if assignment is not None:
@@ -360,6 +379,7 @@ class Deployment:
             if upstream in spec.members
         }
         self.retired = {name: account for name, account in self.retired.items() if name in within}
+        self.earlier = {}
         self.checked = prepared.checked
         return before - self.own_topics()
 
@@ -513,12 +533,13 @@ class Deployment:
 
     def _known_account(self, specs: Sequence[TaskSpec], spec: TaskSpec, head: str) -> Account | None:
         """Return the account of a head's topic: its own, else that of the tasks that read the same topic for the same
-        stream and no longer will, of several the one furthest behind, so that no row is skipped; None if there is
-        neither."""
+        stream and no longer will, also in an earlier kernel; of several the one furthest behind, so that no row is
+        skipped; None if there is neither."""
         topic = spec.topics[head].topic
         stay = {feed_of(each, name) for each in specs for name in each.topics}
         same = head_of(head)
         names = [feed_of(k, name) for k in self.specs.values() for name in k.topics if head_of(name) == same]
+        names += [name for name, stream in self.earlier.items() if stream == same and name not in names]
         accounts = {name: each for name, each in self.accounts.items() if each.topic == topic}
         own = accounts.get(feed_of(spec, head))
         left = [accounts[name] for name in names if name in accounts and name not in stay]

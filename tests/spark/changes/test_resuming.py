@@ -265,6 +265,86 @@ def test_a_new_topic_never_has_the_name_of_an_earlier_one(first: Kernel) -> None
     assert second.cluster.deployment.results["T"] != first.cluster.deployment.results["T"]
 
 
+# -- another list of topics, or other tasks ----------------------------------------------------------------------------
+
+
+def read_by_trips(topics: str, *, fuse: bool = True) -> tuple[TaskSpec, ...]:
+    """Tasks of `trips`, which reads these topics, and of the query T, which reads `trips`."""
+    return tasks(
+        application(stream("trips", topic=topics, fuse=fuse), stream("T", "trips", priority=1, min_accuracy=0.1))
+    )
+
+
+@pytest.mark.parametrize("new_kernel", [False, True])
+@pytest.mark.parametrize("alone", [False, True], ids=["one stream", "two streams"])
+@pytest.mark.parametrize(
+    ("before", "after"), [("east", "east,west"), ("east,west", "east"), ("east,west", "west,north"), ("east", "east")]
+)
+def test_each_topic_is_read_on_where_it_was_whatever_topics_are_read_beside_it(
+    tmp_path: Path, before: str, after: str, alone: bool, new_kernel: bool
+) -> None:
+    def declared(topics: str) -> tuple[TaskSpec, ...]:
+        alone_now = tasks(application(stream("T", topic=topics, priority=1, min_accuracy=0.1)))
+        return alone_now if alone else read_by_trips(topics)
+
+    kafka = FakeKafka({"east": 1, "west": 1, "north": 1})
+    kernel = Kernel(kafka, tmp_path)
+    kernel.deploy(*declared(before))
+    for account in kernel.cluster.deployment.accounts.values():
+        kafka.set_ends(account.topic, {0: 60})
+        account.take(FeedCount(account.topic, None, {0: 40}, 40, 30))
+    for one in kernel.cluster.all_instances:
+        one.begun = True
+    kafka.set_ends("north", {0: 60})
+    then_ = then(kernel, None) if new_kernel else kernel
+    then_.deploy(*declared(after))
+    accounts = {account.topic: account for account in then_.cluster.deployment.accounts.values()}
+    known = set(before.split(","))
+    assert {topic: account.position[0] for topic, account in accounts.items()} == {
+        topic: 40 if topic in known else kafka.ends(topic)[0] for topic in after.split(",")
+    }
+    for topic in known & accounts.keys():
+        count = accounts[topic].count(kafka.ends(topic))
+        assert (count.arrived, count.processed, count.dropped, count.waiting) == (60, 30, 10, 20)
+
+
+@pytest.mark.parametrize("new_kernel", [False, True])
+@pytest.mark.parametrize("topics", ["east", "east,west"])
+def test_a_topic_is_read_on_where_it_was_by_a_stream_that_has_become_a_task(
+    tmp_path: Path, topics: str, new_kernel: bool
+) -> None:
+    kafka = FakeKafka({"east": 1, "west": 1})
+    kernel = Kernel(kafka, tmp_path)
+    kernel.deploy(*read_by_trips(topics))
+    for account in kernel.cluster.deployment.accounts.values():
+        kafka.set_ends(account.topic, {0: 60})
+        account.take(FeedCount(account.topic, None, {0: 40}, 40, 40))
+    then_ = then(kernel, None) if new_kernel else kernel
+    then_.deploy(*read_by_trips(topics, fuse=False))
+    assert [spec.id for spec in then_.cluster.deployment.specs.values()] == ["trips", "T"]
+    accounts = then_.cluster.deployment.accounts.values()
+    assert {each.topic: each.position[0] for each in accounts if not each.topic.startswith("qod.")} == dict.fromkeys(
+        topics.split(","), 40
+    )
+
+
+@pytest.mark.parametrize("new_kernel", [False, True])
+def test_two_streams_of_one_topic_each_go_on_where_they_were(tmp_path: Path, new_kernel: bool) -> None:
+    def declared(first: str, second: str) -> tuple[TaskSpec, ...]:
+        return tasks(application(stream("A", topic=first, priority=1), stream("B", topic=second, priority=1)))
+
+    kafka = FakeKafka({"east": 1, "west": 1})
+    kernel = Kernel(kafka, tmp_path)
+    kernel.deploy(*declared("east", "east,west"))
+    kafka.set_ends("east", {0: 60})
+    for feed, end in (("A", 20), ("B:east>B", 40)):
+        kernel.cluster.deployment.accounts[feed].take(FeedCount("east", None, {0: end}, end, end))
+    then_ = then(kernel, None) if new_kernel else kernel
+    then_.deploy(*declared("east,west", "east"))
+    accounts = then_.cluster.deployment.accounts
+    assert (accounts["A:east>A"].position, accounts["B"].position) == ({0: 20}, {0: 40})
+
+
 # -- tasks that exchange rows ------------------------------------------------------------------------------------------
 
 
