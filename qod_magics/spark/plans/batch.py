@@ -126,7 +126,7 @@ def records_of(
     )
     records = (
         workshop.spark.read.format("kafka")
-        .options(**{**fetch_options(len(feed.partitions)), **workshop.kafka})
+        .options(**{**fetch_options(len(feed.partitions)), **workshop.kafka_of(feed.topic)})
         .option("assign", json.dumps({feed.topic: list(feed.partitions)}))
         .option("startingOffsets", starting)
         .option("endingOffsets", ending)

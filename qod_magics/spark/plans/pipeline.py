@@ -64,6 +64,10 @@ class Workshop:
     sheds_on_read: bool = False  #: whether it has a Kafka source whose reader drops rows
     sources: Sources | None = None  #: None: nothing is read
 
+    def kafka_of(self, topic: str) -> Mapping[str, str]:
+        """Return the options for the cluster that has a topic; those of the broker may be of another one."""
+        return self.kafka if self.sources is None else self.sources.context.of(topic).spark_options()
+
     def dial(self, key: str) -> str:
         """Return SQL that reads this dial, a fraction of 1, on this task manager."""
         return read_sql(key, self.reading, self.dials.get(key, 1.0))

@@ -11,12 +11,15 @@ import pytest
 from qod_magics.errors import ApplicationError
 from qod_magics.formats import schema_registry
 from qod_magics.formats.avro import Avro
+from qod_magics.sources.registry import Sources
+from qod_magics.sources.source import Context
 from qod_magics.spark.plans import batch
 from qod_magics.spark.plans.batch import PLANS, Counts, Reading, hold_sql, pace_sql, planned, records_of
 from qod_magics.spark.plans.dial import DialBoard, DialReading
 from qod_magics.spark.plans.job import Feed
 from qod_magics.spark.plans.pipeline import Workshop
 from tests.formats.registry_server import Registry, served
+from tests.kafka.fakes import FakeKafka
 
 KEY = "qod.s.exact"
 AVRO = {"type": "record", "name": "T", "fields": [{"name": "a", "type": "int"}]}
@@ -75,6 +78,7 @@ class Records:
 
     def __init__(self) -> None:
         self.conditions: list[str] = []
+        self.given: dict[str, str] = {}
 
     def where(self, condition: str) -> Records:
         self.conditions.append(condition)
@@ -86,7 +90,40 @@ class Records:
     def format(self, *_: Any, **__: Any) -> Records:
         return self
 
-    option = options = coalesce = observe = withColumn = format
+    def options(self, **given: str) -> Records:
+        self.given |= given
+        return self
+
+    option = coalesce = observe = withColumn = format
+
+
+class Cluster(FakeKafka):
+    """A cluster at this address."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__()
+        self.bootstrap = bootstrap
+
+    def spark_options(self) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.bootstrap}
+
+
+@pytest.mark.parametrize(
+    ("only_reads", "topic", "of"),
+    [(True, "trips", "user"), (True, "qod.s.trips.1", "session"), (False, "trips", "session")],
+)
+def test_a_batch_reads_the_cluster_that_has_its_topic(
+    monkeypatch: pytest.MonkeyPatch, only_reads: bool, topic: str, of: str
+) -> None:
+    functions = SimpleNamespace(lit=lambda value: value, count=lambda _: SimpleNamespace(alias=lambda name: name))
+    monkeypatch.setattr(batch, "F", functions)
+    own, records = Cluster("session"), Records()
+    sources = Sources(Context(own, read=Cluster("user") if only_reads else None))
+    spark: Any = SimpleNamespace(read=records)
+    workshop = Workshop(spark, DialBoard("s"), DialReading.TOPIC, {}, own.spark_options(), sources=sources)
+    feed = Feed("trips", ("trips",), topic, (0,), {0: 0}, None, stream=False)
+    records_of(workshop, Reading(feed, {0: 9}), 1, 1.0, KEY, Counts())
+    assert records.given["kafka.bootstrap.servers"] == of
 
 
 def conditions(
