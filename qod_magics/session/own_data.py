@@ -212,6 +212,7 @@ class OwnData:
     kafka: Kafka
     runtime: SparkRuntime
     _own_kafka: bool  #: whether the session started the broker
+    _only_reads: bool  #: whether nothing is written to `kafka`
     _rows: RowSender
     _streams: Streams
     _spark: NotebookSpark
@@ -256,17 +257,18 @@ class OwnData:
         done, one line. A topic that no stream reads gets more partitions, if more are asked for.
 
         Raises:
-            UsageProblem: the name or the number is wrong.
+            UsageProblem: the name or the number is wrong, or the broker is only read.
             KafkaError: the topic has another number of partitions, or the broker refuses or does not answer.
 
         """
         _check(name, partitions)
         there = topic_partitions(self.kafka).get(name)
+        if there is not None and partitions in (None, there):
+            return f"topic {name} is there, with {counted(there, 'partition')}"
+        self._check_writes("%qod topic", name)
         if there is not None and partitions is not None and partitions > there and not self._declared_on(name):
             grow_topics(self.kafka, {name: partitions})
             return f"topic {name} has {counted(partitions, 'partition')} now, {there} before"
-        if there is not None and partitions in (None, there):
-            return f"topic {name} is there, with {counted(there, 'partition')}"
         count = partitions or 1
         create_topics(self.kafka, {name: count})  # raises where there are others
         return f"topic {name} created with {counted(count, 'partition')}"
@@ -311,11 +313,13 @@ class OwnData:
             partitions: of a topic that is created, default 1; given, the topic is created on the user's own Kafka too.
 
         Raises:
-            UsageProblem: a row can't be written; nothing was sent then, unless `rows` is an iterator.
+            UsageProblem: the broker is only read, or a row can't be written; nothing was sent then, unless `rows` is
+                an iterator.
             KafkaError: there is no such topic on the user's own Kafka, or the broker did not take all rows.
 
         """
         _check(topic, partitions)
+        self._check_writes("qod.send", topic)
         found: Iterable[Any] = records(rows, key, timestamp)
         if not isinstance(rows, Iterator):
             found = list(found)  # a wrong row is found before the first is sent
@@ -323,6 +327,16 @@ class OwnData:
         sent = self._rows.send(topic, found)
         unread = self._unread(topic) if sent else ""
         return Sent(topic, sent, "; ".join(note for note in (created, unread) if note))
+
+    def _check_writes(self, what: str, topic: str = "") -> None:
+        """Raise UsageProblem if the broker is only read."""
+        if self._only_reads:
+            raise UsageProblem(
+                f"{what} must write to a broker that the session may write to, got {self.kafka.bootstrap}, which "
+                "--internal-kafka only reads; send with a client of your own, or leave --internal-kafka out",
+                name=topic,
+                rule="writes",
+            )
 
     def _opened(self, topic: str, partitions: int | None) -> str:
         """Create the topic if need be, and return what was done for it; "" if nothing."""

@@ -88,7 +88,8 @@ class Session(ByHand, Decisions, Outside, OwnData):
     def __init__(self, resources: Resources, settings: Settings) -> None:
         self.id, self.kafka, self.runtime = resources.id, resources.kafka, resources.runtime
         self._settings, self._own_kafka = settings, resources.own_kafka and not resources.only_reads
-        self._rows, self._spark = RowSender(self.kafka), NotebookSpark(self.runtime)
+        self._only_reads = resources.only_reads
+        self._rows, self._spark = RowSender(self.runtime.kafka), NotebookSpark(self.runtime)
         self.began = datetime.now(UTC)
         recording = Recording(settings.record or resources.directory.path / "run.jsonl")
         self.recording_path = recording.path
@@ -482,6 +483,7 @@ class Session(ByHand, Decisions, Outside, OwnData):
         `record`: a file for the achieved rates, one JSON line per second and topic; that of an earlier injector is
         replaced. Raises ScenarioError, KafkaError, UsageProblem.
         """
+        self._check_writes("qod.inject")
         return self._injectors.start(scenario, record, cpus)
 
     @property

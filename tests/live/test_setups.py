@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
 
-from qod_magics.errors import KafkaError, QodError, SetupError, TaskManagerError
+from qod_magics.errors import KafkaError, QodError, SetupError, TaskManagerError, UsageProblem
 from qod_magics.kafka import broker as broker_module
 from qod_magics.kafka import topics
 from qod_magics.kafka.broker import EmbeddedBroker
@@ -360,6 +360,12 @@ def test_a_broker_that_may_only_be_read_gets_no_topic(monkeypatch: pytest.Monkey
             eventually(
                 lambda: session.status() and _sums(session, "per_zone", "zone", "n") == 1000, what=session.status
             )
+            exact = session.exact("per_zone", "2026-01-01T00:00", "2026-01-01T00:01", margin_s=1e8)
+            assert [group.exact["n"] for group in exact.groups] == [334, 333, 333]
+            with pytest.raises(UsageProblem, check=breaks("writes")):
+                session.send("taxi", [{"zone": 1}])
+            with pytest.raises(UsageProblem, check=breaks("writes")):
+                session.inject({})
             with pytest.raises(QodError):
                 session.stream("none", topic="other", schema=schema, priority=1)
             assert list(session.topics()) == ["taxi"]

@@ -9,6 +9,9 @@ import pytest
 
 from qod_magics.errors import TaskManagerError, UsageProblem
 from qod_magics.session.own_data import NotebookSpark, OwnData
+from qod_magics.session.session import Session
+from tests.kafka.fakes import FakeKafka
+from tests.raising import breaks
 
 
 class Manager:
@@ -88,3 +91,22 @@ def test_a_topic_that_can_not_be_is_refused_before_anything_is_asked(topic: str,
         OwnData().topic(topic, partitions)
     with pytest.raises(UsageProblem):
         OwnData().send(topic, [{"a": 1}], partitions=partitions)
+
+
+def test_nothing_is_written_to_a_broker_that_is_only_read() -> None:
+    """A topic that is there can be looked at."""
+    session: Any = OwnData()
+    session._own_kafka, session._only_reads, session.kafka = False, True, FakeKafka({"trips": 1})
+    for write in (
+        lambda: session.send("trips", [{"a": 1}]),
+        lambda: session.send("new", [{"a": 1}], partitions=1),
+        lambda: session.topic("new"),
+        lambda: session.topic("trips", 2),
+        lambda: Session.inject(session, {}),
+    ):
+        with pytest.raises(UsageProblem, check=breaks("writes")):
+            write()
+    assert "1 partition" in session.topic("trips")
+    assert list(session.topics()) == ["trips"]
+    assert session.kafka.producers == []
+    assert session.kafka.ends("trips") == {0: 0}
