@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 AT_LEAST_ONCE = (
-    "at least once: rows of a batch that is tried again are written again, and columns of `--with partition,offset` "
-    "tell them"
+    "at least once: rows of a batch that is tried again are written again, and `--with topic,partition,offset` adds "
+    "columns by which to tell them"
 )
-EXACTLY_ONCE = "exactly once: each row is written once, also where a batch is tried again"
+EXACTLY_ONCE = "exactly once: each row of its input is written once, also where a batch is tried again"
+#: What is added for a query whose input is another stream.
+TWICE_BETWEEN = "a stream between tasks may have rows twice"
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
 
 
@@ -35,8 +37,13 @@ class TableFacts:
     columns: tuple[tuple[str, str], ...]  #: names and types
     location: str = ""  #: of its files, where the catalog tells
     definition: tuple[str, ...] = ()  #: SQL with which a task manager that has a catalog of its own gets it
-    #: whether each batch is inserted, of which Spark's files of one table allow one at a time
+    #: whether each batch is an INSERT; Spark allows one writer at a time into a table of files
     by_insert: bool = False
+
+    def define(self, spark: SparkSession) -> None:
+        """Make the table known to a task manager, if the catalog that it is in does not outlive one."""
+        for statement in self.definition:
+            spark.sql(statement)
 
 
 @dataclass(frozen=True, slots=True)

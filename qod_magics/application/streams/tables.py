@@ -33,7 +33,9 @@ DELTA, ICEBERG = "delta", "iceberg"
 #: How a catalog calls where the files of a table are, its format, its kind, and itself.
 _LOCATION, _PROVIDER, _TYPE, _CATALOG = "Location", "Provider", "Type", "Catalog"
 #: The catalog that each Spark server has, and the setting that says whether it outlives the server.
-_OWN_CATALOG, _IMPLEMENTATION = "spark_catalog", "spark.sql.catalogImplementation"
+_OWN_CATALOG, _IMPLEMENTATION, _IN_MEMORY = "spark_catalog", "spark.sql.catalogImplementation", "in-memory"
+#: A Delta table by its path, which is in no catalog.
+_BY_PATH = re.compile(r"\s*delta\s*\.\s*`(/|[a-z][a-z0-9+.-]+:)", re.IGNORECASE)
 #: Below which line it says so, behind the columns.
 _DETAILS = "# Detailed Table Information"
 
@@ -134,7 +136,7 @@ class Table(Sink):
                 provider = told.get(_PROVIDER, "").lower()
                 by_insert = provider not in (DELTA, ICEBERG)
                 facts = TableFacts(provider, tuple(there.items()), told.get(_LOCATION, ""), by_insert=by_insert)
-                if told.get(_CATALOG, _OWN_CATALOG) == _OWN_CATALOG and by_insert:
+                if provider != ICEBERG and self._is_forgotten(spark, told):
                     facts = replace(facts, definition=self._definition(spark, facts, told))
             except ApplicationError:
                 raise
@@ -169,10 +171,15 @@ class Table(Sink):
                 )
         return facts
 
+    def _is_forgotten(self, spark: SparkSession, told: Mapping[str, str]) -> bool:
+        """Return whether the table is in a catalog that ends with its task manager. Iceberg has catalogs of its own."""
+        if _BY_PATH.match(self.name) or spark.conf.get(_IMPLEMENTATION, _IN_MEMORY) != _IN_MEMORY:
+            return False
+        catalog = told.get(_CATALOG)  # formats with classes of their own for tables do not tell
+        return (spark.catalog.getTable(self.name).catalog if catalog is None else catalog) == _OWN_CATALOG
+
     def _definition(self, spark: SparkSession, facts: TableFacts, told: Mapping[str, str]) -> tuple[str, ...]:
         """Return the SQL that makes the table known to a task manager whose catalog ends with it."""
-        if spark.conf.get(_IMPLEMENTATION, "in-memory") != "in-memory":
-            return ()
         if told.get(_TYPE) != "EXTERNAL" or not is_url(facts.location):
             raise ApplicationError(
                 f"--sink {self} must name a table with a LOCATION, got one whose files end with its task manager; make "
@@ -181,7 +188,10 @@ class Table(Sink):
                 option="--sink",
                 rule="external",
             )
-        text = str(spark.sql(f"SHOW CREATE TABLE {self.name}").collect()[0][0])
+        if facts.provider == DELTA:  # its columns are in its log
+            text = f"CREATE TABLE {self.name} USING delta LOCATION '{_quoted(facts.location)}'"
+        else:
+            text = str(spark.sql(f"SHOW CREATE TABLE {self.name}").collect()[0][0])
         schema = f"CREATE SCHEMA IF NOT EXISTS `{told.get('Database') or told.get('Namespace') or 'default'}`"
         return schema, re.sub(r"^CREATE TABLE\b", "CREATE TABLE IF NOT EXISTS", text)
 
@@ -197,8 +207,7 @@ class Table(Sink):
             return rows.writeStream.format(DELTA).options(**dict(self.options)).option("path", facts.location)
         if facts.provider == ICEBERG:
             return rows.writeStream.format(ICEBERG).options(**dict(self.options))
-        for statement in facts.definition:
-            rows.sparkSession.sql(statement)
+        facts.define(rows.sparkSession)
         return rows.writeStream.foreachBatch(_inserting(self.name, facts.columns, dict(self.options)))
 
     def begin(self, writer: DataStreamWriter, table: TableFacts | None) -> StreamingQuery:
@@ -217,6 +226,11 @@ class Iceberg(Table):
     kind: ClassVar[str] = ICEBERG
     runs_python: ClassVar[bool] = False
     providers: ClassVar[tuple[str, ...]] = (ICEBERG,)
+
+
+def _quoted(text: str) -> str:
+    """Return a text as it stands in a literal of SQL."""
+    return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
 def _details(rows: Sequence[Any]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from qod_magics.application.merging import Merges
 from qod_magics.application.recipes.building import raise_unless_connection
 from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.application.shed_keys import Ask, asking, renamed, with_keys
-from qod_magics.application.streams.sink import KafkaTopic, TableFacts
+from qod_magics.application.streams.sink import KafkaTopic, Sink, TableFacts
 from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.application.streams.topic_input import RECORD_KEY
 from qod_magics.application.tasks import Edges, TaskSpec, head_of, sources_of, tasks
@@ -204,6 +204,7 @@ class Inspection:
     _inlinable: Cache[int] = field(default_factory=list)
     _asks: Cache[tuple[Ask, ...] | None] = field(default_factory=list)
     _passed: Sequence[TaskSpec] = ()  #: of the last check: those run on also while one of their topics has no leader
+    _tables: Mapping[Sink, TableFacts] = field(default_factory=dict)  #: of the last check
 
     def check(self, specs: Sequence[TaskSpec], workshop: Workshop, known: Mapping[TaskSpec, Labels]) -> Checked:
         """Return facts about tasks, from building each recipe once.
@@ -258,14 +259,14 @@ class Inspection:
                 kept = signatures[spec.id]
                 signatures[spec.id] = None if kept is None else f"complete {kept}"
             self._check_columns(spec, schemas)
-            asked = spec.sink if spec.sink is not None and spec.sink.looks_up else None
-            table = None if asked is None else asked.found(workshop.spark, schemas[spec.id])
+            table = self._table(spec, schemas[spec.id], workshop)
             if table is not None:
                 _check_alone(spec, table, tables)
                 tables[spec.id] = table
         groups = chained(states, {spec.id: spec.upstream for spec in specs})
         _check_chained(groups, states)
         self._passed = tuple(specs)
+        self._tables = {spec.sink: tables[spec.id] for spec in specs if spec.sink is not None and spec.id in tables}
         return Checked(
             schemas, weights, told, groups, keys, watermarks, signatures, whole=whole, merges=merges, tables=tables
         )
@@ -285,6 +286,21 @@ class Inspection:
                 raise_unless_connection(error)
                 return {}
         return {} if "EventTimeWatermark" in plan else marks
+
+    def _table(self, spec: TaskSpec, columns: StructType, workshop: Workshop) -> TableFacts | None:
+        """Return what a task manager says of the table into which a query writes. One whose own catalog lacks the table
+        learns of it what another told at the last check: that one may be lost."""
+        sink = spec.sink
+        if sink is None or not sink.looks_up:
+            return None
+        try:
+            return sink.found(workshop.spark, columns)
+        except ApplicationError as error:
+            known = self._tables.get(sink)
+            if error.rule != "exists" or known is None or not known.definition:
+                raise
+        known.define(workshop.spark)
+        return sink.found(workshop.spark, columns)
 
     def _check_topics(self, spec: TaskSpec, workshop: Workshop) -> None:
         for topic in spec.topics.values():

@@ -19,14 +19,17 @@ COLUMNS = StructType([StructField("id", LongType()), StructField("name", StringT
 class Catalog:
     """In the place of a session of Spark: one table, and what DESCRIBE TABLE EXTENDED says of it."""
 
-    def __init__(self, provider: str, **more: str) -> None:
-        details = {"Catalog": "spark_catalog", "Database": "d", "Type": "EXTERNAL", "Location": "file:/x", **more}
+    def __init__(self, provider: str, *, tells: bool = True, catalog: str = "spark_catalog", **more: str) -> None:
+        """`tells`: whether it says in which catalog the table is."""
+        details = {"Database": "d", "Type": "EXTERNAL", "Location": "file:/x", **more}
+        details |= {"Catalog": catalog} if tells else {}
         self.rows = [("id", "bigint"), ("Type", "string"), ("# Detailed Table Information", "")]
         self.rows += [*details.items(), ("Provider", provider)]
         self.conf = SimpleNamespace(get=lambda name, default: "in-memory")
+        self.catalog = SimpleNamespace(getTable=lambda name: SimpleNamespace(catalog=catalog))
 
     def table(self, name: str) -> Any:
-        if name != "d.t":
+        if name not in ("d.t", "delta.`/x`"):
             raise ValueError(f"[TABLE_OR_VIEW_NOT_FOUND] {name}")
         return SimpleNamespace(schema=COLUMNS)
 
@@ -52,10 +55,34 @@ def test_a_table_of_files_is_made_known_where_its_query_starts_and_gets_rows_by_
 @pytest.mark.parametrize("provider", ["delta", "iceberg"])
 def test_a_table_that_knows_its_batches_has_each_row_once(provider: str) -> None:
     facts = found(Catalog(provider))
-    assert (facts.by_insert, facts.definition) == (False, ())
+    assert not facts.by_insert
     assert Table("d.t").guarantee_in(facts) == EXACTLY_ONCE
     assert Delta("delta", "/d").guarantee_in(None) == EXACTLY_ONCE
     assert DataSource("noop", "").guarantee_in(None) == AT_LEAST_ONCE
+
+
+def test_a_delta_table_of_the_own_catalog_is_made_known_with_the_columns_of_its_log() -> None:
+    assert found(Catalog("delta", Location="file:/it's")).definition == (
+        "CREATE SCHEMA IF NOT EXISTS `d`",
+        "CREATE TABLE IF NOT EXISTS d.t USING delta LOCATION 'file:/it\\'s'",
+    )
+
+
+@pytest.mark.parametrize("tells", [False, True])
+@pytest.mark.parametrize("provider", ["delta", "parquet", "csv"])
+def test_a_table_whose_files_end_with_its_task_manager_is_refused_whatever_its_format(
+    provider: str, tells: bool
+) -> None:
+    with pytest.raises(ApplicationError, check=breaks("external", name="d.t")):
+        found(Catalog(provider, tells=tells, Type="MANAGED"))
+
+
+def test_tables_of_other_catalogs_and_by_path_outlive_task_managers() -> None:
+    for provider, catalog in (("delta", "unity"), ("iceberg", "lake"), ("iceberg", "spark_catalog"), ("x", "jdbc")):
+        for tells in (False, True):
+            facts = found(Catalog(provider, tells=tells, catalog=catalog, Type="MANAGED"))
+            assert facts.definition == ()
+    assert found(Catalog("delta", tells=False, Type="MANAGED"), Table("delta.`/x`")).definition == ()
 
 
 def test_tables_that_are_not_there_end_with_a_server_or_lack_a_column_are_refused() -> None:

@@ -137,6 +137,51 @@ def test_what_is_done_once_for_each_row_is_left_to_one_task(settings: dict[str, 
     assert acts_on_rows([first, stream("b", "a")]) is acts
 
 
+class TwoManagers(Plans):
+    """Builds tasks on a task manager whose own catalog has the table `d.t`, or on one that lacks it."""
+
+    def __init__(self, has_it: bool) -> None:
+        super().__init__({"q": "id: bigint", "other": "id: bigint", "again": "id: bigint"})
+        self.asked: list[str] = []
+        self.spark = SimpleNamespace(
+            sql=self._sql,
+            table=self._table,
+            conf=SimpleNamespace(get=lambda name, default: default),
+        )
+        self.has_it = has_it
+
+    def _table(self, name: str) -> Any:
+        if not self.has_it:
+            raise ValueError(f"[TABLE_OR_VIEW_NOT_FOUND] {name}")
+        return SimpleNamespace(schema=StructType([StructField("id", LongType())]))
+
+    def _sql(self, text: str) -> Any:
+        self.asked.append(text)
+        self.has_it = self.has_it or text.startswith("CREATE TABLE")
+        details = {"Catalog": "spark_catalog", "Type": "EXTERNAL", "Location": "file:/x", "Provider": "parquet"}
+        shown = [("CREATE TABLE d.t (id BIGINT)",)]
+        return SimpleNamespace(collect=lambda: shown if text.startswith("SHOW") else [*details.items()])
+
+
+def test_a_table_is_known_where_only_a_lost_task_manager_had_it() -> None:
+    """Its query runs on, is declared again and goes, and other streams come."""
+    found, table = Inspection(TOPICS), Table("d.t")
+    q = stream("q", topic="t", priority=1, sink=table)
+    other = stream("other", topic="t", priority=1, sink=Memory())
+    first, second, third = TwoManagers(True), TwoManagers(False), TwoManagers(False)
+    told = found.check(tasks(application(q)), first, {}).tables["q"]  # type: ignore[arg-type]
+    assert found.check(tasks(application(q, other)), second, {}).tables == {"q": told}  # type: ignore[arg-type]
+    edited = replace(q, recipe=PythonRecipe("source.limit(1)"))
+    assert found.check(tasks(application(edited)), third, {}).tables == {"q": told}  # type: ignore[arg-type]
+    assert [text for text in first.asked if text.startswith("CREATE")] == []
+    assert second.has_it
+    assert third.has_it
+    stopped = tasks(application(other))
+    found.check(stopped, TwoManagers(False), {})  # type: ignore[arg-type]
+    with pytest.raises(ApplicationError, check=breaks("exists", name="d.t")):  # nothing is known of it any more
+        found.check(tasks(application(q)), TwoManagers(False), {})  # type: ignore[arg-type]
+
+
 def test_one_instance_of_one_query_inserts_into_a_table() -> None:
     (spec,) = tasks(application(stream("q", topic="t", sink=Table("fares"), parallelism=2)))
     table = TableFacts("parquet", (), "file:/x", by_insert=True)
