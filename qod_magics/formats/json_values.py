@@ -29,7 +29,7 @@ class Json:
     checks_names: ClassVar[bool] = True
 
     options: Mapping[str, str] = field(default_factory=dict)
-    told: tuple[tuple[str, str], ...] = ()  #: those of them that the user gave
+    told: tuple[tuple[str, str], ...] = ()  #: the options that the user gave
 
     def rows(self, records: DataFrame, schema: StructType | str, also: Sequence[str], marker: str = "") -> DataFrame:
         """See `Format.rows`; a schema may be DDL."""

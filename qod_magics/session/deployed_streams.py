@@ -13,7 +13,7 @@ from qod_magics.application import graph
 from qod_magics.application.application import Application
 from qod_magics.application.recipes.recipe import SqlRecipe
 from qod_magics.application.shed_keys import Decision, Keys, chosen, decided, with_keys
-from qod_magics.application.streams.sink import KafkaTopic
+from qod_magics.application.streams.sink import TWICE_BETWEEN, KafkaTopic
 from qod_magics.application.tasks import TaskSpec, difference, tasks
 from qod_magics.application.weights import EMPTY_SIDE, LEFT_OUT, WEIGHT, Weights
 from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, UsageProblem, counted
@@ -247,7 +247,8 @@ class Streams:
         if name not in application.queries or sink is None or name not in self._checked.schemas:
             return None
         if not isinstance(sink, KafkaTopic):
-            return sink.guarantee_in(self._checked.tables.get(name)) or None
+            told = sink.guarantee_in(self._checked.tables.get(name))
+            return f"{told}; {TWICE_BETWEEN}" if told and application[name].upstream else told or None
         form = record_form(self._checked.schemas[name])
         told = form.words(sink.topic, self._checked.keys.get(name))
         whole = f"; {WHOLE_IN_KAFKA}" if name in self._checked.whole else ""
