@@ -1,8 +1,9 @@
 """Queries over the results of a query: split by time slice, answered where task managers keep copies, and merged.
 
 A slice is some of the files that a query has written (`results.slices`). A copy of it is a cached view in a session of
-ours on a task manager. `Slices` reads and keeps them; a policy with rules for slices (`core.policy.SlicingPolicy`) says
-once a cycle which task managers load and drop which. Under other policies files are read each time.
+ours on a task manager (`session.copies`). `Slices` reads and keeps them; Spark tells whether a query splits
+(`session.parts`). A policy with rules for slices (`core.policy.SlicingPolicy`) says once a cycle which task managers
+load and drop which. Under other policies files are read each time.
 """
 
 from __future__ import annotations
@@ -11,35 +12,35 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from qod_magics.application.sql.functions import BUILT_IN, called
-from qod_magics.application.sql.names import formatted, tables_read
-from qod_magics.application.sql.splitting import (
-    NOW,
-    PARTS,
-    ROWS,
-    Bound,
-    NotSplit,
-    Split,
-    as_parsed,
-    split,
-)
+from qod_magics.application.sql.names import tables_read
+from qod_magics.application.sql.splitting import NOW, ROWS, Bound
 from qod_magics.application.streams.sink import Parquet, is_url
 from qod_magics.core.engines import Observation, Use
 from qod_magics.core.policy import Router, SliceRules, SlicingPolicy
-from qod_magics.errors import ApplicationError, TaskManagerError, UsageProblem, counted
-from qod_magics.results.slices import VIEW, Limit, Ranges, Slice, committed, may_hold, sliced
-from qod_magics.spark.servers.connection import SIGNALS_S, begin, call_within, reason
-from qod_magics.spark.servers.cpu import adopt, block_memory, kept_tables, setting
-from qod_magics.spark.servers.joining import release
-from qod_magics.spark.servers.task_manager import INQUIRY_S
+from qod_magics.errors import ApplicationError, TaskManagerError, counted
+from qod_magics.results.slices import Limit, Ranges, Slice, committed, may_hold, sliced
+from qod_magics.session.copies import Holder, copies_told, union
+from qod_magics.session.parts import (
+    UNDERSTOOD,
+    Prepared,
+    Table,
+    kind,
+    merged,
+    nullable,
+    prepared_for,
+    settings_of,
+    used,
+    whole,
+)
+from qod_magics.spark.servers.connection import SIGNALS_S, begin, reason
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,170 +54,9 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 #: Seconds of a slice under a policy that has no rules for them.
 SLICE_S = 60.0
-_TIMESTAMPS = "spark.sql.timestampType"
-#: With these, a text means something else here than there, or than the parser takes it for; by setting, what is fine.
-_UNDERSTOOD = {_TIMESTAMPS: "TIMESTAMP_LTZ", "spark.sql.functionResolution.sessionOrder": "second"}
-#: Settings on which the result of a query depends: those of the notebook's session hold.
-_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive", _TIMESTAMPS)
-#: How names of further ones begin, where they are set.
-_MEANINGS = tuple(
-    f"spark.sql.{each}"
-    for each in (
-        *("ansi.", "legacy.", "session.", "decimalOperations.", "mapKeyDedupPolicy", "parser.", "parquet."),
-        *("groupBy", "orderByOrdinal", "collation.", "json", "csv", "functionResolution."),
-    )
-)
-#: Of our sessions: files are listed without a job.
-_CONF = {"spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000"}
 #: Texts whose split is kept.
 _MOST_TEXTS = 200
 _MICROS = "unix_micros({}({}))"
-#: The package of Spark's own functions.
-_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
-#: What Hadoop takes for a pattern in a path.
-_PATTERN = str.maketrans({each: f"\\{each}" for each in "{}[]*?\\"})
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The results of a query."""
-
-    name: str
-    path: str  #: of its sink
-    schema: StructType
-
-    @property
-    def times(self) -> Mapping[str, str]:
-        """SQL of each column of timestamps, or field of a struct at its top, by name in lower case."""
-        found = {}
-        for each in self.schema.fields:
-            if each.dataType.typeName() == "timestamp":
-                found[each.name.casefold()] = _quoted(each.name)
-            for inner in getattr(each.dataType, "fields", ()):
-                if inner.dataType.typeName() == "timestamp":
-                    found[f"{each.name}.{inner.name}".casefold()] = f"{_quoted(each.name)}.{_quoted(inner.name)}"
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A query as it is answered in parts."""
-
-    split: Split
-    types: Mapping[str, str]  #: of the columns of a part, by name
-    part: StructType
-    result: StructType
-
-
-# --- Copies on one task manager ---------------------------------------------------------------------------------------
-
-
-class Holder:
-    """The slices that a task manager keeps, as cached views of a session of ours. Thread-safe."""
-
-    def __init__(self, manager: TaskManager) -> None:
-        self.manager = manager
-        self.spark: SparkSession = call_within(manager.for_batch, INQUIRY_S, f"{manager.id}: a session for slices")
-        adopt(self.spark, _CONF)
-        self.copies: set[str] = set()  #: ids of cached slices
-        self.bytes: dict[str, int] = {}  #: in memory, as Spark told last
-        self._views: set[str] = set()  #: ids of slices that have one
-        self._settings: Mapping[str, str] = {}
-        self._claims: Counter[str] = Counter()  #: queries that read a view, by id of its slice
-        self._lock = threading.Lock()
-
-    def __repr__(self) -> str:
-        return f"{self.manager.id}: {_copies(len(self.copies))}"
-
-    @contextmanager
-    def views(self, slices: Sequence[Slice], schema: StructType, keep: bool) -> Iterator[str]:
-        """SQL that reads slices, whose views are there meanwhile. `keep`: whether closed ones stay in memory from their
-        first reading on."""
-        with self._lock:
-            self._claims.update(each.id for each in slices)
-        try:
-            with self._lock:
-                for each in slices:
-                    if each.id not in self.copies and each.id not in self._views:
-                        self._view(each, schema)
-                    if keep and each.closed and each.id not in self.copies:
-                        self.spark.catalog.cacheTable(each.view)
-                        self.copies.add(each.id)
-            yield _union([f"SELECT * FROM {each.view}" for each in slices])
-        finally:
-            with self._lock:
-                for each in slices:
-                    self._claims[each.id] -= 1
-                    if not self._claims[each.id] and each.id not in self.copies:
-                        self._views.discard(each.id)
-                        with suppress(Exception):
-                            self.spark.catalog.dropTempView(each.view)
-
-    def _view(self, each: Slice, schema: StructType) -> None:
-        paths = [file.path.translate(_PATTERN) for file in each.files]
-        self.spark.read.schema(schema).parquet(*paths).coalesce(1).createOrReplaceTempView(each.view)
-        self._views.add(each.id)
-
-    def adopt(self, settings: Mapping[str, str]) -> None:
-        """Give its session these settings."""
-        with self._lock:
-            if settings != self._settings:
-                for key in self._settings.keys() - settings.keys():
-                    with suppress(Exception):  # as `adopt` does with what a server refuses
-                        self.spark.conf.unset(key)
-                adopt(self.spark, settings)
-                self._settings = settings
-
-    def load(self, slices: Sequence[Slice], schema: StructType) -> None:
-        """Read slices into memory, also those that Spark has evicted."""
-        with self.views(slices, schema, True):
-            for each in slices:
-                self.spark.sql(f"SELECT count(*) FROM {each.view}").collect()
-
-    def drop(self, id: str) -> bool:
-        """Release a copy, unless a query reads it. Returns whether it is gone."""
-        with self._lock:
-            if self._claims[id]:
-                return False
-            self.copies.discard(id)
-            self._views.discard(id)
-            self.bytes.pop(id, None)
-            self.spark.catalog.uncacheTable(f"{VIEW}{id}")
-            self.spark.catalog.dropTempView(f"{VIEW}{id}")
-            return True
-
-    def look(self) -> frozenset[str]:
-        """Ask Spark which copies are in memory, and how large they are; return them. Where its UI does not answer,
-        those that were loaded."""
-        manager, there = self.manager, frozenset(self.copies)
-        if manager.ui is None or manager.application is None:
-            return there
-        try:
-            kept = kept_tables(manager.ui, manager.application, headers=manager.headers)
-        except (OSError, ValueError):
-            return there
-        by_id = {each.name.partition(VIEW)[2][:16]: each for each in kept if VIEW in each.name}
-        self.bytes = {id: by_id[id].bytes for id in there if id in by_id}
-        return frozenset(id for id in there if id in by_id and by_id[id].whole)
-
-    def memory(self) -> int | None:
-        """Return its memory for blocks, bytes; None: not known."""
-        manager = self.manager
-        if manager.ui is None or manager.application is None:
-            return None
-        with suppress(OSError, ValueError):
-            return block_memory(manager.ui, manager.application, headers=manager.headers)
-        return None
-
-    def close(self) -> None:
-        """Release the session with all copies."""
-        with suppress(Exception):
-            for id in list(self.copies):
-                self.drop(id)
-        release(self.spark)
-
-
-# --- Queries and rounds -----------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -275,12 +115,12 @@ class Slices:
             holders, slices = list(self._state.holders.values()), len(self._state.seen)
         lines = []
         kept = [
-            f"{each.manager.id} {_copies(len(each.copies))} ({sum(each.bytes.values()) / 1e6:.2f} MB)"
+            f"{each.manager.id} {copies_told(len(each.copies))} ({sum(each.bytes.values()) / 1e6:.2f} MB)"
             for each in holders
             if each.copies
         ]
         if kept:
-            copies = _copies(sum(len(each.copies) for each in holders))
+            copies = copies_told(sum(len(each.copies) for each in holders))
             lines.append(f"results in memory: {', '.join(kept)}; {copies} of {counted(slices, 'slice')} in all")
         if self._last:
             lines.append(f"last qod.query: {self._last}")
@@ -317,19 +157,19 @@ class Slices:
         for name, slices in found.items():
             self._forget_stale(name, slices)
         prepared: Prepared | str = "it does not read one query alone"
-        settings = _settings(spark)
+        settings = settings_of(spark)
         if len(tables) == 1:
             ((written, table),) = tables.items()
             prepared = self._prepare(sql, args, written, table, spark, settings)
         if isinstance(prepared, str):
             self._last = f"answered by one task manager from all files, as {prepared}"
-            return _whole(spark, sql, args, tables, found)
+            return whole(spark, sql, args, tables, found)
         args = {**args, NOW: now}
         wanted = self._pruned(found[table.name], prepared.split.bounds, table, args, spark)
         results = self._parts(table, wanted, prepared, args, settings, rules is not None)
         if rules is None:
             self._last += "; no copies are kept (%qod policy getafix keeps those of hot slices)"
-        return _merged(spark, prepared, results, args)
+        return merged(spark, prepared, results, args)
 
     def _tables(self, sql: str) -> dict[str, Table]:
         """Return the queries that an SQL text reads, by their names there."""
@@ -351,7 +191,7 @@ class Slices:
             schema = deployment.checked.schemas.get(name)
             if schema is None:
                 raise TaskManagerError(f"{name} does not run yet.", name=name)
-            found[written] = Table(name, sink.path, _nullable(schema))
+            found[written] = Table(name, sink.path, nullable(schema))
         if not found:
             raise ApplicationError(
                 f"qod.query must read a query of this session, got {', '.join(tables_read(sql)) or 'no table'}; "
@@ -370,13 +210,13 @@ class Slices:
         settings: Mapping[str, str],
     ) -> Prepared | str:
         """Return how a text is split, or why it is not. Raises UsageProblem, one line: Spark refuses it."""
-        for name, fine in _UNDERSTOOD.items():
+        for name, fine in UNDERSTOOD.items():
             if settings.get(name, fine).casefold() != fine.casefold():
                 return f"{name} is {settings[name]}"
         kinds = sorted((name, kind(value)) for name, value in args.items())
         key = (sql, f"{table.name} {table.schema.json()} {kinds} {sorted(settings.items())}")
         if key not in self._prepared:
-            made = _prepared(sql, args, written, table, spark)
+            made = prepared_for(sql, args, written, table, spark)
             while len(self._prepared) >= _MOST_TEXTS:
                 self._prepared.pop(next(iter(self._prepared)))
             self._prepared[key] = made
@@ -398,7 +238,7 @@ class Slices:
             ranges = dict(self._state.ranges.get(table.name, {}))
         ranges |= self._learn(table, [each for each in slices if each.closed and each.id not in ranges])
         asked = ", ".join(f"unix_micros(CAST({each.value} AS TIMESTAMP_LTZ))" for each in known)
-        (values,) = spark.sql(f"SELECT {asked}", args=_used(asked, args)).collect()
+        (values,) = spark.sql(f"SELECT {asked}", args=used(asked, args)).collect()
         limits = [Limit(each.column, each.operator, value) for each, value in zip(known, values, strict=True)]
         return [each for each in slices if may_hold(ranges.get(each.id, {}), limits)]
 
@@ -410,7 +250,7 @@ class Slices:
             columns = [_MICROS.format(of, text) for text in times.values() for of in ("min", "max")]
             with holder.views(mine, table.schema, False):
                 rows = holder.spark.sql(
-                    _union([f"SELECT '{each.id}', {', '.join(columns)} FROM {each.view}" for each in mine])
+                    union([f"SELECT '{each.id}', {', '.join(columns)} FROM {each.view}" for each in mine])
                 ).collect()
             return {
                 row[0]: {
@@ -449,7 +289,7 @@ class Slices:
             holder.adopt(settings)
             with holder.views(mine, table.schema, keep) as rows:
                 text = prepared.split.part.replace(ROWS, f"({rows})")
-                found = holder.spark.sql(text, args=_used(text, args)).toArrow()
+                found = holder.spark.sql(text, args=used(text, args)).toArrow()
             took, size = time.monotonic_ns() - began, sum(each.size for each in mine)
             with self._lock:
                 for each in mine:
@@ -648,147 +488,3 @@ class Slices:
             if each.manager.alive():
                 with suppress(Exception):
                     begin(each.close, f"{each.manager.id}: releasing slices").result(2.0)
-
-
-def _copies(number: int) -> str:
-    return "1 copy" if number == 1 else f"{number} copies"
-
-
-# --- What Spark is asked ----------------------------------------------------------------------------------------------
-
-
-def _nullable(schema: StructType) -> StructType:
-    """Return the columns as files have them: any may be null."""
-    return type(schema)([type(each)(each.name, each.dataType, True) for each in schema.fields])
-
-
-def _quoted(name: str) -> str:
-    return "`{}`".format(name.replace("`", "``"))
-
-
-def _union(texts: Sequence[str]) -> str:
-    return " UNION ALL ".join(texts)
-
-
-def _used(text: str, args: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the parameters that a text may use."""
-    return {name: value for name, value in args.items() if f":{name}" in text} or None
-
-
-def _files(spark: SparkSession, slices: Sequence[Slice], schema: StructType) -> DataFrame:
-    paths = [file.path.translate(_PATTERN) for each in slices for file in each.files]
-    return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
-
-
-def _over(spark: SparkSession, text: str, mark: str, rows: DataFrame, args: Mapping[str, Any]) -> DataFrame:
-    """Return the result of a text over rows that `mark` stands for there."""
-    escaped = text.replace("{", "{{").replace("}", "}}").replace(mark, "{qod_rows}")
-    return spark.sql(escaped, args=_used(text, args), qod_rows=rows)
-
-
-def _whole(
-    spark: SparkSession,
-    sql: str,
-    args: Mapping[str, Any],
-    tables: Mapping[str, Table],
-    found: Mapping[str, Sequence[Slice]],
-) -> DataFrame:
-    """Return the result of a text over all files of these tables."""
-    frames = {f"qod_{i}": _files(spark, found[each.name], each.schema) for i, each in enumerate(tables.values())}
-    text = formatted(sql, dict(zip(tables, frames, strict=True)))
-    return _accepted(lambda: spark.sql(text, args=_used(text, args), **frames))
-
-
-def _prepared(sql: str, args: Mapping[str, Any], written: str, table: Table, spark: SparkSession) -> Prepared | str:
-    """Return how a text is split, or why it is not. Raises UsageProblem: Spark refuses it."""
-    from pyspark.errors import AnalysisException, ParseException
-
-    empty = _nulls(spark, table.schema)
-    text = formatted(sql, {written: "qod_rows"})
-    result = _accepted(lambda: spark.sql(text, args=_used(text, args), qod_rows=empty).schema)
-    try:
-        found = split(sql, written, table.schema.names)
-    except NotSplit as why:
-        return str(why)
-    if replaced := [name for name in sorted(called(sql) - BUILT_IN) if not _is_of_spark(name, spark)]:
-        return f"{replaced[0]} is not Spark's own function in this session"
-    try:
-        return _checked(found, sql, args, written, result, empty, spark)
-    except (AnalysisException, ParseException) as error:
-        return f"Spark does not take a part of it: {reason(error)}"
-
-
-def _checked(
-    found: Split,
-    sql: str,
-    args: Mapping[str, Any],
-    written: str,
-    result: StructType,
-    empty: DataFrame,
-    spark: SparkSession,
-) -> Prepared | str:
-    """Return how a text is split, or why Spark tells that it is not."""
-    if len(result.fields) != found.columns:
-        return "a function makes several columns of its result"
-    text = formatted(as_parsed(sql), {written: "qod_rows"})
-    expected = spark.sql(text, args=_used(text, args), qod_rows=empty)
-    if not expected.sameSemantics(_over(spark, found.whole, ROWS, empty, args)):
-        return "Spark reads it otherwise than the parser here"
-    probed = _over(spark, found.probe, ROWS, empty, {**args, NOW: datetime.now(UTC)}).schema
-    if any(each.name.startswith("_a") and each.dataType.typeName() != "double" for each in probed.fields):
-        return "averages of decimals and intervals do not split"
-    part = type(probed)([each for each in probed.fields if not each.name.startswith("_a")])
-    return Prepared(found, {each.name: each.dataType.simpleString() for each in part.fields}, part, result)
-
-
-def _merged(spark: SparkSession, prepared: Prepared, results: Sequence[pa.Table], args: Mapping[str, Any]) -> DataFrame:
-    """Return the merge of the results of all parts, with the names and types of the whole."""
-    import pyarrow as pa
-
-    rows: Any = pa.concat_tables(results, promote_options="default") if results else []
-    parts = spark.createDataFrame(rows, schema=prepared.part)
-    merged = _over(spark, prepared.split.merge(prepared.types), PARTS, parts, args)
-    return merged.select(
-        *(merged[f"_{i}"].cast(each.dataType).alias(each.name) for i, each in enumerate(prepared.result.fields))
-    )
-
-
-def _settings(spark: SparkSession) -> dict[str, str]:
-    """Return the settings of a session on which the result of a query depends."""
-    found = {key: value for key in _SETTINGS if (value := setting(spark, key)) is not None}
-    return found | {key: value for key, value in spark.conf.getAll.items() if key.startswith(_MEANINGS)}
-
-
-def kind(value: object) -> str:
-    """Return what tells the type that Spark gives a parameter: its class, and all of it where the value counts."""
-    if isinstance(value, bool | str | float | bytes | datetime | date):
-        zone = getattr(value, "tzinfo", None)
-        return f"{type(value).__name__} {zone is not None}"
-    if isinstance(value, int):
-        return f"int {-(2**31) <= value < 2**31}"  # INT or BIGINT
-    return f"{type(value).__name__} {value!r}"
-
-
-def _is_of_spark(name: str, spark: SparkSession) -> bool:
-    """Return whether a function of this name is Spark's own in a session."""
-    with suppress(Exception):  # there is none of this name
-        lines = [row[0] for row in spark.sql(f"DESCRIBE FUNCTION {_quoted(name)}").collect()]
-        return any(line.startswith(f"Class: {_EXPRESSIONS}") for line in lines)
-    return False
-
-
-def _nulls(spark: SparkSession, schema: StructType) -> DataFrame:
-    """Return a row of nulls, to analyse queries over these columns."""
-    from pyspark.sql import functions as F
-
-    return spark.sql("SELECT 1").select(*(F.lit(None).cast(each.dataType).alias(each.name) for each in schema.fields))
-
-
-def _accepted(call: Callable[[], Any]) -> Any:
-    """Return what Spark answers. Raises UsageProblem, one line: it refuses the query."""
-    from pyspark.errors import AnalysisException, ParseException
-
-    try:
-        return call()
-    except (AnalysisException, ParseException) as error:
-        raise UsageProblem(f"qod.query must be a query that Spark takes: {reason(error)}", rule="query") from error

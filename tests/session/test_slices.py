@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from qod_magics.results.slices import File, sliced
-from qod_magics.session.slices import Holder, Slices, kind
+from qod_magics.session.copies import Holder
+from qod_magics.session.parts import kind
+from qod_magics.session.slices import Slices
 
 
 def test_parameters_of_other_types_are_of_other_kinds() -> None:
