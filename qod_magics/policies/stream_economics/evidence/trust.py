@@ -297,7 +297,8 @@ class _Cycle:
             rest_s=intervals.rest_s,
             sheds=any(accuracy is not None and accuracy < FULL for accuracy in accuracies),
             asked=None if is_cold else self.asked[name],
-            whole=max(self.certain[name] / cores, self.asked[name] if moved_here else 0.0),
+            # batches back to back fill a slot to its end, beyond the cores that plans may use: what is used is there
+            whole=max(self.certain[name] / max(cores, self.own[name]), self.asked[name] if moved_here else 0.0),
             used=self.used[name],
             is_measured=self.newest[name] > trust.seen_at,
             applied=self.used[name] <= APPLIED * trust.factor,
