@@ -123,6 +123,8 @@ class Lifecycle:
             instance.stop(at_batch_end_s, ended=ended)
         finally:
             self.cluster.take(instance)
+            if instance.has_ended:
+                self.cluster.reports_ended(instance)
             if instance.has_ended and read_on:
                 self.cluster.run_ended(instance)
 

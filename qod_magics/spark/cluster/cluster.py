@@ -360,6 +360,18 @@ class Cluster:
                     if isinstance(each, Tell):
                         self.event(each.kind, instance=instance.id, **each.detail)
 
+    def reports_ended(self, instance: Instance) -> None:
+        """Count the rows of batches that ended, but were not reported, of an instance that has ended and all of whose
+        reports have been taken: a new checkpoint begins where the old one is."""
+        with self.lock:
+            if (at := reached(instance.checkpoint)) is None:
+                return
+            for feed in instance.job.feeds:
+                account = self.deployment.accounts.get(feed.name)
+                if account is not None and account.topic == feed.topic:
+                    ended = at.ended.get(feed.topic, {})
+                    account.go_on({p: offset for p, offset in ended.items() if p in feed.partitions}, 0)
+
     def run_ended(self, instance: Instance) -> None:
         """Note that no run of an instance is under way: count the rows of a batch that did not end, which the next run
         reads again, and have those looked for that it has sent (`Repeats`)."""

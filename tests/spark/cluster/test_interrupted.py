@@ -121,6 +121,32 @@ def test_rows_of_a_query_that_nobody_continues_are_read_again_only_once_it_is_pu
     assert account.again == 25
 
 
+@pytest.mark.parametrize("ends", [fails, is_lost, is_stopped_at_once, is_stopped_without_a_report])
+@pytest.mark.parametrize("reported", [0, 15, 40])
+def test_rows_of_batches_without_a_report_are_counted_before_a_new_checkpoint_begins(
+    made: tuple[Cluster, Instance], ends: Callable[[Instance, object], None], reported: int
+) -> None:
+    """It begins at the position of the account: behind the old one, rows would be written twice."""
+    found, one = made
+    account = found.deployment.accounts["T"] = Account("t", {0: 0}, {0: reported}, processed=reported)
+    ends(one, one.task_manager)
+    stop = Parts(found).lifecycle.stop
+    stop(one, read_on=False)
+    stop(one, read_on=False)
+    assert (account.position, account.unreported, account.again) == ({0: 40}, 40 - reported, 0)
+    count = account.count({0: 65})
+    assert (count.arrived, count.processed, count.waiting) == (65, reported, 25)
+
+
+def test_of_another_topic_nothing_is_counted_by_a_checkpoint(
+    made: tuple[Cluster, Instance],
+) -> None:
+    found, one = made
+    other = found.deployment.accounts["T"] = Account("u", {0: 0}, {0: 7})
+    Parts(found).lifecycle.stop(one, read_on=False)
+    assert (other.position, other.unreported) == ({0: 7}, 0)
+
+
 def test_a_new_checkpoint_has_sent_nothing(made: tuple[Cluster, Instance], tmp_path: Path) -> None:
     found, one = made
     one.checkpoint = str(tmp_path / "2")
