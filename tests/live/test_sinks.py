@@ -113,11 +113,13 @@ def test_a_table_gets_each_row_wherever_its_query_runs(brief: Session, topic: st
         for name, sink, body in (
             ("unseen", "noop:", "source"),
             ("lines", f"text:{tmp_path}/lines", "source.select('name')"),
+            ("marked", f"xml:{tmp_path}/marked", "source"),
         ):
             cell(session, f"{name} {LINE.format(topic)} --sink {sink}", body)
             eventually(lambda name=name: all_read(session, name, 400), what=sink)  # type: ignore[misc]
             session.stop(name)
         assert spark.read.text(f"{tmp_path}/lines").count() == 400
+        assert spark.read.option("rowTag", "ROW").schema("id BIGINT").xml(f"{tmp_path}/marked").count() == 400
     finally:
         session.stop_all()
         for each in list(session.runtime.task_managers.values()):

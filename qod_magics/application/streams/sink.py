@@ -298,10 +298,16 @@ class CsvFiles(Files):
 
 
 class XmlFiles(Files):
-    """XML files, with an element for each row: `--sink-option rowTag=trip`."""
+    """XML files with an element for each row, called ROW unless `--sink-option rowTag=NAME` names it."""
 
     __slots__ = ()
     kind: ClassVar[str] = "xml"
+
+    def write(self, rows: DataFrame, output: Output) -> DataStreamWriter:
+        """Write to a directory of the run; Spark asks for the name of the element."""
+        writer = Files.write(self, rows, output)
+        named = any(name.casefold() == "rowtag" for name, _ in self.options)
+        return writer if named else writer.option("rowTag", "ROW")
 
 
 class AvroFiles(Files):
