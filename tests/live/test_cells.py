@@ -136,7 +136,9 @@ def test_rows_on_the_way_are_told_where_their_columns_change(brief: Session, top
         copy = session.runtime.instances["copy.1"]
         eventually(lambda: copy.query is not None and copy.query.lastProgress is not None, what=session.status)
         produce(session, topic, fares([1, 2]))  # it looks again in ten minutes
-        eventually(lambda: books(session)["src>copy"].waiting == 2, what=session.status)
+        eventually(
+            lambda: "src>copy" in (found := books(session)) and found["src>copy"].waiting == 2, what=session.status
+        )
         cell(session, f"src {line}", "source.select('zone', 'fare')")
         assert events.first("rows-left", task="copy")["rows"] == 2
         produce(session, topic, fares([4]))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from qod_magics.errors import TaskManagerError
+from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.machine.java import free_ports
 from qod_magics.session.session import Session
 from qod_magics.spark.plans.dial import DialReading
@@ -170,7 +170,7 @@ def test_nobody_at_the_url_is_one_line(cluster: Session, impatient: None) -> Non
 
 @pytest.mark.parametrize("url", ["http://localhost:15002", "sc://localhost:port", "localhost:15002"])
 def test_what_is_no_url_is_one_line(cluster: Session, url: str) -> None:
-    with pytest.raises(TaskManagerError, match="localhost:") as caught:
+    with pytest.raises(QodError, match="localhost:") as caught:
         cluster.add_task_manager(url)
     assert "\n" not in str(caught.value)
 
