@@ -73,7 +73,7 @@ def test_a_task_is_scaled_while_rows_flow(brief: Session, topic: str, mode: str)
         reported = session.runtime.deployment.accounts["src"].processed
         ask(session, 3, there, here)
         done = events.first("scale", task="q", to=3)
-        assert (done["from"], done["why"]) == (1, "for 3")
+        assert (done["from"], done["why"]) == (1, "a reason for 3")
         assert done["took_s"] > 0
         assert parts(session) == {"q.1": (0, 3, 6), "q.2": (1, 4, 7), "q.3": (2, 5)}
         assert [home(session, f"q.{n}") for n in (1, 2, 3)] == [here, there, here]
