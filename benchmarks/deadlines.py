@@ -12,7 +12,6 @@ less than six minutes.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import subprocess
@@ -25,6 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks._table import Table
 from benchmarks.many_queries import HEAVY, KEYS, LIGHT, SCHEMA
 from qod_magics.kafka.topics import create_topics
 from qod_magics.session.session import Session
@@ -178,7 +178,7 @@ def main() -> None:
     if given.send:
         send(given.send[0], given.send[1], float(given.send[2]), float(given.send[3]))
         return
-    rows = []
+    table = Table(RESULTS, FIELDS)
     with Session.up(task_managers=1, cores=1, kafka_cpus={max(os.sched_getaffinity(0))}, warm=True) as session:
         run = Run(session, given.urgent, given.heavy, given.target)
         session.set_policy("orleans")
@@ -201,18 +201,7 @@ def main() -> None:
                         "target_s": run.target_s,
                     }
                     row = {**of, "rate": rate, **found}
-                    row = {name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()}
-                    rows.append(row)
-                    keep(rows)
-                    print(*(f"{name} {value}" for name, value in row.items()), sep=", ", flush=True)
-
-
-def keep(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write the rows to the results."""
-    with RESULTS.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(rows)
+                    table.add(row)
 
 
 if __name__ == "__main__":

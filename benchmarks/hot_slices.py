@@ -11,7 +11,6 @@ files. `results/scripts/hot_slices.csv` keeps the figures. It takes less than te
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 import os
 import random
@@ -23,6 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks._table import Table
 from qod_magics.kafka.topics import create_topics
 from qod_magics.policies import DEFAULT_POLICY
 from qod_magics.results.slices import committed
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--settle", type=float, default=20.0)
     parser.add_argument("--seconds", type=float, default=25.0)
     given = parser.parse_args()
-    rows = []
+    table = Table(RESULTS, FIELDS)
     with (
         tempfile.TemporaryDirectory() as directory,
         Session.up(task_managers=given.task_managers, cores=1, period_s=5.0, warm=True) as session,
@@ -152,20 +152,7 @@ def main() -> None:
         for n, policy in [(n, each) for n in range(given.rounds) for each in given.policies]:
             found = measured(session, where, policy, given.slices, given.settle, given.seconds)
             of = {"round": n + 1, "policy": policy, "task_managers": given.task_managers, "slices": given.slices}
-            row = {
-                name: round(value, 3) if isinstance(value, float) else value for name, value in {**of, **found}.items()
-            }
-            rows.append(row)
-            keep(rows)
-            print(*(f"{name} {value}" for name, value in row.items()), sep=", ", flush=True)
-
-
-def keep(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write the rows to the results."""
-    with RESULTS.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(rows)
+            table.add({**of, **found})
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ figures. It takes less than six minutes.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import signal
@@ -27,6 +26,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks._table import Table
 from qod_magics.core.plan import Lend
 from qod_magics.core.snapshot import Instance
 from qod_magics.kafka.topics import create_topics
@@ -187,7 +187,7 @@ def main() -> None:
     if given.send:
         send(given.send[0], float(given.send[1]), float(given.send[2]))
         return
-    rows = []
+    table = Table(RESULTS, FIELDS)
     with Session.up(task_managers=2, cores=1, kafka_cpus={max(os.sched_getaffinity(0))}, warm=True) as session:
         run = Run(session)
         session.set_policy("orleans")
@@ -205,18 +205,7 @@ def main() -> None:
             session.set_policy("dirigo")  # which drains sooner
             run.drain()
             row = {"round": n + 1, "policy": policy, "rate": rate, **found, "exact": run.is_exact()}
-            row = {name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()}
-            rows.append(row)
-            keep(rows)
-            print(*(f"{name} {value}" for name, value in row.items()), sep=", ", flush=True)
-
-
-def keep(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write the rows to the results."""
-    with RESULTS.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(rows)
+            table.add(row)
 
 
 if __name__ == "__main__":
