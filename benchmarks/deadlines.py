@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks._table import Table
+from benchmarks._live import CLIENT, Table, send
 from benchmarks.many_queries import HEAVY, KEYS, LIGHT, SCHEMA
 from qod_magics.kafka.topics import create_topics
 from qod_magics.session.session import Session
@@ -50,29 +50,6 @@ POLICIES = ("orleans", "fifo", "cameo")
 BACKLOG, URGENT_RATE, DRAIN_S = 150_000, 100.0, 60.0
 
 
-def send(bootstrap: str, topic: str, rate: float, rows: float) -> None:
-    """Send `rows` rows, or rows until the parent ends; client settings come from the environment."""
-    from confluent_kafka import Producer
-
-    producer = Producer(
-        {**json.loads(os.environ["QOD_BENCHMARK_CLIENT"]), "bootstrap.servers": bootstrap, "linger.ms": 20}
-    )
-    began, sent = time.time(), 0
-    while os.getppid() != 1 and sent < rows:
-        now = time.time()
-        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
-        upto = min((now - began) * rate, rows, sent + 20_000)
-        while sent < upto:
-            try:
-                producer.produce(topic, f'{{"k": {sent % KEYS}, "v": {sent * 0.37 % 1.0:.4f}, "at": "{at}"}}')
-                sent += 1
-            except BufferError:
-                producer.poll(0.05)
-        producer.poll(0)
-        time.sleep(0.02)
-    producer.flush()
-
-
 @dataclass
 class Run:
     """Queries of one session on one core."""
@@ -86,7 +63,7 @@ class Run:
     def sending(self, topic: str, rate: float, rows: float = float("inf")) -> Iterator[subprocess.Popen[bytes]]:
         """Send rows at this rate meanwhile, from the broker's core."""
         kafka = self.session.kafka
-        settings = {**os.environ, "QOD_BENCHMARK_CLIENT": json.dumps(kafka.client_config())}
+        settings = {**os.environ, CLIENT: json.dumps(kafka.client_config())}
         words = ["--send", kafka.bootstrap, topic, str(rate), str(rows)]
         process = subprocess.Popen([sys.executable, "-m", "benchmarks.deadlines", *words], env=settings)
         try:
@@ -176,7 +153,8 @@ def main() -> None:
     parser.add_argument("--settle", type=float, default=6.0)
     given = parser.parse_args()
     if given.send:
-        send(given.send[0], given.send[1], float(given.send[2]), float(given.send[3]))
+        bootstrap, topic, rate, rows = given.send
+        send(bootstrap, topic, float(rate), float(rows), lambda number: number % KEYS)
         return
     table = Table(RESULTS, FIELDS)
     with Session.up(task_managers=1, cores=1, kafka_cpus={max(os.sched_getaffinity(0))}, warm=True) as session:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -26,7 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks._table import Table
+from benchmarks._live import CLIENT, Table, send
 from qod_magics.core.plan import Lend
 from qod_magics.core.snapshot import Instance
 from qod_magics.kafka.topics import create_topics
@@ -51,31 +50,6 @@ def key_of(number: int) -> int:
     return HOT if number % 10 < OF_TEN else 1 + number // 10 * (10 - OF_TEN) % OTHERS + number % 10 - OF_TEN
 
 
-def send(bootstrap: str, rate: float, rows: float) -> None:
-    """Send `rows` rows, or rows until SIGTERM; print how many were acknowledged. Client settings come from the
-    environment."""
-    from confluent_kafka import Producer
-
-    stopped: list[int] = []
-    signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
-    settings = json.loads(os.environ["QOD_BENCHMARK_CLIENT"])
-    producer = Producer({**settings, "bootstrap.servers": bootstrap, "linger.ms": 20, "enable.idempotence": True})
-    began, sent = time.time(), 0
-    while os.getppid() != 1 and sent < rows and not stopped:
-        now = time.time()
-        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
-        upto = min((now - began) * rate, rows, sent + 20_000)
-        while sent < upto:
-            try:
-                producer.produce(TOPIC, f'{{"k": {key_of(sent)}, "v": {sent * 0.37 % 1.0:.4f}, "at": "{at}"}}')
-                sent += 1
-            except BufferError:
-                producer.poll(0.05)
-        producer.poll(0)
-        time.sleep(0.02)
-    print(sent - producer.flush(60), flush=True)
-
-
 @dataclass
 class Run:
     """A query of one session on two task managers."""
@@ -87,7 +61,7 @@ class Run:
     def sending(self, rate: float, rows: float = float("inf")) -> Iterator[subprocess.Popen[str]]:
         """Send rows at this rate meanwhile, from the broker's core."""
         kafka = self.session.kafka
-        settings = {**os.environ, "QOD_BENCHMARK_CLIENT": json.dumps(kafka.client_config())}
+        settings = {**os.environ, CLIENT: json.dumps(kafka.client_config())}
         words = [sys.executable, "-m", "benchmarks.lending", "--send", kafka.bootstrap, str(rate), str(rows)]
         process = subprocess.Popen(words, env=settings, stdout=subprocess.PIPE, text=True)
         try:
@@ -185,7 +159,8 @@ def main() -> None:
     parser.add_argument("--warm", type=float, default=25.0)
     given = parser.parse_args()
     if given.send:
-        send(given.send[0], float(given.send[1]), float(given.send[2]))
+        bootstrap, rate, rows = given.send
+        print(send(bootstrap, TOPIC, float(rate), float(rows), key_of), flush=True)
         return
     table = Table(RESULTS, FIELDS)
     with Session.up(task_managers=2, cores=1, kafka_cpus={max(os.sched_getaffinity(0))}, warm=True) as session:

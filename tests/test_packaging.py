@@ -107,7 +107,7 @@ def test_all_constraints_run_on_each_python_from_its_first_release_on() -> None:
 
 
 def test_there_is_one_spark_version() -> None:
-    from qod_magics.machine.jars import SPARK_VERSION
+    from qod_magics.machine.releases import SPARK_VERSION
 
     named = {
         match.group(1).decode()

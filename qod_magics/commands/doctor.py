@@ -20,19 +20,16 @@ from qod_magics.machine import class_data
 from qod_magics.machine import cores as machine
 from qod_magics.machine.child import check_user, is_noexec, temporary_root
 from qod_magics.machine.cores import can_pin, core_count, every_core, is_limited
-from qod_magics.machine.jars import (
+from qod_magics.machine.jars import JarSet, broker_set, connector_set, resolve
+from qod_magics.machine.java import find_java
+from qod_magics.machine.releases import (
     SPARK_SUPPORTED,
     SPARK_VERSION,
-    JarSet,
-    broker_set,
     check_server,
-    connector_set,
     installed_spark,
     is_supported,
     release_at,
-    resolve,
 )
-from qod_magics.machine.java import find_java
 from qod_magics.spark.servers.connection import call_within, connect, hidden, let_go
 from qod_magics.spark.servers.remote import asked_for
 

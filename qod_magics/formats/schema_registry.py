@@ -28,8 +28,8 @@ from qod_magics.errors import ApplicationError
 ANSWER_S = 5.0
 #: The newest versions of a subject that a plan knows from the start; older ones are asked for when records have them.
 VERSIONS = 20
-#: Once so many ids are unknown to the registry, a query no longer restarts for another one: garbage would restart it
-#: forever. Records with such ids are malformed.
+#: Unknown schema ids for which a query restarts, at most: garbage would restart it forever. Records with further ones
+#: are malformed.
 MOST_ABSENT = 16
 #: How the message begins with which a query waits for a registry.
 SILENT = "the schema registry must answer"

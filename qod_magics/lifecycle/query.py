@@ -241,7 +241,7 @@ class QueryLife:
         return self._back_off_until(now)
 
     def _room_came(self, event: RoomCame, now: float) -> Instructions:
-        """Place it, at once or when its stop is over: room is told of once."""
+        """Place it now or, while it is being stopped, once its stop has ended: the event comes only once."""
         if self.suspended:
             self.room = event.why
         return self._take_room(now)

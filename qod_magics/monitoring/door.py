@@ -261,7 +261,8 @@ class Telemetry:
                 name=error.name,
                 rule="installed",
             ) from error
-        self._collector, self._scraped = collector, None
+        self._collector = collector
+        self._scraped: Scraped | None = None
         self._asked: set[str] = set()
         self._lock = threading.Lock()
         resource = Resource.create()
@@ -277,8 +278,6 @@ class Telemetry:
 
     def __repr__(self) -> str:
         return f"export of {len(METRICS)} metrics by OTLP"
-
-    _scraped: Scraped | None
 
     def _callback(self, metric: Metric) -> Callable[[Any], Iterator[Any]]:
         from opentelemetry.metrics import Observation

@@ -89,7 +89,7 @@ class ByHand:
     def scale(self, task: str, parallelism: int) -> None:
         """Run a task with this many instances, and wait until they run. The policy may rescale it.
 
-        Raises TaskManagerError: it can't have so many, or its state belongs to no key by which its rows are sent.
+        Raises TaskManagerError: it can't have so many instances, or its state can't be divided among them.
         """
         self.runtime.scaler.scale(task, parallelism, why="scaled by hand").result()
 

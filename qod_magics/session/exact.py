@@ -166,10 +166,8 @@ def _whole_since(
         if stream.topic is None or found is None or not found.cut:
             continue
         topic = stream.topic.topic
-        ends, (kept_ms, _) = (
-            end_offsets(session.kafka, [topic], timeout_s=ANSWER_S)[topic],
-            kept_for(session.kafka, topic),
-        )
+        ends = end_offsets(session.kafka, [topic], timeout_s=ANSWER_S)[topic]
+        kept_ms, _ = kept_for(session.kafka, topic)
         times = [
             whole_from(_first(session, topic, p, found.start[p], found.end[p]), found.start[p] >= ends[p], kept_ms, now)
             for p in sorted(found.cut)

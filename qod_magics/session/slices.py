@@ -142,12 +142,7 @@ class Slices:
 
     def query(self, sql: str, args: Mapping[str, Any], spark: SparkSession) -> DataFrame:
         """Return the result of a query over results, on the notebook's session: see `session.Session.query`."""
-        try:
-            tables = self._tables(sql)
-        except ApplicationError as error:  # without the advice of a cell
-            raise ApplicationError(
-                str(error).partition(" If Spark does take it")[0], name=error.name, rule=error.rule
-            ) from None
+        tables = self._tables(sql)
         rules, now = self.rules, datetime.now(UTC)
         slice_s = SLICE_S if rules is None else rules.slice_s
         found = {
@@ -215,12 +210,15 @@ class Slices:
                 return f"{name} is {settings[name]}"
         kinds = sorted((name, kind(value)) for name, value in args.items())
         key = (sql, f"{table.name} {table.schema.json()} {kinds} {sorted(settings.items())}")
-        if key not in self._prepared:
+        with self._lock:
+            made = self._prepared.get(key)
+        if made is None:
             made = prepared_for(sql, args, written, table, spark)
-            while len(self._prepared) >= _MOST_TEXTS:
-                self._prepared.pop(next(iter(self._prepared)))
-            self._prepared[key] = made
-        return self._prepared[key]
+            with self._lock:
+                while len(self._prepared) >= _MOST_TEXTS:
+                    self._prepared.pop(next(iter(self._prepared)))
+                self._prepared[key] = made
+        return made
 
     def _pruned(
         self,

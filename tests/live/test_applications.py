@@ -19,7 +19,7 @@ from qod_magics.core.runtime import Count, Dials
 from qod_magics.errors import QodError
 from qod_magics.kafka.topics import grow_topics
 from qod_magics.lifecycle.events import State
-from qod_magics.machine.jars import without_realtime
+from qod_magics.machine.releases import without_realtime
 from qod_magics.session.session import Session
 from qod_magics.session.status import DECLARED
 from qod_magics.spark.metrics import collector

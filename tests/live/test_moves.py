@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qod_magics.machine.jars import installed_spark, numbers
+from qod_magics.machine.releases import installed_spark, numbers
 from qod_magics.session.session import Session
 from tests.live.conftest import eventually
 from tests.live.steady import Steady

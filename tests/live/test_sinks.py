@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from qod_magics.application.streams.options import parse_stream_line
 from qod_magics.errors import ApplicationError, QodError
-from qod_magics.machine.jars import installed_spark, numbers
+from qod_magics.machine.releases import installed_spark, numbers
 from qod_magics.results.slices import committed
 from qod_magics.session.session import Session
 from tests.live.applications import all_read, cell, count, instances, rows_in

@@ -49,7 +49,7 @@ def retry_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def with_client(release: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the test as if this release of pyspark were installed."""
-    monkeypatch.setattr("qod_magics.machine.jars.installed_spark", lambda: release)
+    monkeypatch.setattr("qod_magics.machine.releases.installed_spark", lambda: release)
 
 
 def unclaimed(monkeypatch: pytest.MonkeyPatch) -> str:

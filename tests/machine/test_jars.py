@@ -16,14 +16,7 @@ from pathlib import Path
 import pytest
 
 from qod_magics.errors import SetupError
-from qod_magics.machine.jars import (
-    JarSet,
-    NotPublished,
-    broker_set,
-    connector_set,
-    resolve,
-    sha256,
-)
+from qod_magics.machine.jars import JarSet, NotPublished, broker_set, connector_set, resolve, sha256
 from tests.machine.fakes import retry_at_once
 from tests.machine.maven_repository import Repository, serving
 from tests.raising import breaks

@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql.streaming import DataStreamWriter
 
 from qod_magics.errors import SetupError
-from qod_magics.machine.jars import (
+from qod_magics.machine.jars import connector_set
+from qod_magics.machine.releases import (
     SPARK_SUPPORTED,
     SPARK_VERSION,
     check_server,
-    connector_set,
     is_supported,
     numbers,
     release_at,

@@ -12,7 +12,7 @@ from typing import Any
 from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.events import Instructions, StartAsked, Started, State
 from qod_magics.lifecycle.query import QueryLife
-from qod_magics.machine.jars import SPARK_VERSION
+from qod_magics.machine.releases import SPARK_VERSION
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.changes.mover import Mover
 from qod_magics.spark.changes.recovery import Recovery

@@ -29,7 +29,7 @@ from qod_magics.application.recipes.capture import Capture, on_session, same
 from qod_magics.application.recipes.modules import Modules
 from qod_magics.application.recipes.views import View, sql_over
 from qod_magics.application.sql.estimates import estimated, has_estimates
-from qod_magics.application.sql.names import Turned, aggregates, tables_read, turned
+from qod_magics.application.sql.names import SYNTAX, Turned, aggregates, tables_read, turned
 from qod_magics.application.sql.parameters import Parameter, bound, parameters_of
 from qod_magics.errors import ApplicationError, QodError
 from qod_magics.estimate.formulas import WEIGHT
@@ -89,7 +89,14 @@ class SqlRecipe:
     @cached_property
     def names(self) -> frozenset[str] | None:
         """Return tables that the text reads. Raises ApplicationError for text that can't be parsed."""
-        return frozenset(tables_read(self.sql))
+        try:
+            return frozenset(tables_read(self.sql))
+        except ApplicationError as error:
+            if error.rule != SYNTAX:
+                raise
+            raise ApplicationError(
+                f"{error} If Spark does take it, name the inputs with --from.", rule=SYNTAX
+            ) from error
 
     @property
     def text(self) -> str:

@@ -19,6 +19,8 @@ _SPARK = Dialect.get_or_raise("spark")
 _STARTS = ("SELECT", "WITH", "FROM", "(")
 #: How names of functions begin that estimate.
 ESTIMATES = "est_"
+#: The rule that a text breaks which the parser does not take for one query.
+SYNTAX = "syntax"
 #: Aggregate functions of Spark that the parser does not know as such, but for those of sketches.
 _AGGREGATES = frozenset(
     ("mean", "std", "try_avg", "try_sum", "any", "some", "every", "collect_union", "histogram_numeric")
@@ -130,7 +132,7 @@ def parsed(sql: str) -> exp.Query:
         read = _SPARK.parser().parse(tokens, sql)
         statements = [each for each in read if each is not None and not isinstance(each, exp.Semicolon)]
     except ParseError as error:
-        raise ApplicationError(_explain(error)) from error
+        raise ApplicationError(_explain(error), rule=SYNTAX) from error
     if len(statements) != 1:
         raise ApplicationError(f"a stream is one query; the SQL holds {len(statements)}, separated by ';'")
     if not isinstance(statements[0], exp.Query):
@@ -147,7 +149,7 @@ def _explain(error: ParseError) -> str:
     column = int(detail.get("col") or 1) - len(near) + 1
     return (
         f"line {detail.get('line', 1)}, column {max(column, 1)} of the SQL: {what[:1].lower() + what[1:]} near "
-        f"{near!r}. If Spark does take it, name the inputs with --from."
+        f"{near!r}."
     )
 
 

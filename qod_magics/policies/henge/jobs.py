@@ -32,13 +32,13 @@ from qod_magics.policies.stream_economics.learning.learning import is_new
 
 # --- Busy fraction of micro-batches -----------------------------------------------------------------------------------
 
-#: An instance can't keep up if more rows wait than so many of its batches read. Back to back, the rows of up to three
-#: batches wait: of the batch under way, until it has ended, and of the next two.
+#: An instance is congested if more rows wait than this number of its batches reads. Up to three batches of rows wait in
+#: front of one that keeps up: those of the batch under way, and of the next two.
 QUEUED = 4.0
 #: Readings beyond these teach nothing: thousands of rows/s, and batches/s with their reciprocal.
 MOST_ROWS, MOST_BATCHES = 1e6, 1e4
-#: The fixed time of a batch is known once the largest batch has had so many times the rows of the smallest. Before, the
-#: fit's prior decides: it is made for CPU, and takes most of the time for fixed time.
+#: The fit tells fixed time from time for rows once the largest batch has had this multiple of the smallest one's rows.
+#: Before, its prior decides, which is made for CPU and takes most of the time for fixed time.
 SPREAD = 1.25
 
 

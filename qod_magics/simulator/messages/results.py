@@ -8,9 +8,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from qod_magics.core.engines import (
-    MS,
-)
+from qod_magics.core.engines import MS
 
 
 class JobResults:

@@ -37,10 +37,11 @@ LOOK_S = 0.05
 
 
 @contextmanager
-def held(cluster: Cluster, instance: Instance) -> Iterator[tuple[float, bool]]:
-    """Wait until an instance has ended a micro-batch, with its next one held before it reads. Yields what
-    `Instance.stop` is to be told: how long to wait for the end of a batch, seconds, and whether that end was seen, with
-    the next batch held. A query that is stopped within has then read no row that its next run reads again.
+def held(cluster: Cluster, instance: Instance, longest_s: float = LONGEST_S) -> Iterator[tuple[float, bool]]:
+    """Wait until an instance has ended a micro-batch, at most `longest_s` seconds, with its next one held before it
+    reads. Yields what `Instance.stop` is to be told: how long to wait for the end of a batch, seconds, and whether that
+    end was seen, with the next batch held. A query that is stopped within has then read no row that its next run reads
+    again.
 
     In real-time mode, and where dials can't be turned, nothing is held: the next run reads again what the batch under
     way has read.
@@ -58,19 +59,19 @@ def held(cluster: Cluster, instance: Instance) -> Iterator[tuple[float, bool]]:
         with suppress(TaskManagerError):
             home.turn({key: pace})
             turned = True
-        yield 0.0, _end_batch(instance, time.time()) and turned
+        yield 0.0, _end_batch(instance, time.time(), longest_s) and turned
     finally:
         cluster.go_on(instance.id)
         with suppress(TaskManagerError):
             home.turn({key: cluster.dials.get(key, 1.0)})
 
 
-def _end_batch(instance: Instance, since: float) -> bool:
+def _end_batch(instance: Instance, since: float, longest_s: float) -> bool:
     """Wait until a micro-batch has ended after `since` (epoch), which is the last that is not held, or none is under
     way. Return whether that was seen in time. Raises whatever Spark raises."""
     query = instance.query
     took_s = max((batch.end - batch.start for batch in instance.batches), default=0.0)
-    deadline = time.monotonic() + min(LONG_BATCH * max(took_s, HOLD_S), LONGEST_S)
+    deadline = time.monotonic() + min(LONG_BATCH * max(took_s, HOLD_S), longest_s)
     while query is not None and time.monotonic() < deadline and query.isActive:
         with instance.lock:
             instance.poll()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -32,6 +32,7 @@ from qod_magics.lifecycle.deployment import (
 from qod_magics.lifecycle.events import Instruction, State, StopAsked
 from qod_magics.lifecycle.query import QueryLife
 from qod_magics.named.manifest import KeptTask
+from qod_magics.spark.changes.change import held
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.changes.resuming import Resuming, Returning
 from qod_magics.spark.cluster.books import left_text
@@ -294,12 +295,22 @@ class Deployer:
     def _stop(self, instances: Sequence[Instance], at_batch_end_s: float = 0.0, *, read_on: bool) -> None:
         for instance in instances:
             instance.handle(StopAsked())
-        stops = {i.id: partial(self.lifecycle.stop, i, at_batch_end_s, read_on=read_on) for i in instances}
+        stops = {i.id: partial(self._end, i, at_batch_end_s, read_on) for i in instances}
         stopped = gather(stops, self.cluster.patience.step_s)
         for instance in instances:
             error = stopped[instance.id]
             if isinstance(error, BaseException):
                 self._not_stopped(instance, error)
+
+    def _end(self, instance: Instance, at_batch_end_s: float, read_on: bool) -> None:
+        """Stop a run, after a batch that ends within `at_batch_end_s` seconds; the next batch is held where it can be.
+        It is stopped in any case."""
+        with ExitStack() as holding:
+            wait_s, ended = at_batch_end_s, False
+            if at_batch_end_s and instance.is_paced:
+                with suppress(Exception):  # what Spark raises here, stopping raises, too
+                    wait_s, ended = holding.enter_context(held(self.cluster, instance, at_batch_end_s))
+            self.lifecycle.stop(instance, wait_s, ended=ended, read_on=read_on)
 
     def _not_stopped(self, instance: Instance, error: BaseException) -> None:
         """Report once that a run could not be stopped, and have the watcher try again."""

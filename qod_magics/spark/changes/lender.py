@@ -15,7 +15,7 @@ from qod_magics.core.runtime import refused
 from qod_magics.lifecycle.admission import Objection, why_not_lent
 from qod_magics.spark.changes.change import facts_of
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.cluster.lending import can_lend, pipes_to
+from qod_magics.spark.cluster.state import can_lend, pipes_to
 from qod_magics.spark.plans.dial import lent_value
 
 

@@ -363,9 +363,9 @@ class Cluster:
     def reports_ended(self, instance: Instance) -> None:
         """Count the rows of batches that ended, but were not reported, of an instance that has ended and all of whose
         reports have been taken: a new checkpoint begins where the old one is."""
+        if (at := reached(instance.checkpoint)) is None:
+            return
         with self.lock:
-            if (at := reached(instance.checkpoint)) is None:
-                return
             for feed in instance.job.feeds:
                 account = self.deployment.accounts.get(feed.name)
                 if account is not None and account.topic == feed.topic:

@@ -8,7 +8,7 @@ partitions. It goes on from a checkpoint of its own, at the offsets of the row a
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
@@ -17,6 +17,8 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.admission import StateFacts
 from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.deployment import Pipe
+from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.plans.job import feeds_of
 from qod_magics.spark.queries.checkpoints import Left, inherit, local_path, why_not_transplanted
 from qod_magics.spark.queries.instance import Instance
@@ -109,3 +111,19 @@ def assign_state(
                     shutil.rmtree(place, ignore_errors=True)
             raise error
     return {id for id, begun in found.items() if begun}
+
+
+# --- Lending ----------------------------------------------------------------------------------------------------------
+# Parts of a group in the state of several instances: which tasks can lend rows, and what their senders read for it.
+
+
+def can_lend(cluster: Cluster, task: str) -> bool:
+    """Return whether a task may lend rows, and all plans that send them read at once which share that is."""
+    senders = [instance for pipe in pipes_to(cluster, task) for instance in cluster.instances_of(pipe.source)]
+    homes = [instance.task_manager for instance in senders if instance.task_manager is not None]
+    return cluster.deployment.lends(task) and bool(homes) and all(home.reading is DialReading.ROW for home in homes)
+
+
+def pipes_to(cluster: Cluster, task: str) -> Iterator[Pipe]:
+    """Yield the streams that a task reads."""
+    yield from (pipe for pipe in cluster.deployment.pipes.values() if pipe.target == task)

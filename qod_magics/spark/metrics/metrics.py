@@ -18,9 +18,8 @@ from qod_magics.kafka.history import OffsetHistory
 from qod_magics.lifecycle.admission import TaskFacts, why_state_stays
 from qod_magics.sources.source import Part, is_topic
 from qod_magics.spark.cluster.cluster import MB, OTHERS_PERIODS, Cluster
-from qod_magics.spark.cluster.lending import can_lend
 from qod_magics.spark.cluster.observation import InstanceView, TaskView, observation
-from qod_magics.spark.cluster.state import state_facts
+from qod_magics.spark.cluster.state import can_lend, state_facts
 from qod_magics.spark.metrics.latency import Lateness
 from qod_magics.spark.plans.job import feed_of, reader
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance

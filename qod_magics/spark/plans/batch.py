@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -60,19 +60,13 @@ class Found:
 class Counts:
     """Counts of the records read, by feed, once the batch has run."""
 
-    observations: list[Any] = field(default_factory=list)  #: `names[i]` is that of `observations[i]`
-    names: list[str] = field(default_factory=list)
+    observations: list[Any] = field(default_factory=list)
 
-    def read(self, collected: DataFrame) -> int | None:
-        """Return how many were read for these rows, which have been collected; None: Spark did not tell. The client of
-        Spark Connect fills in no observation that a view hides, as in recipes in SQL; the rows have what the server
-        told."""
-        told: dict[str, Any] = {}
-        with suppress(Exception):  # a classic session, which fills in all
-            told = dict(collected.executionInfo.flows)
-        known = zip(self.names, self.observations, strict=True)
-        rows = [int(found["rows"]) for name, each in known if "rows" in (found := {**told.get(name, {}), **each.get})]
-        return sum(rows) if len(rows) == len(self.names) else None
+    def read(self) -> int | None:
+        """Return how many were read; None: Spark did not tell, as where a view hides an observation (recipes in
+        SQL, on Spark Connect)."""
+        rows = [each.get.get("rows") for each in self.observations]
+        return None if None in rows else sum(map(int, rows))
 
 
 #: What holds a task to its share by its CPU time, in our jar.
@@ -140,7 +134,6 @@ def records_of(
         records = records.where(hold_sql(share, python) if own else pace_sql(f"{key}.{number}", share))
     counted = Observation(f"exact{number}")
     counts.observations.append(counted)
-    counts.names.append(f"exact{number}")
     rows = records.observe(counted, F.count(F.lit(1)).alias("rows")).withColumn(WEIGHT, F.lit(1.0))
     return rows if feed.schema is None else workshop.parsed(rows, feed, number, None, checks=True)
 
@@ -220,9 +213,8 @@ def run(
         }
         with opened(workshop, spec, inputs, weights) as rows:
             value = F.to_json(F.struct("*"), JSON_FORMAT).alias("value")
-            collected = rows.where(where).select(value).limit(most + 1)
-            found = [row["value"] for row in collected.collect()]
-        return Found(found[:most], counts.read(collected), len(found) > most)
+            found = [row["value"] for row in rows.where(where).select(value).limit(most + 1).collect()]
+        return Found(found[:most], counts.read(), len(found) > most)
 
     try:
         return planned(attempt, [reading.feed for reading in readings.values()])

@@ -11,9 +11,7 @@ from math import inf
 from statistics import median
 from typing import TYPE_CHECKING
 
-from qod_magics.lifecycle.events import (
-    State,
-)
+from qod_magics.lifecycle.events import State
 from qod_magics.lifecycle.query import OngoingMove, QueryLife
 from qod_magics.sources.registry import kind_of
 from qod_magics.spark.plans.job import Job, PlanFacts

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from qod_magics.application.recipes.modules import with_our_path
 from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.machine.cores import core_count, every_core, planned_cpus
-from qod_magics.machine.jars import check_server
 from qod_magics.machine.java import HOST
+from qod_magics.machine.releases import check_server
 from qod_magics.spark.plans import dial
 from qod_magics.spark.servers.connection import (
     CONNECT_MODE,

@@ -21,9 +21,10 @@ from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.machine import class_data
 from qod_magics.machine.child import Child, check_user, temporary
 from qod_magics.machine.cores import CoreClaim
-from qod_magics.machine.jars import check_server, connector_jars, release_at
+from qod_magics.machine.jars import connector_jars
 from qod_magics.machine.java import DEFAULT_JIT, HOST, JIT_OPTIONS, Java, find_java, free_ports
 from qod_magics.machine.packages import check_files, check_packages, package_jars, spark_words
+from qod_magics.machine.releases import check_server, release_at
 from qod_magics.spark.servers.connection import CONNECT_MODE, REMOTE
 from qod_magics.spark.servers.own_jars import loopback_jar, shedding_jar, state_jar, with_jar
 

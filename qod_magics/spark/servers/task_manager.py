@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from qod_magics.errors import LostError, TaskManagerError
 from qod_magics.machine.cores import every_core
-from qod_magics.machine.jars import without_realtime
+from qod_magics.machine.releases import without_realtime
 from qod_magics.spark.plans import dial
 from qod_magics.spark.servers import cpu
 from qod_magics.spark.servers.connection import (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from qod_magics.core import snapshot as core
 from qod_magics.core.plan import Plan
 from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager
-from qod_magics.policies.stream_economics.evidence.limits import (
+from qod_magics.policies.stream_economics.evidence.elsewhere import (
     CALM_CYCLES,
     CYCLES,
     FILLED,

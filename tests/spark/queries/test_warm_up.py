@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.machine.jars import SPARK_VERSION
+from qod_magics.machine.releases import SPARK_VERSION
 from qod_magics.spark.queries.warm_up import check_kafka, warm_up
 from tests.kafka.fakes import FakeKafka
 from tests.spark.fakes import BOARD

@@ -16,7 +16,8 @@ from qod_magics.core.load import Load
 from qod_magics.core.plan import Limits
 from qod_magics.core.runtime import Measured
 from qod_magics.core.snapshot import Snapshot, column, is_moving, is_running, replace
-from qod_magics.policies.stream_economics.evidence.limits import REST_S, WAITING_S, limited, limited_elsewhere, rest_s
+from qod_magics.policies.stream_economics.evidence.elsewhere import limited, limited_elsewhere
+from qod_magics.policies.stream_economics.evidence.limits import REST_S, WAITING_S, rest_s
 from qod_magics.policies.stream_economics.evidence.regimes import Trust
 from qod_magics.policies.stream_economics.evidence.trust import Trusts, trusted
 from qod_magics.policies.stream_economics.placing import with_rests
