@@ -242,12 +242,19 @@ def test_an_overload_that_the_engine_can_follow_is_no_comparison() -> None:
     assert tells(failed[OFF], 18)
 
 
-def test_less_than_five_times_the_lag_is_not_enough() -> None:
+def test_less_than_twice_the_lag_is_not_enough() -> None:
     on = taxi_drives()
     for line in on:
         if line["phase"] == "overload":
-            line["measured"]["lag"]["TDSrc1"] = 90_000
+            line["measured"]["lag"]["TDSrc1"] = 250_000
     assert OFF in failing(judged(on, taxi_drives(controlled=False)))
+
+
+def test_lag_that_does_not_double_during_the_overload_is_not_enough() -> None:
+    off = taxi_drives(controlled=False)
+    for line in off:
+        line["measured"]["lag"] = {edge: lag + 1_000_000 for edge, lag in line["measured"]["lag"].items()}
+    assert OFF in failing(judged(taxi_drives(), off))
 
 
 def test_phases_of_different_length_are_compared_at_the_same_time() -> None:

@@ -158,7 +158,8 @@ def soon(condition: Callable[[], bool]) -> None:
 
 
 class FakeTaskManager:
-    """Is up while it is `alive_now`, answers polls unless it is `mute`, and keeps in `turned` what its dials were."""
+    """Is up while it is `alive_now`, and answers polls unless it is `mute`. It keeps in `turned` what its dials were,
+    and refuses them while it is `mute_dials`."""
 
     cores = 1.0
     slots: float | None = None
@@ -173,7 +174,7 @@ class FakeTaskManager:
 
     def __init__(self, id: str = "tm1", kind: str = "local", cpu_meter: Any = None) -> None:
         self.id, self.kind, self.cpu_meter = id, kind, cpu_meter
-        self.alive_now, self.mute = True, False
+        self.alive_now, self.mute, self.mute_dials = True, False, False
         self.turned: list[dict[str, float]] = []
         self.assigned: list[tuple[str, list[str], str, int, tuple[int, ...]]] = []
         self.polling = threading.Lock()
@@ -188,6 +189,8 @@ class FakeTaskManager:
         return self.alive_now
 
     def turn(self, dials: Mapping[str, float]) -> None:
+        if self.mute_dials:
+            raise TaskManagerError("it does not answer.", name=self.id, rule="answers")
         self.turned.append({**dials})
 
     def assign_state(

@@ -27,7 +27,20 @@ from qod_magics.spark.servers.task_manager import TaskManager
 from tests.application.frames import application, stream
 from tests.kafka.fakes import FakeKafka
 from tests.raising import breaks
-from tests.spark.fakes import BOARD, Parts, Query, Script, cluster, fake_inspection, instance, kinds, manager, soon
+from tests.spark.fakes import (
+    BOARD,
+    FakeTaskManager,
+    Parts,
+    Query,
+    Script,
+    cluster,
+    fake_inspection,
+    instance,
+    kinds,
+    manager,
+    runs,
+    soon,
+)
 from tests.texts import tells
 
 
@@ -296,6 +309,30 @@ def test_what_shedding_does_to_columns_is_known_once_a_restriction_lets_it(made:
     assert (deployment.checked.labels, deployment.checked.schemas) == ({"T": kept}, {"T": "schema"})
     made.deployer.restrict(declared(min_accuracy=0.4))
     assert deployment.checked.labels == {"T": kept}
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_the_next_batch_is_held_while_a_query_that_reads_on_is_stopped(made: Deployed, answers: bool) -> None:
+    """Else it could send rows which the run after it sends again. It is stopped, too, where nothing can be held."""
+
+    def deploy(**settings: Any) -> Instance:
+        made.deployer.deploy(tasks(application(stream("T", topic="t", priority=1, **settings))))
+        (found,) = made.cluster.all_instances
+        return found
+
+    made.cluster.deployment.accounts["T"] = Account("t", {0: 0})
+    made.cluster.deployment.source_partitions["T"] = 1
+    one, home, query = deploy(), FakeTaskManager(), Query()
+    runs(one, query)
+    one.task_manager, one.mode, home.mute_dials = home, "micro-batch", not answers  # type: ignore[assignment]
+    query.status = {"isTriggerActive": False}  # type: ignore[attr-defined]
+    made.cluster.patience = Patience(batch_s=-0.5)
+    deploy(trigger_s=5.0)
+    assert one.query is None
+    held, *then = home.turned or [{}]
+    assert (held.keys() == {BOARD.pace("T.1")}) is answers
+    assert not made.cluster.holding
+    assert len(then) == answers
 
 
 def test_a_query_with_a_new_checkpoint_writes_to_an_output_of_its_own(made: Deployed) -> None:

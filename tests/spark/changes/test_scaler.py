@@ -640,23 +640,17 @@ def test_a_query_is_stopped_between_two_micro_batches(made: Made) -> None:
         assert ended
 
 
-def test_who_stops_a_query_is_told_whether_its_batch_was_seen_to_end(
-    made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_stops_a_query_is_told_whether_its_batch_was_seen_to_end(made: Made) -> None:
     one, home = made["q.1"], FakeTaskManager()
     one.task_manager, one.mode = home, "micro-batch"  # type: ignore[assignment]
     query: Any = one.query
     query.status = {"isTriggerActive": True}
-    monkeypatch.setattr(change, "LONGEST_S", 0.2)
     made.script.poll = lambda _: False
-    with change.held(made.cluster, one) as told:  # its batch is longer than that
+    with change.held(made.cluster, one, longest_s=0.2) as told:  # its batch is longer than that
         assert told == (0.0, False)
 
-    def turn(dials: object) -> None:
-        raise TaskManagerError("it does not answer.")
-
     query.status = {"isTriggerActive": False}
-    monkeypatch.setattr(home, "turn", turn)
+    home.mute_dials = True
     with change.held(made.cluster, one) as told:  # its next batch is not held
         assert told == (0.0, False)
 
