@@ -105,14 +105,14 @@ def brief(recommending: Session) -> Iterator[Session]:
 @contextmanager
 def brief_batches(session: Session) -> Iterator[None]:
     """Real-time batches of queries that start on its task managers of now last one second: less to wait for."""
-    managers = [manager.spark for manager in session.runtime.task_managers.values()]
+    managers = dict(session.runtime.task_managers)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("qod_magics.spark.queries.instance.REALTIME_BATCH_S", 1.0)
-        for spark in managers:
-            spark.conf.set(LEAST_BATCH, "1000")
+        for manager in managers.values():
+            manager.spark.conf.set(LEAST_BATCH, "1000")
         yield
-        for spark in managers:
-            spark.conf.unset(LEAST_BATCH)
+        for id in managers.keys() & session.runtime.task_managers.keys():  # a test may have ended others
+            managers[id].spark.conf.unset(LEAST_BATCH)
 
 
 def server_of(cluster: Session) -> LocalServer:

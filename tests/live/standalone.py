@@ -11,6 +11,8 @@ from contextlib import ExitStack, suppress
 from itertools import chain, count
 from pathlib import Path
 
+import psutil
+
 from qod_magics.machine.child import Child
 from qod_magics.machine.jars import connector_jars
 from qod_magics.machine.java import find_java, free_ports
@@ -24,13 +26,24 @@ JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 class Standalone:
     """A master, two workers, and a Connect server with a token, all with Spark's own settings.
 
-    The server has so many `slots`, half of them on each worker, and a UI or none.
+    The server has so many `slots`, half of them on each worker, and a UI or none. Workers and their executors run on
+    the cores `workers_cpus`, the master and the server on the cores `cpus`; None: on any.
     """
 
-    def __init__(self, directory: Path, slots: int = SLOTS, *, ui: bool = True) -> None:
-        self.directory = directory
+    def __init__(
+        self,
+        directory: Path,
+        slots: int = SLOTS,
+        *,
+        ui: bool = True,
+        cpus: set[int] | None = None,
+        workers_cpus: set[int] | None = None,
+    ) -> None:
+        self.directory, self.slots, self.has_ui = directory, slots, ui
+        self.cpus, self.workers_cpus = cpus, workers_cpus
         self.token = secrets.token_urlsafe(12)
         self.master_port, master_ui, self.port, self.ui_port, *others = free_ports(4 + 2 * WORKERS)
+        self._ports = list(zip(others[::2], others[1::2], strict=True))  #: of each worker, and of its UI
         self.master_url = f"spark://127.0.0.1:{self.master_port}"
         self._children, self._numbers = ExitStack(), count(1)
         try:
@@ -39,18 +52,9 @@ class Standalone:
                 ["--host", "127.0.0.1", "--port", str(self.master_port), "--webui-port", str(master_ui)],
             )
             _wait_for(self.master, self.master_port)
-            self.workers = [
-                self._start(
-                    "org.apache.spark.deploy.worker.Worker",
-                    ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(ui), "--memory", "1g"],
-                    ["--cores", str(slots // WORKERS), "--work-dir", str(directory / f"work-{port}"), self.master_url],
-                )
-                for port, ui in zip(others[::2], others[1::2], strict=True)
-            ]
-            self.connect = self._connect_server(slots, ui)
-            for worker, port in zip(self.workers, others[::2], strict=True):
-                _wait_for(worker, port)
-            _wait_for(self.connect, self.port)
+            self.workers = [self._worker(*ports) for ports in self._ports]
+            self.connect = self._connect_server()
+            self._wait()
         except BaseException:
             self.stop()
             raise
@@ -62,13 +66,44 @@ class Standalone:
     def stop(self) -> None:
         self._children.close()
 
-    def _connect_server(self, slots: int, ui: bool) -> Child:
+    def mend(self) -> None:
+        """Start the workers and the server that have ended again, at the same ports."""
+        self.workers = [
+            worker if worker.alive() else self._worker(*ports)
+            for worker, ports in zip(self.workers, self._ports, strict=True)
+        ]
+        if not self.connect.alive():
+            self.connect = self._connect_server()
+        self._wait()
+
+    def kill_worker(self, number: int) -> None:
+        """Kill a worker with its executors, as if its machine had gone."""
+        worker = psutil.Process(self.workers[number].pid)
+        for process in (worker, *worker.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def _wait(self) -> None:
+        for worker, (port, _) in zip(self.workers, self._ports, strict=True):
+            _wait_for(worker, port)
+        _wait_for(self.connect, self.port)
+
+    def _worker(self, port: int, ui: int) -> Child:
+        return self._start(
+            "org.apache.spark.deploy.worker.Worker",
+            ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(ui), "--memory", "1g"],
+            ["--cores", str(self.slots // WORKERS), "--work-dir", str(self.directory / f"work-{port}")],
+            [self.master_url],
+            cpus=self.workers_cpus,
+        )
+
+    def _connect_server(self) -> Child:
         conf = {
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": str(self.port),
-            "spark.ui.enabled": str(ui).lower(),
+            "spark.ui.enabled": str(self.has_ui).lower(),
             "spark.ui.port": str(self.ui_port),
-            "spark.executor.cores": str(slots // WORKERS),
+            "spark.executor.cores": str(self.slots // WORKERS),
             "spark.executor.memory": "500m",
             "spark.executor.extraJavaOptions": JVM,
             "spark.sql.warehouse.dir": str(self.directory / "warehouse"),
@@ -83,7 +118,7 @@ class Standalone:
             SPARK_CONNECT_AUTHENTICATE_TOKEN=self.token,
         )
 
-    def _start(self, main: str, *arguments: Sequence[str], **env: str) -> Child:
+    def _start(self, main: str, *arguments: Sequence[str], cpus: set[int] | None = None, **env: str) -> Child:
         java, home = find_java(), server.spark_home()
         name = f"{main.rpartition('.')[2]}-{next(self._numbers)}"
         local = self.directory / f"local-{name}"
@@ -101,6 +136,7 @@ class Standalone:
                 **env,
             },
             log_path=self.directory / f"{name}.log",
+            cpus=cpus or self.cpus,
             cwd=self.directory,
         )
         self._children.callback(child.stop, 3.0)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
+import psutil
 import pytest
 
 from qod_magics.errors import QodError, TaskManagerError
@@ -17,6 +19,8 @@ from qod_magics.spark.servers.task_manager import TaskManager
 from tests.live.applications import count, observed, turn
 from tests.live.conftest import eventually, produce
 from tests.live.standalone import LEAST_BATCH, SLOTS, Standalone
+from tests.live.steady import SCHEMA, Steady
+from tests.live.watching import Events, books, by_window, running, settled
 
 KEYS = 7
 
@@ -29,12 +33,26 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]
 
 
 @pytest.fixture(scope="module")
-def theirs(cluster: Session, standalone: Standalone) -> Iterator[TaskManager]:
-    """The standalone cluster as a task manager of the shared session."""
-    id = cluster.add_task_manager(standalone.url)
-    yield cluster.runtime.task_managers[id]
-    if id in cluster.runtime.task_managers:
-        cluster.remove_task_manager(id)
+def joined(cluster: Session, standalone: Standalone) -> Iterator[Callable[[], TaskManager]]:
+    """Returns the standalone cluster as a task manager of the shared session, added if it is not there."""
+    ids: list[str] = []
+
+    def manager() -> TaskManager:
+        if not ids or ids[-1] not in cluster.runtime.task_managers:
+            ids.append(cluster.add_task_manager(standalone.url))
+        return cluster.runtime.task_managers[ids[-1]]
+
+    yield manager
+    for id in ids:
+        if id in cluster.runtime.task_managers:
+            cluster.remove_task_manager(id)
+
+
+@pytest.fixture
+def theirs(joined: Callable[[], TaskManager], standalone: Standalone) -> TaskManager:
+    """The standalone cluster as a task manager of the shared session, whole again if a test has broken it."""
+    standalone.mend()
+    return joined()
 
 
 @pytest.fixture
@@ -199,3 +217,61 @@ def test_a_server_behind_a_url_that_is_gone_is_missed(brief: Session, topic: str
         assert counted(session, "orphan") == sent
     finally:
         server.stop()
+
+
+FROZEN_S = 20.0
+MODES = ("microbatch", "realtime")
+
+
+def by_windows(session: Session, name: str) -> dict[tuple[str, int], int]:
+    """What the query has counted so far, by window and key."""
+    found = session.results(name).groupBy("window.start", "k").max("n").collect()
+    return {(str(start), key): n for start, key, n in found}
+
+
+def test_counts_stay_exact_when_its_driver_freezes_a_worker_ends_and_its_driver_ends(
+    brief: Session, topic: str, standalone: Standalone, theirs: TaskManager
+) -> None:
+    session, begun = brief, time.monotonic()
+    options: dict[str, Any] = {"topic": topic, "schema": SCHEMA, "priority": 1, "min_accuracy": 0.1, "sink": "memory"}
+    for mode in MODES:
+        session.stream(mode, by_window, starting="earliest", mode=mode, **options)
+        if (query := session.runtime.instances[f"{mode}.1"]).task_manager is not theirs:
+            session.move(query.id, theirs.id)
+
+    def read() -> dict[str, int]:
+        return {mode: c.processed + c.unreported for mode in MODES if (c := books(session).get(mode))}
+
+    def flows(what: str) -> None:
+        """Wait until both have read all that had come by now."""
+        sent = steady.sent
+        eventually(lambda: all(read().get(mode, 0) >= sent for mode in MODES), what=lambda: f"{what}: {read()}, {sent}")
+        print(f"{time.monotonic() - begun:.0f} s: rows flow {what}")
+
+    with Steady(session, topic, 400.0) as steady, Events(session) as events:
+        flows("at first")
+        driver = psutil.Process(standalone.connect.pid)
+        driver.suspend()
+        try:
+            time.sleep(FROZEN_S)
+        finally:
+            driver.resume()
+        flows("after the driver was frozen")
+        standalone.kill_worker(0)
+        flows("on the other worker")
+        assert theirs.id in session.runtime.task_managers
+        standalone.mend()
+        flows("on both")
+        driver.kill()
+        events.first("task-manager-lost", task_manager=theirs.id)
+        eventually(lambda: running(session), what=session.status)
+        flows("elsewhere")
+        sent = steady.stop()
+    for mode in MODES:
+        found = settled(session, mode, sent)[mode]
+        assert (found.processed + found.unreported, found.dropped) == (sent, 0)
+        eventually(lambda: sum(by_windows(session, mode).values()) >= sent, what=f"{mode}: {sent} rows counted")  # noqa: B023
+        counts = by_windows(session, mode)
+        last = max(start for start, _ in counts)
+        assert {n for (start, _), n in counts.items() if start != last} == {100}
+        assert sum(counts.values()) == sent
