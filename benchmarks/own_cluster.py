@@ -38,6 +38,7 @@ import psutil
 
 from benchmarks._live import CLIENT, send
 from qod_magics.controller import Cycle
+from qod_magics.core.snapshot import Snapshot
 from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import create_topics
 from qod_magics.session.session import Session
@@ -60,6 +61,8 @@ PRIORITIES = {"minor": 1, "major": 2}
 #: measured after the first ones.
 PRELOADED, BATCH_S, CAPACITY_WARM_S, CAPACITY_S = 400_000, 2.0, 20.0, 25.0
 FIRST_ROWS = 4_000  #: in each batch, before the capacity is known
+#: For how long queries run at half of it before an overload, seconds: until then they count as new.
+WARM_S = 65.0
 #: An accuracy from which on nothing counts as lost, and by how much accuracies may be out of order.
 WHOLE, SAME = 0.995, 0.02
 FIELDS = (
@@ -77,6 +80,7 @@ class Sample:
     waiting: Mapping[str, int]
     cpu: float
     first_core: float
+    believed: str  #: what the plan was made with
 
 
 @dataclass
@@ -163,7 +167,8 @@ class Run:
             lasted = max(now[0] - at, 1e-3)
             cpu, first = (100.0 * (late - early) / lasted for late, early in ((now[1], workers_s), (now[2], core_s)))
             measured = cycle.measured
-            self.samples.append(Sample(now[0], dict(measured.accuracy), dict(measured.lag), cpu, first))
+            believed = "" if cycle.snapshot is None else _believed(cycle.snapshot)
+            self.samples.append(Sample(now[0], dict(measured.accuracy), dict(measured.lag), cpu, first, believed))
 
         close = self.session.controller.subscribe(note)
         try:
@@ -256,6 +261,14 @@ class Run:
         }
 
 
+def _believed(snapshot: Snapshot) -> str:
+    """Return the learned costs of batches, and how far they are trusted."""
+    (manager,) = snapshot.task_managers
+    seconds = {name: getattr(manager, name) for name in ("batch_s", "interval_s", "paced_s", "open_s", "round_s")}
+    costs = [f"{t.id}: {t.batch_time_s} s, {t.read_time_us} + {t.work_time_us} us" for t in snapshot.tasks]
+    return f"cpu {manager.cpu:.0f} trust {manager.trust} {seconds} {costs}"
+
+
 def _core_s() -> float:
     """Return the seconds for which the first core has not been idle."""
     found = psutil.cpu_times(percpu=True)[min(os.sched_getaffinity(0))]
@@ -319,7 +332,7 @@ def overload(
         capacity = run.capacity(recipe, len(PRIORITIES))
         run.declare(recipe, PRIORITIES)
         with run.sending(0.5 * capacity):
-            time.sleep(settle_s)  # until classes are loaded and costs are known
+            time.sleep(WARM_S)
         with run.watched():
             for load in loads:
                 found = run.overload(load, load * capacity, settle_s, seconds)
