@@ -10,7 +10,7 @@ from concurrent.futures import Future
 
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType, TopicMetadata
+from confluent_kafka.admin import OffsetSpec, TopicMetadata
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from qod_magics.errors import KafkaError, nearest
@@ -189,19 +189,6 @@ def _listed(kafka: Kafka, timeout_s: float) -> dict[str, TopicMetadata]:
 
 def _has_leaders(topic: TopicMetadata) -> bool:
     return all(partition.leader >= 0 for partition in topic.partitions.values())
-
-
-def kept_for(kafka: Kafka, topic: str, *, timeout_s: float = TIMEOUT_S) -> tuple[int, int]:
-    """Return for how many milliseconds a topic keeps its rows, and how many bytes of each partition; -1: any number, as
-    also where the broker does not tell."""
-    (asked,) = (
-        kafka.admin().describe_configs([ConfigResource(ResourceType.TOPIC, topic)], request_timeout=timeout_s).values()
-    )
-    try:
-        found = asked.result(timeout_s + 1.0)
-        return int(found["retention.ms"].value), int(found["retention.bytes"].value)
-    except (KafkaException, TimeoutError, KeyError, TypeError, ValueError):
-        return -1, -1
 
 
 def said(error: KafkaException) -> str:

@@ -106,9 +106,9 @@ def _by_task(value: Callable[[Any], Mapping[str, float | None]]) -> Callable[[Sc
 def _latency(s: Scraped) -> Iterator[Sample]:
     snapshot = s.tally.last.snapshot if s.tally.last is not None else None
     for task in snapshot.tasks if snapshot is not None else ():
-        for quantile, found in (("0.5", task.latency_p50_s), ("0.95", task.latency_p95_s)):
+        for percentile, found in (("50", task.latency_p50_s), ("95", task.latency_p95_s)):
             if found is not None:
-                yield (task.id, quantile), found
+                yield (task.id, percentile), found
 
 
 def _instances(s: Scraped) -> Iterator[Sample]:
@@ -228,7 +228,7 @@ METRICS: tuple[Metric, ...] = (
         _tasks(lambda t: t.min_accuracy),
     ),
     Metric("qod_priority", ("task",), "Priority of a query; the higher one wins.", _tasks(lambda t: t.priority)),
-    Metric("qod_latency_seconds", ("task", "quantile"), "Latency of the rows in a query's last results.", _latency),
+    Metric("qod_latency_seconds", ("task", "percentile"), "Latency of the rows in a query's last results.", _latency),
     Metric(
         "qod_latency_target_seconds", ("task",), "Target of the 95th percentile.", _tasks(lambda t: t.max_latency_s)
     ),

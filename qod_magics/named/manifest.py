@@ -39,6 +39,7 @@ class KeptFeed(msgspec.Struct, omit_defaults=True):
     sent_again: int = 0  #: rows that the stream has twice
     sent_known: dict[int, int] = {}  #: by sending instance: rows that it sent before are counted, or in `sent_open`
     sent_open: list[tuple[int, int, int]] = []  #: sending instance, from and to: where to look for such rows
+    last_read: dict[int, float] = {}  #: when the position was reached, seconds since 1970
     malformed: int = 0
     tombstones: int = 0
     columnless: int = 0

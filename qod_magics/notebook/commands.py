@@ -19,6 +19,7 @@ from qod_magics.spark.servers.connection import hidden
 from qod_magics.spark.servers.remote import asked_for
 
 if TYPE_CHECKING:
+    from qod_magics.notebook.alarm_lines import AlarmLines
     from qod_magics.session.session import Session
 
 
@@ -26,6 +27,7 @@ class Commands:
     """The session that commands are about; the traits are those of `magics.QodMagics`."""
 
     session: Session | None
+    alarm_lines: AlarmLines  #: shows alarms of sessions that commands begin
     sessions: Any = None  #: what begins sessions in place of the class `Session`
     shell: Any
     quiet: Any  #: whether nothing is said on success
@@ -312,6 +314,7 @@ class ClusterCommands(Commands):
     def _keep(self, begun: Begun, session: Session) -> None:
         self._begun, self.session = begun, session
         self.shell.user_ns["qod"] = session
+        session.on_event(self.alarm_lines)
         self._bind_spark(session)
 
     def _bind_spark(self, session: Session) -> None:

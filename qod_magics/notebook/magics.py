@@ -20,6 +20,7 @@ from qod_magics.application.streams.sinks import FUNCTION
 from qod_magics.arguments.option import Option
 from qod_magics.arguments.parser import Command, continued, joined, wants_help, words_of
 from qod_magics.errors import QodError, UsageProblem, nearest
+from qod_magics.notebook.alarm_lines import AlarmLines
 from qod_magics.notebook.commands import ClusterCommands, DecisionCommands
 from qod_magics.notebook.files import options_of, with_file
 from qod_magics.notebook.options import CHECKPOINTS, COMMANDS, CONFIGURABLE, HEADROOM, JIT, PERIOD, POLICY
@@ -182,6 +183,7 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
         self.session: Session | None = None
         self._spark: object = None  #: the session that `spark` was bound to in the notebook
         self.completion: Completion | None = None
+        self.alarm_lines = AlarmLines(shell)
         self._watching: asyncio.Task[None] | None = None  #: event loops keep only weak references to tasks
 
     @observe("log_level")
@@ -287,7 +289,9 @@ class QodMagics(ClusterCommands, DecisionCommands, Magics):
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def before_cell(self, *_: object) -> None:
-        """Bind `spark` to another session where that of the last cell has ended, with its task manager or by `stop`."""
+        """Bind `spark` to another session where that of the last cell has ended, with its task manager or by `stop`;
+        alarms go under this cell from now on."""
+        self.alarm_lines.cell_begins()
         if self._spark is not None and (session := self._there) is not None:
             self._bind_spark(session)
 

@@ -104,21 +104,17 @@ def stretch(since: Offsets, until: Offsets, oldest: Offsets, begun: Offsets) -> 
     return Stretch(start, {p: max(until.get(p, at), at) for p, at in start.items()}, cut)
 
 
-def whole_from(first: datetime, is_empty: bool, kept_ms: int, now: datetime) -> datetime:
-    """Return since when a partition has all rows, where the rows before were deleted.
-
-    A partition without a row has lost its rows by age, since by size retention leaves some: only rows that are older
-    than retention says. Elsewhere the rows may have been deleted by size, by hand, or under a shorter retention, up to
-    the oldest that is left.
+def whole_from(first: datetime, is_empty: bool, last_read: datetime | None) -> datetime:
+    """Return since when a partition has all rows, where the rows before were deleted: by age, by size or by hand.
+    Nothing that is left tells which.
 
     Args:
-        first: when the oldest row of the span was sent; `now` without one.
+        first: when the oldest row of the span was sent; now, without one.
         is_empty: whether the partition has no row at all.
-        kept_ms: age from which on rows may be deleted, milliseconds; -1: never, or not known.
-        now: the time.
+        last_read: when its last row had been read; None: not known.
 
     """
-    return min(first, now - timedelta(milliseconds=kept_ms)) if is_empty and kept_ms >= 0 else first
+    return min(first, last_read) if is_empty and last_read is not None else first
 
 
 # --- The windows ------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,7 +16,6 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import QodError, TaskManagerError, UsageProblem, counted
 from qod_magics.kafka.reading import end_offsets, peek
 from qod_magics.kafka.rows import Record
-from qod_magics.kafka.topics import kept_for
 from qod_magics.results.exact import CPU, Exact, compared, unknown
 from qod_magics.results.result import Kind
 from qod_magics.results.spans import MARGIN_S, Span, Stretch, chosen, span_of, whole_from
@@ -38,6 +37,7 @@ from qod_magics.spark.servers.task_manager import INQUIRY_S
 
 if TYPE_CHECKING:
     from qod_magics.session.interface import SessionInterface
+    from qod_magics.spark.cluster.books import Account
     from qod_magics.spark.cluster.deployment import Deployment
 
 
@@ -158,27 +158,39 @@ def exact(
 def _whole_since(
     session: SessionInterface, spec: TaskSpec, stretches: Mapping[str, Stretch]
 ) -> tuple[datetime | None, list[str]]:
-    """Return since when topics have all rows, None: since the span began; and what retention has deleted."""
+    """Return since when topics have all rows, None: since the span began; and what was deleted."""
     since: datetime | None = None
-    told, now = [], datetime.now(UTC)
+    told = []
     for stream in spec.streams:
         found = stretches.get(stream.name)
         if stream.topic is None or found is None or not found.cut:
             continue
         topic = stream.topic.topic
         ends = end_offsets(session.kafka, [topic], timeout_s=ANSWER_S)[topic]
-        kept_ms, _ = kept_for(session.kafka, topic)
+        accounts = accounts_of(session.runtime.deployment, spec, topic)
         times = [
-            whole_from(_first(session, topic, p, found.start[p], found.end[p]), found.start[p] >= ends[p], kept_ms, now)
+            whole_from(
+                _first(session, topic, p, found.start[p], found.end[p]),
+                found.start[p] >= ends[p],
+                last_read(accounts, p, ends[p]),
+            )
             for p in sorted(found.cut)
         ]
         latest = max(times)
         since = latest if since is None else max(since, latest)
         told.append(
-            f"retention has deleted rows of {topic} that were sent before {latest:%Y-%m-%d %H:%M:%S} UTC "
-            f"(partition{'s'[: len(found.cut) - 1]} {', '.join(map(str, sorted(found.cut)))})"
+            f"rows of {topic} that were sent before {latest:%Y-%m-%d %H:%M:%S} UTC were deleted, by retention or by "
+            f"hand (partition{'s'[: len(found.cut) - 1]} {', '.join(map(str, sorted(found.cut)))})"
         )
     return since, told
+
+
+def last_read(accounts: Sequence[Account], partition: int, end: int) -> datetime | None:
+    """Return when the last row of a partition had been read, by the first reader that reached its end; None: no reader
+    has, or when is not known."""
+    there = [account.last_read.get(partition) for account in accounts if account.next_offset(partition) >= end]
+    at = min((each for each in there if each is not None), default=None)
+    return None if at is None else datetime.fromtimestamp(at, UTC)
 
 
 def _first(session: SessionInterface, topic: str, partition: int, start: int, end: int) -> datetime:

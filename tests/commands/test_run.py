@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import configparser
 import json
 import os
@@ -20,6 +21,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 
 from qod_magics.__main__ import COMMANDS
 from qod_magics.__main__ import main as command
@@ -29,6 +31,7 @@ from qod_magics.commands.run import CODES, FINISH_S, _parser, main, seconds_of
 from qod_magics.core.runtime import Count, FeedRows
 from qod_magics.errors import UsageProblem
 from qod_magics.monitoring.alarms import GIVEN_UP, SILENT, STARVED
+from qod_magics.notebook.magics import expanded
 from qod_magics.notebook.options import COMMANDS as QOD
 from tests.monitoring.sessions import Session
 from tests.raising import breaks
@@ -447,3 +450,38 @@ def test_the_container_file_runs_an_application_that_there_is() -> None:
     (check,) = [rest for name, rest in lines if name == "HEALTHCHECK"]
     assert f":{given.health}/healthz" in check
     assert ["STOPSIGNAL", "SIGTERM"] in lines
+
+
+def test_the_task_of_airflow_runs_the_application_of_the_timer() -> None:
+    tree = ast.parse((EXAMPLES / "scheduled.py").read_text("utf-8"))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    (task,) = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "BashOperator"]
+    given = {each.arg: ast.literal_eval(each.value) for each in task.keywords if isinstance(each.value, ast.Constant)}
+    execute, *words = shlex.split(given["bash_command"])
+    assert execute == "exec", "else SIGTERM ends the shell alone"
+    assert options_of(words) == options_of(shlex.split(unit("qod-hourly.service")["Service"]["ExecStart"]))
+    (dag,) = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "DAG"]
+    assert {each.arg: getattr(each.value, "value", None) for each in dag.keywords}["max_active_runs"] == 1
+
+
+def test_papermill_finds_the_parameters_that_its_line_gives_and_the_cells_are_ours() -> None:
+    cells = nbformat.read(EXAMPLES / "report.ipynb", 4).cells
+    (tagged,) = [cell for cell in cells if "parameters" in cell.metadata.get("tags", ())]
+    names = {target.id for node in ast.parse(tagged.source).body for target in node.targets}  # type: ignore[attr-defined]
+    (line,) = re.findall(r"`(papermill .*?)`", cells[0].source)
+    words = shlex.split(line)
+    assert words[1] == "report.ipynb"
+    given = {words[at + 1] for at, word in enumerate(words) if word == "-p"}
+    assert given <= names
+    used = set()
+    for cell in (each.source for each in cells if each.cell_type == "code"):
+        used |= set(re.findall(r"\$(\w+)|\bawait qod\.run\(.*?(minutes)", cell))
+        begin, _, body = cell.partition("\n")
+        if begin.startswith("%%qod_stream "):
+            parse_stream_line(expanded(begin.removeprefix("%%qod_stream "), {"minimum": 0.4}))
+            assert body
+            continue
+        for magic in re.findall(r"^%qod (\S+) ?(.*)$", cell, re.MULTILINE):
+            QOD[magic[0]].read(shlex.split(expanded(magic[1], {"kafka": "localhost:9092"})), {})
+        ast.parse(TransformerManager().transform_cell(cell))
+    assert {name for pair in used for name in pair if name} == names

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from confluent_kafka import OFFSET_END, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -416,8 +418,10 @@ def test_the_interval_of_an_estimate_travels_through_a_further_aggregation(brief
         assert count(brief, f"per_zone>{name}").dropped == 0
 
 
-def test_exact_figures_stand_beside_estimates_and_take_their_place(recommending: Session, topic: str) -> None:
-    """Four windows of five zones with 200 rows each, of which 0.3 are kept."""
+def test_exact_figures_stand_beside_estimates_and_take_their_place(recommending: Session) -> None:
+    """Four windows of five zones with 200 rows each, of which 0.3 are kept. In the end, half of the rows are deleted by
+    hand, in a topic that would keep them for a week."""
+    topic = new_topic(recommending, 2)
     begin = int(time.time()) // 10 * 10 - 50
 
     def by_zone(rides: DataFrame) -> DataFrame:
@@ -430,7 +434,7 @@ def test_exact_figures_stand_beside_estimates_and_take_their_place(recommending:
     recommending.stream("rides", topic=topic, schema="zone LONG, at TIMESTAMP", starting="earliest")
     recommending.stream("zones", by_zone, from_="rides", min_accuracy=0.1)
     turn(recommending, {(None, "zones"): 0.3}, {"zones": 0.3})
-    sent = produce(recommending, topic, (ride(i % 5, i // 100) for i in range(4000)))
+    sent = produce(recommending, topic, (ride(i % 5, i // 100) for i in range(4000)), partitions=2)
     eventually(lambda: all_read(recommending, "zones", sent))
     span = [datetime.fromtimestamp(begin + second, UTC) for second in (0, 40)]
     with pytest.raises(UsageProblem, check=breaks("closed", option="--merge")):
@@ -452,3 +456,15 @@ def test_exact_figures_stand_beside_estimates_and_take_their_place(recommending:
     again = recommending.exact("zones", *span)
     assert set(again.frame.rides_low) == set(again.frame.rides_high) == {200.0}
     assert again.share == 1.0
+    admin = AdminClient(recommending.kafka.client_config())
+    week = ConfigEntry("retention.ms", str(7 * 86_400_000), incremental_operation=AlterConfigOpType.SET)
+    for changed in admin.incremental_alter_configs(
+        [ConfigResource("topic", topic, incremental_configs=[week])]
+    ).values():
+        changed.result()
+    for deleted in admin.delete_records([TopicPartition(topic, 1, OFFSET_END)]).values():
+        assert deleted.result().low_watermark == 2000
+    left = recommending.exact("zones", *span)
+    assert left.groups == ()
+    assert any(tells(note, topic, "deleted", "partition 1") for note in left.notes)
+    assert any(tells(note, "20 groups") for note in left.notes)

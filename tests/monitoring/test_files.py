@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,13 @@ from qod_magics.monitoring.alarms import ALARMS
 from qod_magics.monitoring.metrics import METRICS
 
 FILES = Path(__file__).parents[2] / "qod_magics" / "monitoring"
+UNIT_TESTS = Path(__file__).parent / "alerts_test.yaml"
 LABELS = {metric.name: {*metric.labels, "instance", "job"} for metric in METRICS}
 #: Words of PromQL that are no label or metric.
 NAME = re.compile(r"\bqod_\w+")
+#: Prometheus' own tool, from the path or where PROMTOOL says.
+PROMTOOL = os.environ.get("PROMTOOL") or shutil.which("promtool")
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="needs promtool, of Prometheus")
 
 
 def rules() -> list[dict[str, Any]]:
@@ -102,3 +109,61 @@ def test_the_dashboard_shows_each_group_of_metrics_and_its_panels_do_not_overlap
     assert len(set(cells)) == len(cells)
     assert all(x < 24 for x, _ in cells)
     assert len({panel["id"] for panel in panels()}) == len(places)
+
+
+def promtool(*words: str | Path, given: str = "") -> None:
+    """Run promtool; it ends the test with what it found."""
+    run = subprocess.run([str(PROMTOOL), *map(str, words)], input=given, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@needs_promtool
+def test_promtool_takes_the_rules_and_each_fires_when_it_should_and_only_then() -> None:
+    promtool("check", "rules", FILES / "alerts.yaml")
+    promtool("test", "rules", UNIT_TESTS)
+
+
+def test_each_rule_is_tested_both_ways() -> None:
+    """By `promtool test rules`, where it can be had."""
+    well, ill = yaml.safe_load(UNIT_TESTS.read_text("utf-8"))["tests"]
+    names = {rule["alert"] for rule in rules()}
+    assert {each["alertname"] for each in well["alert_rule_test"] if each["exp_alerts"] == []} == names
+    (query,) = ill["promql_expr_test"]
+    assert set(re.findall(r'alertname="(\w+)"', str(query["exp_samples"]))) == names
+    for each in (*well["input_series"], *ill["input_series"]):
+        assert problems(each["series"]) == []
+
+
+@needs_promtool
+def test_promtool_takes_the_expressions_of_the_dashboard(tmp_path: Path) -> None:
+    recorded = [{"record": f"dashboard:{n}", "expr": expr} for n, (expr, _) in enumerate(targets())]
+    path = tmp_path / "dashboard.yaml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": recorded}]}), "utf-8")
+    promtool("check", "rules", path)
+
+
+@needs_promtool
+def test_promtool_finds_nothing_against_the_names_of_metrics() -> None:
+    text = ""
+    for metric in METRICS:
+        labels = ",".join(f'{label}="x"' for label in metric.labels)
+        kind = "counter" if metric.is_counter else "gauge"
+        text += f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {kind}\n{metric.name}{{{labels}}} 1\n"
+    promtool("check", "metrics", given=text)
+
+
+def test_the_dashboard_is_one_that_grafana_imports() -> None:
+    """It names itself, its schema and its data source by a variable that the viewer chooses."""
+    whole = json.loads((FILES / "dashboard.json").read_text("utf-8"))
+    assert whole["title"]
+    assert re.fullmatch(r"[\w-]{1,40}", whole["uid"])
+    assert whole["schemaVersion"] >= 39
+    assert "id" not in whole, "that of another Grafana"
+    variables = {each["name"] for each in whole["templating"]["list"]}
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(whole["panels"])))
+    assert used == {"datasource", "instance"} == variables
+    for panel in whole["panels"]:
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        assert panel["type"] in ("stat", "timeseries", "table", "gauge", "barchart")
+        references = [target["refId"] for target in panel["targets"]]
+        assert len(set(references)) == len(references)

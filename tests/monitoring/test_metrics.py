@@ -99,7 +99,7 @@ def test_a_query_is_told_with_plan_measurement_and_minimum() -> None:
     assert one(found, "qod_accuracy_planned_ratio", task="Snk") == 0.7
     assert found["qod_accuracy_measured_ratio"] == {(("task", "Src"),): 1.0, (("task", "Snk"),): 0.6}
     assert found["qod_accuracy_minimum_ratio"] == {(("task", "Snk"),): 0.4}
-    assert one(found, "qod_latency_seconds", task="Snk", quantile="0.95") == 2.0
+    assert one(found, "qod_latency_seconds", task="Snk", percentile="95") == 2.0
     assert one(found, "qod_latency_target_seconds", task="Snk") == 3.0
     assert one(found, "qod_oldest_row_seconds", task="Snk") == 4.0
     assert one(found, "qod_rows_late_total", task="Snk") == 7

@@ -625,6 +625,10 @@ class Beside:
 
     def __init__(self) -> None:
         self.spark = object()
+        self.hooks: list[object] = []
+
+    def on_event(self, hook: object) -> None:
+        self.hooks.append(hook)
 
     def down(self) -> list[str]:
         self.alive = False
@@ -635,6 +639,7 @@ def test_spark_is_bound_where_the_name_is_free(notebook: Notebook) -> None:
     names, session = notebook.shell.user_ns, Beside()
     notebook.magics._keep(Begun("up", {}, {}), session)  # type: ignore[arg-type]
     first = session.spark
+    assert session.hooks == [notebook.magics.alarm_lines]
     notebook.shown("1")
     assert names["spark"] is first
     session.spark = object()  # the task manager of the first one has left

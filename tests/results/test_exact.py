@@ -11,6 +11,8 @@ from qod_magics.errors import UsageProblem
 from qod_magics.results.exact import Compared, Exact, compared, held, unknown
 from qod_magics.results.result import Column, Interval, Kind
 from qod_magics.results.spans import Span, chosen, span_of, stretch, whole_from
+from qod_magics.session.exact import last_read
+from qod_magics.spark.cluster.books import Account
 from tests.raising import breaks
 
 NOW = datetime(2026, 11, 27, 12, 0, 30, tzinfo=UTC)
@@ -210,17 +212,26 @@ def test_markup_in_values_is_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "is_empty", "kept_ms", "since"),
+    ("first", "is_empty", "last_read", "since"),
     [
-        ("10:00:00", True, 3_600_000, "09:00:00"),  # quiet for an hour: its rows were older
-        ("10:00:00", True, -1, "10:00:00"),  # by hand
-        ("09:50:00", False, 3_600_000, "09:50:00"),  # by hand, by size, or when an hour was not kept yet
-        ("10:00:00", False, 3_600_000, "10:00:00"),  # the same, up to a row behind the span
-        ("08:59:00", False, 3_600_000, "08:59:00"),  # by age: what is left is older, in one segment with younger rows
-        ("09:50:00", False, -1, "09:50:00"),
+        ("10:00:00", True, "09:00:00", "09:00:00"),  # quiet for an hour: by age or by hand, its rows are older
+        ("10:00:00", True, "09:59:59", "09:59:59"),  # by hand, whatever the retention is
+        ("10:00:00", True, None, "10:00:00"),  # nobody has read its rows
+        ("09:50:00", False, "09:40:00", "09:50:00"),  # the oldest that is left tells more
+        ("10:00:00", False, "09:40:00", "10:00:00"),  # the same, up to a row behind the span
     ],
 )
-def test_only_a_partition_without_a_row_is_known_to_lack_no_row_younger_than_its_retention(
-    first: str, is_empty: bool, kept_ms: int, since: str
+def test_rows_of_an_empty_partition_were_sent_before_the_last_of_them_was_read(
+    first: str, is_empty: bool, last_read: str | None, since: str
 ) -> None:
-    assert whole_from(at(first), is_empty, kept_ms, at("10:00:00")) == at(since)
+    assert whole_from(at(first), is_empty, None if last_read is None else at(last_read)) == at(since)
+
+
+def test_the_first_reader_that_reached_the_end_tells_when_the_rows_were_there() -> None:
+    def account(position: int, read: float | None) -> Account:
+        return Account("t", {1: 0}, {1: position}, last_read={} if read is None else {1: read})
+
+    early, late, behind, unknown_time = account(9, 60.0), account(9, 70.0), account(8, 50.0), account(9, None)
+    assert last_read([late, early, behind, unknown_time], 1, 9) == datetime.fromtimestamp(60.0, UTC)
+    assert last_read([behind, unknown_time], 1, 9) is None
+    assert last_read([early], 2, 9) is None

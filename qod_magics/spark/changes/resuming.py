@@ -336,7 +336,8 @@ def account_of(kept: KeptFeed) -> Account:
     """Return the row accounting of a feed as it was kept."""
     repeats = Repeats(kept.sent_again, dict(kept.sent_known), [Stretch(*each) for each in kept.sent_open])
     counts = {name: getattr(kept, name) for name in COUNTS}
-    return Account(kept.topic, dict(kept.first), dict(kept.position), **counts, repeats=repeats)
+    last = dict(kept.last_read)
+    return Account(kept.topic, dict(kept.first), dict(kept.position), **counts, repeats=repeats, last_read=last)
 
 
 def placed(root: str, checkpoint: str) -> str:
@@ -361,4 +362,5 @@ def _feed(deployment: Deployment, name: str, account: Account) -> KeptFeed:
         sent_again=repeats.rows,
         sent_known=dict(repeats.known_until),
         sent_open=[(each.sender, each.after, each.until) for each in repeats.open],
+        last_read=dict(account.last_read),
     )

@@ -153,6 +153,8 @@ class Account:
     gap: Gap | None = None  #: of the batches since the last look at the topic
     empty: dict[int, tuple[int, int]] = field(default_factory=dict)  #: by partition, offsets that are known to be empty
     repeats: Repeats = field(default_factory=Repeats)  #: of a stream between tasks: rows that it has twice
+    #: by partition, when the batch ended that read up to its position, seconds since 1970: its rows were sent before
+    last_read: dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.position = {**self.first, **self.position}
@@ -174,14 +176,17 @@ class Account:
             gap=None,
             empty={},
             repeats=Repeats(self.repeats.rows),
+            last_read={},
         )
 
-    def take(self, feed: FeedCount) -> float:
-        """Enter one finished batch. Rows between the last known position and the batch's start are unreported: read in
-        a batch whose report was lost (task manager killed), or deleted by the broker's retention. Rows re-read from
-        before that position count as arrived again. A batch that ends before its start has read nothing: the topic was
-        deleted and created again meanwhile, and Spark goes on at its end, past the rows there, which are unreported.
-        Before the first batch of a new generator of rows there are none.
+    def take(self, feed: FeedCount, ended: float | None = None) -> float:
+        """Enter one batch, which has `ended` (seconds since 1970).
+
+        Rows between the last known position and the batch's start are unreported: read in a batch whose report was lost
+        (task manager killed), or deleted by the broker's retention. Rows re-read from before that position count as
+        arrived again. A batch that ends before its start has read nothing: the topic was deleted and created again
+        meanwhile, and Spark goes on at its end, past the rows there, which are unreported. Before the first batch of a
+        new generator of rows there are none.
 
         Returns how many times the batch counted each row: 2.0 for a recipe that reads its input twice, 1.0 where its
         counts are known to be of one pass.
@@ -205,6 +210,8 @@ class Account:
             else:
                 read += end - start
             self.position[partition] = end
+            if end != known:
+                self._read_by(partition, ended)
         times = max((feed.read or 0) / max(read, 1), 1.0)
         feed = feed.counted_once(read)
         if feed.read is None or feed.kept is None:
@@ -230,10 +237,20 @@ class Account:
         """Go on where a checkpoint is, which is ahead of these books: rows in between were read, but their reports were
         lost. `again`: rows of a batch that was under way, which is read a second time. Returns the rows in between."""
         between = sum(max(offset - self.next_offset(p), 0) for p, offset in ended.items())
-        self.position |= {p: max(offset, self.next_offset(p)) for p, offset in ended.items()}
+        for partition, offset in ended.items():
+            if offset > self.next_offset(partition):
+                self.position[partition] = offset
+                self._read_by(partition, None)
         self.unreported += between
         self.again += again
         return between
+
+    def _read_by(self, partition: int, at: float | None) -> None:
+        """Note when the position of a partition was reached; None: not known."""
+        if at is None:
+            self.last_read.pop(partition, None)
+        else:
+            self.last_read[partition] = at
 
     def settle(self, gap: Gap) -> None:
         """Take the offsets of a gap for offsets without a row: no row has arrived there."""

@@ -334,7 +334,7 @@ class Cluster:
                 for feed in batch.feeds:
                     account = self.deployment.accounts.get(names.get(feed.topic, ""))
                     if account is not None and account.topic == feed.topic:  # not of a stream of this name since
-                        times = max(times, account.take(feed))
+                        times = max(times, account.take(feed, batch.end))
                     elif not instance.job.feeds:
                         own = self.own_source.setdefault(instance.job.task, [0, 0])
                         own[0] += feed.kept or 0

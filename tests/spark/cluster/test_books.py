@@ -118,6 +118,17 @@ def test_rows_of_a_lost_report_are_named_by_the_next_one() -> None:
     assert account.count({0: 30}) == Count(arrived=30, processed=15, dropped=0, waiting=0, unreported=15)
 
 
+def test_when_a_partition_was_read_last_is_known_but_for_batches_without_a_report() -> None:
+    account = Account("t", {0: 0, 1: 0, 2: 0})
+    account.take(FeedCount("t", None, {0: 10, 1: 5, 2: 0}, 15, 15), 100.0)
+    account.take(FeedCount("t", {0: 10, 1: 5, 2: 0}, {0: 20, 1: 5, 2: 0}, 10, 10), 110.0)
+    assert account.last_read == {0: 110.0, 1: 100.0}
+    account.go_on({0: 20, 1: 8}, 0)
+    assert account.last_read == {0: 110.0}
+    account.take(FeedCount("t", {0: 20, 1: 8, 2: 4}, {0: 20, 1: 8, 2: 4}, 0, 0), 120.0)  # rows that retention deleted
+    assert account.last_read == {0: 110.0, 2: 120.0}
+
+
 def test_rows_of_a_topic_that_was_made_anew_arrive_beside_those_of_the_first() -> None:
     account = Account("t", {0: 0})
     account.take(FeedCount("t", None, {0: 1000}, 1000, 900))
