@@ -57,6 +57,13 @@ def seconds_of(text: str) -> float:
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
+def port_of(text: str) -> int:
+    """Return a port, which may have a colon before it: "9400", ":9400"; 0 is a free one."""
+    if not re.fullmatch(r":?\d{1,5}", text) or int(text.removeprefix(":")) > 65_535:
+        raise argparse.ArgumentTypeError(f"a port must be a number from 0 to 65535, got {text!r}")
+    return int(text.removeprefix(":"))
+
+
 def _parser() -> Parser:
     parser = Parser(
         "run",
@@ -79,7 +86,10 @@ def _parser() -> Parser:
         "long (default 5m)",
     )
     parser.add_argument(
-        "--health", metavar="PORT", type=int, help="serve /healthz and /metrics on this port of the loopback interface"
+        "--health",
+        metavar="PORT",
+        type=port_of,
+        help="serve /healthz and /metrics on this port of the loopback interface",
     )
     parser.add_argument("--token-file", metavar="FILE", type=Path, help="holds the token that /metrics asks for")
     parser.add_argument(

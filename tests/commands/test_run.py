@@ -27,7 +27,7 @@ from qod_magics.__main__ import COMMANDS
 from qod_magics.__main__ import main as command
 from qod_magics.application.streams.options import parse_stream_line
 from qod_magics.commands.headless import CatchUp
-from qod_magics.commands.run import CODES, FINISH_S, _parser, main, seconds_of
+from qod_magics.commands.run import CODES, FINISH_S, _parser, main, port_of, seconds_of
 from qod_magics.core.runtime import Count, FeedRows
 from qod_magics.errors import UsageProblem
 from qod_magics.monitoring.alarms import GIVEN_UP, SILENT, STARVED
@@ -373,6 +373,17 @@ def signalled(path: Path, number: int, after: str) -> tuple[int, list[dict[str, 
             after = "\0"
     timer.cancel()
     return process.wait(), lines
+
+
+@pytest.mark.parametrize(("text", "port"), [("9400", 9400), (":9400", 9400), ("0", 0)])
+def test_ports(text: str, port: int) -> None:
+    assert port_of(text) == port
+
+
+@pytest.mark.parametrize("text", ["", ":", "-1", "65536", "9400x", "127.0.0.1:9400"])
+def test_what_is_no_port_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        port_of(text)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

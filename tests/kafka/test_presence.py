@@ -51,3 +51,12 @@ def test_the_mark_of_a_dead_session_stays_where_another_topic_can_not_be_deleted
         kafka.topics[name][0].beat_s = 0.0
     sweep()
     assert [*kafka.topics] == ["qod.aaaaaa.alive", "qod.aaaaaa.src"], "one failure keeps no other dead session's topics"
+
+
+@pytest.mark.parametrize("name", ["trips-abc123", "abcdef-abc123"])
+def test_topics_of_a_named_session_stay_though_it_was_killed_long_ago(name: str) -> None:
+    kafka = FakeKafka(dict.fromkeys((f"qod.{name}.alive", f"qod.{name}.src", "qod.bbbbbb.alive", "qod.bbbbbb.src"), 1))
+    for topic in kafka.topics.values():
+        topic[0].beat_s = 0.0
+    assert topics.sweep(kafka) == {"bbbbbb": 2}
+    assert [*kafka.topics] == [f"qod.{name}.alive", f"qod.{name}.src"]
