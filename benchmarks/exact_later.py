@@ -83,9 +83,10 @@ class Run:
 
     def keep(self, share: float) -> None:
         """Have the query keep this share of its rows."""
-        for name in self.session.shedders:
+        names = [name for name in self.session.shedders if ">" not in name]  # of what reads a topic of trips
+        for name in names:
             self.session.override(name, share)
-        print(f"{', '.join(self.session.shedders)} keep {share:g}", file=sys.stderr)
+        print(f"{', '.join(names)} keep {share:g}, of {self.session.shedders}", file=sys.stderr)
 
     def used_s(self) -> float:
         """Return the task manager's CPU so far."""
