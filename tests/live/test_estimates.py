@@ -458,13 +458,12 @@ def test_exact_figures_stand_beside_estimates_and_take_their_place(recommending:
     assert again.share == 1.0
     admin = AdminClient(recommending.kafka.client_config())
     week = ConfigEntry("retention.ms", str(7 * 86_400_000), incremental_operation=AlterConfigOpType.SET)
-    for changed in admin.incremental_alter_configs(
-        [ConfigResource("topic", topic, incremental_configs=[week])]
-    ).values():
+    resource = ConfigResource("topic", topic, incremental_configs=[week])
+    for changed in admin.incremental_alter_configs([resource]).values():
         changed.result()
     for deleted in admin.delete_records([TopicPartition(topic, 1, OFFSET_END)]).values():
         assert deleted.result().low_watermark == 2000
     left = recommending.exact("zones", *span)
-    assert left.groups == ()
+    assert len(left.groups) == 0
     assert any(tells(note, topic, "deleted", "partition 1") for note in left.notes)
     assert any(tells(note, "20 groups") for note in left.notes)
