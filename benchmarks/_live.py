@@ -1,5 +1,5 @@
-"""What live benchmarks share: a sender of rows in a process of its own, and a table that is kept row by row, so that a
-run that is broken off leaves what it has measured."""
+"""What live benchmarks share: a sender of rows in a process of its own, what a task manager and queries did meanwhile,
+and a table that is kept row by row, so that a run that is broken off leaves what it has measured."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ class Table:
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Add a row, figures with three decimals; write the file and print the row."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         kept = {name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()}
         self.rows.append(kept)
         with self.path.open("w", newline="") as file:

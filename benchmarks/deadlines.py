@@ -3,10 +3,10 @@ benchmarks.deadlines`.
 
 Light windowed queries have a target of latency, heavy ones (each row is hashed) have none. Rows of the heavy ones come
 at a share of the rate at which all of them drain a backlog beside the light ones. Each policy decides for a while, in
-turns: `orleans`, which is Spark as it is, `fifo` and `cameo`. Of each are printed: the 95th percentile of the latency
-of the light queries' rows (median and most over cycles), the share of cycles in which it was within the target, the
-rows/s that the heavy ones read, what was left waiting, and CPU. `results/scripts/deadlines.csv` keeps them. It takes
-less than six minutes.
+turns: `orleans`, which is Spark as it is, `fifo` and `cameo`. Of each are printed: median and 95th percentile of the latency
+of the light queries' rows (medians over cycles, and the most), the share of cycles in which it was within the target, the
+rows/s that the heavy ones read, what was left waiting, and CPU. `build/evaluation/deadlines.csv` keeps them. It takes
+less than six minutes. The part `cameo-live` of the evaluation runs it, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from benchmarks.many_queries import HEAVY, KEYS, LIGHT, SCHEMA
 from qod_magics.kafka.topics import create_topics
 from qod_magics.session.session import Session
 
-RESULTS = Path(__file__).parent / "results" / "scripts" / "deadlines.csv"
+RESULTS = Path("build/evaluation/deadlines.csv")
 URGENT, BULK = "urgent", "bulk"
 FIELDS = (
     "round",
@@ -38,6 +38,7 @@ FIELDS = (
     "heavy",
     "target_s",
     "rate",
+    "p50_s",
     "p95_s",
     "most_p95_s",
     "within",
@@ -50,6 +51,21 @@ POLICIES = ("orleans", "fifo", "cameo")
 BACKLOG, URGENT_RATE, DRAIN_S = 150_000, 100.0, 60.0
 
 
+@contextmanager
+def sending(session: Session, topic: str, rate: float, rows: float = float("inf")) -> Iterator[subprocess.Popen[bytes]]:
+    """Send rows of `KEYS` keys at this rate meanwhile, rows/s, from the broker's core."""
+    kafka = session.kafka
+    settings = {**os.environ, CLIENT: json.dumps(kafka.client_config())}
+    words = ["--send", kafka.bootstrap, topic, str(rate), str(rows)]
+    process = subprocess.Popen([sys.executable, "-m", "benchmarks.deadlines", *words], env=settings)
+    try:
+        os.sched_setaffinity(process.pid, {max(os.sched_getaffinity(0))})
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
 @dataclass
 class Run:
     """Queries of one session on one core."""
@@ -58,20 +74,6 @@ class Run:
     urgent: int
     heavy: int
     target_s: float
-
-    @contextmanager
-    def sending(self, topic: str, rate: float, rows: float = float("inf")) -> Iterator[subprocess.Popen[bytes]]:
-        """Send rows at this rate meanwhile, from the broker's core."""
-        kafka = self.session.kafka
-        settings = {**os.environ, CLIENT: json.dumps(kafka.client_config())}
-        words = ["--send", kafka.bootstrap, topic, str(rate), str(rows)]
-        process = subprocess.Popen([sys.executable, "-m", "benchmarks.deadlines", *words], env=settings)
-        try:
-            os.sched_setaffinity(process.pid, {max(os.sched_getaffinity(0))})
-            yield process
-        finally:
-            process.kill()
-            process.wait()
 
     def start(self) -> None:
         """Start all queries; none of them sheds."""
@@ -98,7 +100,7 @@ class Run:
         """Return the rows/s at which each heavy query reads a backlog beside all others."""
         before = [count.processed for count in self.of(BULK)]
         began = time.time()
-        with self.sending(BULK, 1e9, BACKLOG) as process:
+        with sending(self.session, BULK, 1e9, BACKLOG) as process:
             process.wait()
             while time.time() < began + DRAIN_S:
                 read = [count.processed - old for count, old in zip(self.of(BULK), before, strict=True)]
@@ -114,6 +116,7 @@ class Run:
         manager = next(iter(self.session.runtime.task_managers.values()))
         before, began, used = self.of(BULK), time.time(), manager.used_s() or 0.0
         found: list[float] = []
+        middles: list[float] = []
         cycle = None
         while time.time() < began + seconds:
             last = self.session.last
@@ -121,12 +124,14 @@ class Run:
                 cycle = last.number
                 mine = [task for task in last.snapshot.tasks if task.id.startswith(URGENT)]
                 found += [max(task.latency_p95_s or 0.0, task.oldest_s or 0.0) for task in mine]
+                middles += [task.latency_p50_s for task in mine if task.latency_p50_s is not None]
             time.sleep(0.5)
         took, after = time.time() - began, self.of(BULK)
         rows = [count.processed - old.processed for count, old in zip(after, before, strict=True)]
         for task in (f"{URGENT}0", f"{BULK}0"):
             print(self.session.why(task), file=sys.stderr)
         return {
+            "p50_s": median(middles) if middles else None,
             "p95_s": median(found),
             "most_p95_s": max(found),
             "within": sum(each <= self.target_s for each in found) / len(found),
@@ -134,6 +139,46 @@ class Run:
             "waiting": sum(count.waiting for count in after),
             "cpu": 100.0 * ((manager.used_s() or 0.0) - used) / took,
         }
+
+
+def measure(
+    table: Table,
+    *,
+    urgent: int = 2,
+    heavy: int = 3,
+    target: float = 2.0,
+    load: float = 0.9,
+    policies: Sequence[str] = POLICIES,
+    rounds: int = 2,
+    seconds: float = 16.0,
+    warm: float = 30.0,
+    settle: float = 6.0,
+) -> None:
+    """Add a row for each policy and round. The options are those of the command."""
+    with Session.up(task_managers=1, cores=1, kafka_cpus={max(os.sched_getaffinity(0))}, warm=True) as session:
+        run = Run(session, urgent, heavy, target)
+        session.record(table.path.with_suffix(".jsonl"))
+        session.set_policy("orleans")
+        session.set_period(2.5)
+        create_topics(session.kafka, {URGENT: 1, BULK: 1})
+        with sending(session, URGENT, URGENT_RATE):
+            run.start()
+            with sending(session, BULK, 500.0):
+                time.sleep(warm)
+            rate = load * run.capacity()
+            print(f"{rate:.0f} rows/s for each heavy query", file=sys.stderr, flush=True)
+            with sending(session, BULK, rate):
+                for n, policy in [(n, each) for n in range(rounds) for each in policies]:
+                    found = run.measured(policy, settle, seconds)
+                    of = {
+                        "round": n + 1,
+                        "policy": policy,
+                        "urgent": run.urgent,
+                        "heavy": run.heavy,
+                        "target_s": run.target_s,
+                    }
+                    row = {**of, "rate": rate, **found}
+                    table.add(row)
 
 
 def main() -> None:
@@ -156,30 +201,8 @@ def main() -> None:
         bootstrap, topic, rate, rows = given.send
         send(bootstrap, topic, float(rate), float(rows), lambda number: number % KEYS)
         return
-    table = Table(RESULTS, FIELDS)
-    with Session.up(task_managers=1, cores=1, kafka_cpus={max(os.sched_getaffinity(0))}, warm=True) as session:
-        run = Run(session, given.urgent, given.heavy, given.target)
-        session.set_policy("orleans")
-        session.set_period(2.5)
-        create_topics(session.kafka, {URGENT: 1, BULK: 1})
-        with run.sending(URGENT, URGENT_RATE):
-            run.start()
-            with run.sending(BULK, 500.0):
-                time.sleep(given.warm)
-            rate = given.load * run.capacity()
-            print(f"{rate:.0f} rows/s for each heavy query", file=sys.stderr, flush=True)
-            with run.sending(BULK, rate):
-                for n, policy in [(n, each) for n in range(given.rounds) for each in given.policies]:
-                    found = run.measured(policy, given.settle, given.seconds)
-                    of = {
-                        "round": n + 1,
-                        "policy": policy,
-                        "urgent": run.urgent,
-                        "heavy": run.heavy,
-                        "target_s": run.target_s,
-                    }
-                    row = {**of, "rate": rate, **found}
-                    table.add(row)
+    options = {name: value for name, value in vars(given).items() if name != "send"}
+    measure(Table(RESULTS, FIELDS), **options)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ asks for the newest slices, as many as Zipf's law with exponent 1.2 says: for gr
 series of minutes (40:40:20). Each policy decides for a while, in turns: `getafix`, `getafix-everywhere` (a copy of each
 slice on each task manager), and the default, which keeps no copies. Of each are printed copies and MB in memory, those
 of the task manager that has most, and the times of queries. Each kind of query is compared with a plain read of the
-files. `results/scripts/hot_slices.csv` keeps the figures. It takes less than ten minutes.
+files. `build/evaluation/hot_slices.csv` keeps the figures. It takes less than ten minutes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from qod_magics.policies import DEFAULT_POLICY
 from qod_magics.results.slices import committed
 from qod_magics.session.session import Session
 
-RESULTS = Path(__file__).parent / "results" / "scripts" / "hot_slices.csv"
+RESULTS = Path("build/evaluation/hot_slices.csv")
 FIELDS = (
     "round",
     "policy",
@@ -131,6 +131,30 @@ def measured(
     }
 
 
+def measure(
+    table: Table,
+    *,
+    task_managers: int = 2,
+    slices: int = 12,
+    rows: int = 20_000,
+    policies: Sequence[str] = POLICIES,
+    rounds: int = 2,
+    settle: float = 12.0,
+    seconds: float = 25.0,
+) -> None:
+    """Add a row for each policy and round. The options are those of the command."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        Session.up(task_managers=task_managers, cores=1, period_s=5.0, warm=True) as session,
+    ):
+        where = Path(directory) / "totals"
+        write(session, where, slices, rows)
+        for n, policy in [(n, each) for n in range(rounds) for each in policies]:
+            found = measured(session, where, policy, slices, settle, seconds)
+            of = {"round": n + 1, "policy": policy, "task_managers": task_managers, "slices": slices}
+            table.add({**of, **found})
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -139,20 +163,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=20_000, help="in each slice")
     parser.add_argument("--policies", nargs="+", default=POLICIES)
     parser.add_argument("--rounds", type=int, default=2, help="turns of all policies")
-    parser.add_argument("--settle", type=float, default=20.0)
+    parser.add_argument("--settle", type=float, default=12.0)
     parser.add_argument("--seconds", type=float, default=25.0)
     given = parser.parse_args()
-    table = Table(RESULTS, FIELDS)
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        Session.up(task_managers=given.task_managers, cores=1, period_s=5.0, warm=True) as session,
-    ):
-        where = Path(directory) / "totals"
-        write(session, where, given.slices, given.rows)
-        for n, policy in [(n, each) for n in range(given.rounds) for each in given.policies]:
-            found = measured(session, where, policy, given.slices, given.settle, given.seconds)
-            of = {"round": n + 1, "policy": policy, "task_managers": given.task_managers, "slices": given.slices}
-            table.add({**of, **found})
+    measure(Table(RESULTS, FIELDS), **vars(given))
 
 
 if __name__ == "__main__":

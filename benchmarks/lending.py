@@ -5,7 +5,7 @@ of its own. Rows come at a rate above what the instance of the hot key counts al
 `orleans` each key's rows stay on one instance; `dirigo` lends. They decide in turns, each from an empty backlog. Of
 each are printed: the rate, the largest backlog of an instance, in rows and in periods of the controller at the rate at
 which rows come, its growth (rows/s), the 95th percentile of latency (median and most over cycles), and the share lent.
-At the end the counts of all keys are compared with the rows that were sent. `results/scripts/lending.csv` keeps the
+At the end the counts of all keys are compared with the rows that were sent. `build/evaluation/lending.csv` keeps the
 figures. It takes less than six minutes.
 """
 
@@ -31,7 +31,7 @@ from qod_magics.core.snapshot import Instance
 from qod_magics.kafka.topics import create_topics
 from qod_magics.session.session import Session
 
-RESULTS = Path(__file__).parent / "results" / "scripts" / "lending.csv"
+RESULTS = Path("build/evaluation/lending.csv")
 TOPIC, SCHEMA, QUERY = "visits", "k INT, v DOUBLE, at TIMESTAMP", "busy"
 SQL = (
     "SELECT window(at, '10 seconds') AS w, k, count(*) AS n, max(v) AS most, "
@@ -40,8 +40,9 @@ SQL = (
 #: The hot key, of ten rows those that have it, and the number of the others.
 HOT, OF_TEN, OTHERS = 0, 6, 40
 POLICIES = ("orleans", "dirigo")
-#: Rows of the backlog by which the capacity is measured, and seconds at most until it or another backlog is read.
-BACKLOG, DRAIN_S = 100_000, 60.0
+#: Rows of a backlog by which the capacity is measured, seconds at most until it or another backlog is read, how many of
+#: these backlogs there are at most, and the factor by which one is read faster while another one follows.
+BACKLOG, DRAIN_S, MOST_BACKLOGS, FASTER = 80_000, 45.0, 4, 1.05
 FIELDS = (*("round", "policy", "rate", "waiting", "periods", "growth", "p95_s", "most_p95_s", "lent", "exact"),)
 
 
@@ -97,13 +98,25 @@ class Run:
         return time.time() - began
 
     def capacity(self) -> float:
-        """Return the rows/s of all keys at which the instance of the hot key reads a backlog alone."""
-        before, began = self.counted, time.time()
+        """Return the rows/s of all keys at which the instance of the hot key reads a backlog alone: of several backlogs,
+        until they are read no faster, as all code is compiled."""
+        found = [self._read()]
+        while len(found) < MOST_BACKLOGS:
+            found.append(self._read())
+            if found[-1] < FASTER * found[-2]:
+                break
+        print("backlogs at", *(f"{each:.0f}" for each in found), "rows/s", file=sys.stderr, flush=True)
+        return max(found)
+
+    def _read(self) -> float:
+        """Return the rows/s at which a backlog is counted, from when the sender has ended."""
+        before = self.counted
         with self.sending(1e9, BACKLOG) as process:
             process.wait()
+            began, done = time.time(), self.counted
             while self.counted < before + BACKLOG and time.time() < began + DRAIN_S:
                 time.sleep(0.1)
-        return (self.counted - before) / (time.time() - began)
+        return (self.counted - done) / (time.time() - began)
 
     def measured(self, policy: str, rate: float, seconds: float) -> Mapping[str, Any]:
         """Return the figures of a policy, from an empty backlog."""
@@ -148,6 +161,37 @@ class Run:
         return found == dict(self.sent)
 
 
+def measure(
+    table: Table,
+    *,
+    load: float = 1.3,
+    policies: Sequence[str] = POLICIES,
+    rounds: int = 2,
+    seconds: float = 30.0,
+    warm: float = 15.0,
+) -> None:
+    """Add a row for each policy and round. The options are those of the command."""
+    with Session.up(task_managers=2, cores=1, kafka_cpus={max(os.sched_getaffinity(0))}, warm=True) as session:
+        run = Run(session)
+        session.record(table.path.with_suffix(".jsonl"))
+        session.set_policy("orleans")
+        session.set_period(2.5)
+        create_topics(session.kafka, {TOPIC: 1})
+        session.stream(TOPIC, topic=TOPIC, schema=SCHEMA, starting="earliest", fuse=False)
+        session.stream(QUERY, SQL, key="k", lend=True, parallelism=2, priority=1, min_accuracy=1.0, mode="microbatch")
+        with run.sending(1000.0):
+            time.sleep(warm)
+        run.drain()
+        rate = load * run.capacity()
+        print(f"{rate:.0f} rows/s", file=sys.stderr, flush=True)
+        for n, policy in [(n, each) for n in range(rounds) for each in policies]:
+            found = run.measured(policy, rate, seconds)
+            session.set_policy("dirigo")  # which drains sooner
+            run.drain()
+            row = {"round": n + 1, "policy": policy, "rate": rate, **found, "exact": run.is_exact()}
+            table.add(row)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -156,31 +200,14 @@ def main() -> None:
     parser.add_argument("--policies", nargs="+", default=POLICIES)
     parser.add_argument("--rounds", type=int, default=2, help="turns of all policies")
     parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--warm", type=float, default=25.0)
+    parser.add_argument("--warm", type=float, default=15.0)
     given = parser.parse_args()
     if given.send:
         bootstrap, rate, rows = given.send
         print(send(bootstrap, TOPIC, float(rate), float(rows), key_of), flush=True)
         return
-    table = Table(RESULTS, FIELDS)
-    with Session.up(task_managers=2, cores=1, kafka_cpus={max(os.sched_getaffinity(0))}, warm=True) as session:
-        run = Run(session)
-        session.set_policy("orleans")
-        session.set_period(2.5)
-        create_topics(session.kafka, {TOPIC: 1})
-        session.stream(TOPIC, topic=TOPIC, schema=SCHEMA, starting="earliest", fuse=False)
-        session.stream(QUERY, SQL, key="k", lend=True, parallelism=2, priority=1, min_accuracy=1.0, mode="microbatch")
-        with run.sending(1000.0):
-            time.sleep(given.warm)
-        run.drain()
-        rate = given.load * run.capacity()
-        print(f"{rate:.0f} rows/s", file=sys.stderr, flush=True)
-        for n, policy in [(n, each) for n in range(given.rounds) for each in given.policies]:
-            found = run.measured(policy, rate, given.seconds)
-            session.set_policy("dirigo")  # which drains sooner
-            run.drain()
-            row = {"round": n + 1, "policy": policy, "rate": rate, **found, "exact": run.is_exact()}
-            table.add(row)
+    options = {name: value for name, value in vars(given).items() if name != "send"}
+    measure(Table(RESULTS, FIELDS), **options)
 
 
 if __name__ == "__main__":

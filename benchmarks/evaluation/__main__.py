@@ -1,7 +1,7 @@
 """`python -m benchmarks.evaluation`: run the evaluation, keep its figures as JSON, and write EVALUATION.md from them.
 
 Parts that are not given keep their earlier figures, and so does one that fails: the others run nevertheless.
-`live-systems` stands for the live parts of Henge, Stela and D-Storm.
+`live-systems` stands for the live parts of the systems of the literature.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.evaluation import document, kept, scenarios
+from benchmarks.evaluation import document, kept, literature, scenarios, turns_live
 from benchmarks.evaluation.against_plain import against_plain
 from benchmarks.evaluation.costs import costs
 from benchmarks.evaluation.coverage_live import coverage_live
@@ -62,10 +62,16 @@ PARTS: Mapping[str, Part] = {
     "henge-live": _by_itself(henge_live),
     "stela-live": _by_itself(stela_live),
     "d-storm-live": _by_itself(d_storm_live),
+    "cameo-live": _by_itself(turns_live.cameo_live),
+    "dirigo-live": _by_itself(turns_live.dirigo_live),
+    "nephele-live": _by_itself(turns_live.nephele_live),
+    "getafix-live": _by_itself(turns_live.getafix_live),
     "messages": _by_itself(messages),
 }
 #: Names for several parts.
-GROUPS: Mapping[str, Sequence[str]] = {"live-systems": ("henge-live", "stela-live", "d-storm-live")}
+GROUPS: Mapping[str, Sequence[str]] = {
+    "live-systems": tuple(part for part in PARTS if part in literature.PARTS),
+}
 
 
 def main(words: Sequence[str] | None = None, available: Mapping[str, Part] = PARTS, build: Path = BUILD) -> int:

@@ -8,28 +8,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.evaluation import scenario_rows, spark_rows, system_rows
+from benchmarks.evaluation import literature
 from benchmarks.evaluation.kept import Figures
+from benchmarks.evaluation.literature import SECTIONS
 from benchmarks.evaluation.row import Row
-from benchmarks.evaluation.section import Section, alike, shown
+from benchmarks.evaluation.section import alike, shown
 
-#: In the order of the document: what users ask first comes first.
-SECTIONS: Mapping[str, Section] = {
-    **spark_rows.SECTIONS,
-    **scenario_rows.SECTIONS,
-    **system_rows.SECTIONS,
-}
 #: Charts that the document shows, with what can be seen there.
 CHARTS: Mapping[str, str] = {
-    "against-plain-age": "Beside plain Spark: median age of rows when they are in a result, by recipe. Beyond 1x plain "
-    "Spark drops nothing and falls behind; after each such load it restarts from the newest rows.",
-    "engines-compared": "Scenario 4: rows that wait and the age of rows, by engine, over the course of the load.",
-    "goodput-live-rows": "Goodput by priority: rows/s processed by two equal queries, and by the higher one alone.",
-    "scenario1-accuracy": "Scenario 1: measured and planned accuracy of both queries, with their minimums.",
-    "scenario2-accuracy": "Scenario 2: accuracy of three queries of different priority.",
+    "against-plain-age": "Median age of rows when they are in a result, by recipe. Beyond 1x plain Spark falls behind; after "
+    "each such load it restarts from the newest rows.",
+    "engines-compared": "Scenario 4: rows that wait and their age, by engine.",
+    "goodput-live-rows": "Rows/s processed by two equal queries, and by the higher one alone.",
+    "scenario1-accuracy": "Scenario 1: accuracies, planned ones, and minimums.",
+    "scenario2-accuracy": "Scenario 2: accuracy by priority.",
 }
 COMMAND = "python -m benchmarks.evaluation"
-MODELS = "claims"  #: of models that are no longer there: stored, not run
 
 
 def write(results: Path, path: Path) -> None:
@@ -39,6 +33,7 @@ def write(results: Path, path: Path) -> None:
         if part in found:
             _write_table(results / f"{part}.csv", section.table(found[part]["runs"]))
     _write_table(results / "figures.csv", list(_figures(found)))
+    _write_table(results / "live-systems.csv", list(literature.table(found)))
     where = results.relative_to(path.parent) if results.is_relative_to(path.parent) else results
     path.write_text(text(found, where), "utf-8")
 
@@ -52,12 +47,15 @@ def stored(results: Path) -> dict[str, Figures]:
 
 def text(found: Mapping[str, Figures], where: Path) -> str:
     """Return the document. `where`: the directory of charts and tables, as links name it."""
-    rows = {part: SECTIONS[part].rows(kept["runs"]) for part, kept in found.items()}
+    rows = {part: SECTIONS[part].rows(kept["runs"]) for part, kept in found.items() if part not in literature.PARTS}
     charts = [part for part in CHARTS if part.rpartition("-")[0] in found]
     return "\n".join(
         [
             _HEAD,
             *(_summary(part, found[part], each, where) for part, each in rows.items()),
+            "",
+            _SYSTEMS.format(where=where),
+            *literature.lines(found, where),
             "",
             "## Charts",
             "",
@@ -74,31 +72,33 @@ def text(found: Mapping[str, Figures], where: Path) -> str:
 
 _HEAD = """# Evaluation
 
-The program that measures writes this page. Figures are medians over the runs, with their range; where a measure has
-several subjects (recipes, loads, policies), it is the range of these. *Goals*: how many measures of the part reach
-their goal. *Scale*: share of the full length. The paper (*Stream Economics*) used four machines; here one machine of
-two virtual cores runs everything, so loads are multiples of what a core carries.
+The program that measures writes this page. Figures are medians over the runs, with their range, or the range over
+several subjects (recipes, loads, policies). *Goals*: how many measures reach theirs. *Scale*: share of the full length.
+The paper (*Stream Economics*) used four machines; here two virtual cores run everything, so loads are multiples of what
+a core carries.
 
 ## Summary
 
 | part | what was measured | main figures | goals | runs |
 |---|---|---|---|---|"""
 
+_SYSTEMS = f"""## The systems of the literature, live
+
+One table ([CSV]({{where}}/live-systems.csv)), judged by the goals of its figures. `{COMMAND} live-systems` runs all, at
+most ten minutes each; the name of a CSV is the part that runs one.
+"""
+
 _REPEAT = f"""## How to repeat it
 
 ```sh
 {COMMAND}               # everything: {{hours:.1f}} hours on a machine of two idle cores
-{COMMAND} against-plain --recipes light heavy   # one part, two recipes of it
-{COMMAND} costs --more --repeats 2              # add two runs to the stored ones
-{COMMAND} --only-write  # write this page from the stored figures
-make bench-smoke                       # a short form, as a test
+{COMMAND} costs --more --repeats 2   # one part: add two runs to the stored ones
+{COMMAND} --only-write               # write this page from the stored figures
 ```
 
 Each part stores its figures in `{{where}}/PART.json`, with machine, time and commit of each run, and its table in
-`{{where}}/PART.csv`. `{{where}}/figures.csv` has every measure with its reference, goal and verdict.
-[Benchmarks](benchmarks/README.md) names the other scripts. The models of Henge, Stela and D-Storm were fitted to
-figures of their sources. They were removed once live comparisons existed, and are in the history at the commit of their
-run.
+`PART.csv`; `figures.csv` has every measure with its reference, goal and verdict. [Benchmarks](benchmarks/README.md)
+names the other scripts.
 """
 
 
@@ -122,15 +122,13 @@ def _values(rows: Sequence[Row]) -> str:
 
 def _hours(found: Mapping[str, Figures]) -> float:
     """Hours that one run of each part took; of parts whose runs have different recipes, all of them."""
-    ran = [kept["runs"] for part, kept in found.items() if part != MODELS]
-    return sum(max(run["took_s"] for run in runs) for runs in ran) / 3600
+    return sum(max(run["took_s"] for run in kept["runs"]) for kept in found.values()) / 3600
 
 
 def _when(kept: Figures) -> str:
-    """Number, first and last day, and commits of the runs, and their scale unless they are of full length."""
+    """Number and last day of the runs, and their scale unless they are of full length."""
     runs, scale = kept["runs"], "" if kept["scale"] == 1 else f"; scale {kept['scale']:g}"
-    days = list(dict.fromkeys(run["at"][:10] for run in (runs[0], runs[-1])))
-    return f"{len(runs)}, {' to '.join(days)}, {', '.join(dict.fromkeys(run['commit'] for run in runs))}{scale}"
+    return f"{len(runs)}, {runs[-1]['at'][:10]}{scale}"
 
 
 def _shortfalls(rows: Mapping[str, Sequence[Row]]) -> Iterator[str]:

@@ -278,6 +278,6 @@ SECTIONS = {
         "throughput when nothing is shed, delays, idle CPU and memory",
         _costs,
         _capacities,
-        ("rows/s /", "turn of", "gap in", "CPU of an instance"),
+        ("rows/s /", "gap in", "CPU of an instance"),
     ),
 }

@@ -188,11 +188,4 @@ SECTIONS = {
         _claims,
         ("reproduced",),
     ),
-    "claims": Section(
-        "Henge, Stela, D-Storm: models",
-        "figures of the sources, in models fitted to some of them",
-        _reproduced,
-        _claims,
-        ("reproduced",),
-    ),
 }
