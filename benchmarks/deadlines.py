@@ -3,10 +3,10 @@ benchmarks.deadlines`.
 
 Light windowed queries have a target of latency, heavy ones (each row is hashed) have none. Rows of the heavy ones come
 at a share of the rate at which all of them drain a backlog beside the light ones. Each policy decides for a while, in
-turns: `orleans`, which is Spark as it is, `fifo` and `cameo`. Of each are printed: median and 95th percentile of the latency
-of the light queries' rows (medians over cycles, and the most), the share of cycles in which it was within the target, the
-rows/s that the heavy ones read, what was left waiting, and CPU. `build/evaluation/deadlines.csv` keeps them. It takes
-less than six minutes. The part `cameo-live` of the evaluation runs it, too.
+turns: `orleans`, which is Spark as it is, `fifo` and `cameo`. Of each are printed: median and 95th percentile of the
+latency of the light queries' rows (medians over cycles, and the most), the share of cycles in which the latter was
+within the target, the rows/s that the heavy ones read, what was left waiting, and CPU. `build/evaluation/deadlines.csv`
+keeps them. It takes less than six minutes. The part `cameo-live` of the evaluation runs it, too.
 """
 
 from __future__ import annotations

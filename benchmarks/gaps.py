@@ -1,12 +1,13 @@
-"""Gaps between batches as long as a target of latency allows, and chains where they are late: `python -m benchmarks.gaps`.
+"""Gaps between batches as long as a target of latency allows, and chains: `python -m benchmarks.gaps`.
 
 Two cases on one core. `light`: two windowed queries with a target of 5 s get a tenth of what the core carries; by
 `nephele-flush` batches follow one another, as in Spark alone, by `nephele` they are spaced. `chain`: rows pass four
 tasks without state, the last of which has a target of 1 s; by `nephele-fixed-buffers` batches of each are 2 s apart, by
-`nephele` gaps shrink and tasks are fused. Each policy decides for a while, in turns. Of each are printed: median and 95th
-percentile of the latency of rows (median over cycles), the share of cycles in which the latter was within the target,
-rows/s processed, CPU of the core, and the number of tasks that the chain had in the end. `build/evaluation/gaps.csv`
-keeps them. It takes less than five minutes; the part `nephele-live` of the evaluation runs it, too.
+`nephele` gaps shrink and tasks are fused. Each policy decides for a while, in turns. Of each are printed: median and
+95th percentile of the latency of rows (median over cycles), the share of cycles in which the latter was within the
+target, rows/s processed, CPU of the core, and the number of tasks that the chain had in the end.
+`build/evaluation/gaps.csv` keeps them. It takes less than five minutes; the part `nephele-live` of the evaluation runs
+it, too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,20 @@ from qod_magics.session.session import Session
 
 RESULTS = Path("build/evaluation/gaps.csv")
 FIELDS = (
-    *("round", "case", "policy", "target_s", "rate", "p50_s", "p95_s", "within", "rows_per_s", "waiting", "cpu", "tasks"),
+    *(
+        "round",
+        "case",
+        "policy",
+        "target_s",
+        "rate",
+        "p50_s",
+        "p95_s",
+        "within",
+        "rows_per_s",
+        "waiting",
+        "cpu",
+        "tasks",
+    ),
 )
 CHAIN = ("read", "clean", "enrich", "score")
 QUERIES = ("first", "second")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from benchmarks.evaluation.section import alike, shown
 
 #: Charts that the document shows, with what can be seen there.
 CHARTS: Mapping[str, str] = {
-    "against-plain-age": "Median age of rows when they are in a result, by recipe. Beyond 1x plain Spark falls behind; after "
-    "each such load it restarts from the newest rows.",
+    "against-plain-age": "Median age of rows when they are in a result, by recipe. Beyond 1x plain Spark falls behind; "
+    "after each such load it restarts from the newest rows.",
     "engines-compared": "Scenario 4: rows that wait and their age, by engine.",
     "goodput-live-rows": "Rows/s processed by two equal queries, and by the higher one alone.",
     "scenario1-accuracy": "Scenario 1: accuracies, planned ones, and minimums.",
@@ -54,7 +55,7 @@ def text(found: Mapping[str, Figures], where: Path) -> str:
             _HEAD,
             *(_summary(part, found[part], each, where) for part, each in rows.items()),
             "",
-            _SYSTEMS.format(where=where),
+            _SYSTEMS.format(where=where, minutes=_minutes(found)),
             *literature.lines(found, where),
             "",
             "## Charts",
@@ -84,8 +85,7 @@ a core carries.
 
 _SYSTEMS = f"""## The systems of the literature, live
 
-One table ([CSV]({{where}}/live-systems.csv)), judged by the goals of its figures. `{COMMAND} live-systems` runs all, at
-most ten minutes each; the name of a CSV is the part that runs one.
+`{COMMAND} live-systems` runs them, at most {{minutes}} minutes each ([CSV]({{where}}/live-systems.csv)).
 """
 
 _REPEAT = f"""## How to repeat it
@@ -123,6 +123,12 @@ def _values(rows: Sequence[Row]) -> str:
 def _hours(found: Mapping[str, Figures]) -> float:
     """Hours that one run of each part took; of parts whose runs have different recipes, all of them."""
     return sum(max(run["took_s"] for run in kept["runs"]) for kept in found.values()) / 3600
+
+
+def _minutes(found: Mapping[str, Figures]) -> int:
+    """Minutes that the longest run of a system took."""
+    took = [run["took_s"] for part, kept in found.items() if part in literature.PARTS for run in kept["runs"]]
+    return ceil(max(took, default=0.0) / 60)
 
 
 def _when(kept: Figures) -> str:

@@ -17,15 +17,11 @@ REACH = 0.8  #: goal: of plain Spark's throughput
 ENOUGH = 0.95  #: goal: of what the higher query gets alone
 LEAST = 0.05  #: minimum accuracy of each query under overload, in runs that do not tell it
 
-SHORTER = (
-    "Both run one batch after the other. Shorter batches give younger results, and pay their fixed cost more often."
-)
-READS_ALL = (
-    "The lower query reads all of its input, too, and keeps its minimum; batches of two queries have fixed costs."
-)
+SHORTER = "Shorter batches give younger results, and pay their fixed cost more often."
+READS_ALL = "The lower query reads all of its input, too; batches of two queries have fixed costs."
 DEARER = {
-    BOUNDED: "Ours ran in real-time mode, where a row of a window costs more CPU; micro-batches are the default now.",
-    FLINK: "Flink finds the nearest stand in compiled Java: a row costs it far less CPU, and this load fits.",
+    BOUNDED: "Ours ran in real-time mode, where a row of a window costs more CPU.",
+    FLINK: "Compiled Java finds the nearest stand with far less CPU.",
 }
 OBSERVED = "Without input, many instances leave little CPU for observing."
 
@@ -257,14 +253,14 @@ SECTIONS = {
         "six recipes on one core, ours without options, loads up to 12 times plain Spark's capacity",
         _against_plain,
         _staircases,
-        ("least accuracy", "age of rows", "CPU /", "backlog", "recovery"),
+        ("least accuracy", "age of rows", "CPU /", "recovery"),
     ),
     "engines": Section(
         "Scenario 4: other engines",
         "the same rows at 0.6, 1.5, 3 and 0.6 times what one core carries",
         _engines,
         _phases,
-        ("backlog at 3x: Spark alone", f"backlog at 3x: {BOUNDED}", f"backlog at 3x: {FLINK}"),
+        ("backlog at 3x: Spark alone", f"backlog at 3x: {BOUNDED}"),
     ),
     "goodput-live": Section(
         "Goodput by priority",

@@ -172,7 +172,7 @@ SECTIONS = {
         "simulated clusters of 2,000 and of 3 tasks; 90 scenarios under `auto` and the default",
         _systems,
         _days,
-        ("share processed", "auto per cycle", "scenarios"),
+        ("share processed", "auto per cycle"),
     ),
     "henge-live": Section("Henge", "a step of one of three queries' load", _henge, _by_policy, ("satisfaction",)),
     "stela-live": Section(

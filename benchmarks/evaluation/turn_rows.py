@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from benchmarks.evaluation.row import Row
@@ -63,7 +63,9 @@ def _cameo(runs: Runs) -> list[Row]:
 
 
 def _dirigo(runs: Runs) -> list[Row]:
-    tail: Values = [None if each is None else 100.0 * (each - 1.0) for each in beside(runs, "p95_s", "dirigo", "orleans")]
+    tail: Values = [
+        None if each is None else 100.0 * (each - 1.0) for each in beside(runs, "p95_s", "dirigo", "orleans")
+    ]
     static = column(turns(runs, "orleans"), "growth")
     exact = [float(turn["exact"] in (True, "True")) for run in runs for turn in run["turns"]]
     return [
@@ -102,7 +104,7 @@ def _turns(runs: Runs) -> Table:
     return [{"run": number + 1, **turn} for number, run in enumerate(runs) for turn in run["turns"]]
 
 
-def _section(title: str, what: str, rows: Any) -> Section:
+def _section(title: str, what: str, rows: Callable[[Runs], list[Row]]) -> Section:
     return Section(title, what, rows, _turns, ())
 
 

@@ -1,4 +1,4 @@
-"""Systems that run in turns with their baselines, and the one table of the literature: figures, verdicts, what it shows."""
+"""Systems that run in turns with their baselines, and the one table of the literature: figures and verdicts."""
 
 from __future__ import annotations
 
