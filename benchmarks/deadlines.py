@@ -49,6 +49,8 @@ FIELDS = (
 POLICIES = ("orleans", "fifo", "cameo")
 #: Rows of the backlog by which the capacity is measured, rows/s of the light queries, seconds at most until it is read.
 BACKLOG, URGENT_RATE, DRAIN_S = 150_000, 100.0, 60.0
+#: Seconds at most until a policy's backlog is read.
+DRAINED_S = 15.0
 
 
 @contextmanager
@@ -109,6 +111,13 @@ class Run:
                 time.sleep(0.25)
         return sum(read) / len(read) / (time.time() - began)
 
+    def drain(self) -> None:
+        """Wait until the heavy queries have read all, so that no policy gets the backlog of another one."""
+        began = time.time()
+        time.sleep(1.0)  # until the last rows are in the accounts
+        while sum(count.waiting for count in self.of(BULK)) and time.time() < began + DRAINED_S:
+            time.sleep(0.25)
+
     def measured(self, policy: str, settle_s: float, seconds: float) -> Mapping[str, Any]:
         """Return the figures of a policy."""
         self.session.set_policy(policy)
@@ -167,18 +176,13 @@ def measure(
                 time.sleep(warm)
             rate = load * run.capacity()
             print(f"{rate:.0f} rows/s for each heavy query", file=sys.stderr, flush=True)
-            with sending(session, BULK, rate):
-                for n, policy in [(n, each) for n in range(rounds) for each in policies]:
+            for n, policy in [(n, each) for n in range(rounds) for each in policies]:
+                with sending(session, BULK, rate):
                     found = run.measured(policy, settle, seconds)
-                    of = {
-                        "round": n + 1,
-                        "policy": policy,
-                        "urgent": run.urgent,
-                        "heavy": run.heavy,
-                        "target_s": run.target_s,
-                    }
-                    row = {**of, "rate": rate, **found}
-                    table.add(row)
+                session.set_policy("orleans")
+                run.drain()
+                of = {"round": n + 1, "policy": policy, "urgent": urgent, "heavy": heavy, "target_s": target}
+                table.add({**of, "rate": rate, **found})
 
 
 def main() -> None:

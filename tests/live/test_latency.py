@@ -149,7 +149,14 @@ def test_cameo_has_batches_take_turns_and_those_without_a_target_yield(brief: Se
         session.resume()
         try:
             eventually(lambda: overlaps(0.05, 1.0), what="batches at the same time")
-            session.set_policy("cameo")
+            session.set_policy("fifo")
+            eventually(lambda: overlaps(0.0, 0.01), what="batches in the order of arrival")
+            session.set_policy("cameo")  # a batch that waits by the policy before must not let all others pass
+            switched = time.time()
+            urgent = session.runtime.instances["urgent.1"]
+            eventually(
+                lambda: any(each.start > switched + 3.0 for each in urgent.batches), 20.0, what="an urgent batch"
+            )
             eventually(lambda: overlaps(0.0, 0.01), what="batches in turns")
             told = session.why("urgent")
             assert "start deadline" in told

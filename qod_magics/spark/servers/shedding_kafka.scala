@@ -73,23 +73,32 @@ object SheddingKafka {
   * ends and no waiting one is due earlier, or until it is due: a batch under way can't be interrupted, so the cores are
   * shared then. */
 private object Turns {
-  private class Asking(val due: Long)
+  private val LookMs = 200L // between looks at the dials while a batch waits
+  private class Asking(var due: Long)
 
   private val cores = Runtime.getRuntime.availableProcessors
   private val waiting = scala.collection.mutable.Set[Asking]()
   private val underWay = scala.collection.mutable.Set[AnyRef]()
 
-  /** Waits for a turn until `due` (as `System.nanoTime`), and takes it. Returns whether it waited. */
-  def take(of: AnyRef, due: Long): Boolean = synchronized {
-    val asking = new Asking(due)
+  /** Waits for a turn until the batch is due, so many ns after `oldest` (as `System.nanoTime`), and takes it. The dial
+    * says when, and may be turned meanwhile: a batch that waited by an earlier plan would let all others pass. Returns
+    * whether it waited. */
+  def take(of: AnyRef, oldest: Long, property: String): Boolean = synchronized {
+    val asking = new Asking(oldest)
+    def remainsNs(): Long = { // 0 or less: due, or batches take no turns
+      asking.due = oldest + SheddingKafka.dueNs(property).getOrElse(0L)
+      asking.due - System.nanoTime
+    }
     waiting += asking
     var waited = false
-    try
-      while (!isNext(asking) && due - System.nanoTime > 0) {
+    try {
+      var ns = remainsNs()
+      while (ns > 0 && !isNext(asking)) {
         waited = true
-        wait(math.max((due - System.nanoTime) / 1000000L, 1L)) // stopping the query interrupts it
+        wait(math.min(math.max(ns / 1000000L, 1L), LookMs)) // stopping the query interrupts it
+        ns = remainsNs()
       }
-    finally {
+    } finally {
       waiting -= asking
       notifyAll()
     }
@@ -145,7 +154,7 @@ private class SheddingStream(stream: KafkaMicroBatchStream, dials: Seq[String])
     arrived = end != start
     val delayed = arrived && delayMs > 0 && (follows || delayMs >= HoldMs)
     if (delayed) Thread.sleep(delayMs) // stopping the query interrupts it
-    val waited = arrived && SheddingKafka.dueNs(due).exists(after => Turns.take(this, oldest + after))
+    val waited = arrived && SheddingKafka.dueNs(due).nonEmpty && Turns.take(this, oldest, due)
     settled = System.nanoTime
     if (delayed || waited) stream.latestOffset(start, limit) else end
   }
