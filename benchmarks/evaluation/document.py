@@ -17,8 +17,7 @@ from benchmarks.evaluation.section import alike, shown
 
 #: Charts that the document shows, with what can be seen there.
 CHARTS: Mapping[str, str] = {
-    "against-plain-age": "Median age of rows when they are in a result, by recipe. Beyond 1x plain Spark falls behind; "
-    "after each such load it restarts from the newest rows.",
+    "against-plain-age": "Median age of rows in results; after each load beyond 1x plain Spark restarts from the newest.",
     "engines-compared": "Scenario 4: rows that wait and their age, by engine.",
     "goodput-live-rows": "Rows/s processed by two equal queries, and by the higher one alone.",
     "scenario1-accuracy": "Scenario 1: accuracies, planned ones, and minimums.",
@@ -75,8 +74,7 @@ _HEAD = """# Evaluation
 
 The program that measures writes this page. Figures are medians over the runs, with their range, or the range over
 several subjects (recipes, loads, policies). *Goals*: how many measures reach theirs. *Scale*: share of the full length.
-The paper (*Stream Economics*) used four machines; here two virtual cores run everything, so loads are multiples of what
-a core carries.
+Two virtual cores run everything: loads are multiples of what a core carries.
 
 ## Summary
 
@@ -96,9 +94,8 @@ _REPEAT = f"""## How to repeat it
 {COMMAND} --only-write               # write this page from the stored figures
 ```
 
-Each part stores its figures in `{{where}}/PART.json`, with machine, time and commit of each run, and its table in
-`PART.csv`; `figures.csv` has every measure with its reference, goal and verdict. [Benchmarks](benchmarks/README.md)
-names the other scripts.
+`{{where}}/PART.json` has a part's figures with machine, time and commit, `figures.csv` every measure with its goal.
+[Benchmarks](benchmarks/README.md) names the other scripts.
 """
 
 
@@ -122,12 +119,12 @@ def _values(rows: Sequence[Row]) -> str:
 
 def _hours(found: Mapping[str, Figures]) -> float:
     """Hours that one run of each part took; of parts whose runs have different recipes, all of them."""
-    return sum(max(run["took_s"] for run in kept["runs"]) for kept in found.values()) / 3600
+    return sum(max(run.get("took_s", 0.0) for run in kept["runs"]) for kept in found.values()) / 3600
 
 
 def _minutes(found: Mapping[str, Figures]) -> int:
     """Minutes that the longest run of a system took."""
-    took = [run["took_s"] for part, kept in found.items() if part in literature.PARTS for run in kept["runs"]]
+    took = [run.get("took_s", 0.0) for part, kept in found.items() if part in literature.PARTS for run in kept["runs"]]
     return ceil(max(took, default=0.0) / 60)
 
 
@@ -142,7 +139,7 @@ def _shortfalls(rows: Mapping[str, Sequence[Row]]) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for part, each in rows.items():
         for group in alike(each):
-            short = [row for row in group if row.short]
+            short = [row for row in group if row.short and not literature.shows(part, row)]
             if short:
                 names = ", ".join(row.of for row in short if row.of)
                 what = f"{short[0].what} ({names})" if names else short[0].what

@@ -212,7 +212,7 @@ SECTIONS = {
         "steps and ramps from 0.75 to 2.5 times the capacity",
         _scenario3,
         _cycles,
-        ("input rate, mean", "Pearson"),
+        ("input rate, mean",),
     ),
     "scenario5": Section(
         "Scenario 5: growth of the controller",

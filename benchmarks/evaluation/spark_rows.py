@@ -260,7 +260,7 @@ SECTIONS = {
         "the same rows at 0.6, 1.5, 3 and 0.6 times what one core carries",
         _engines,
         _phases,
-        ("backlog at 3x: Spark alone", f"backlog at 3x: {BOUNDED}"),
+        ("backlog at 3x: Spark alone",),
     ),
     "goodput-live": Section(
         "Goodput by priority",
