@@ -17,7 +17,7 @@ from benchmarks.evaluation.section import alike, shown
 
 #: Charts that the document shows, with what can be seen there.
 CHARTS: Mapping[str, str] = {
-    "against-plain-age": "Median age of rows in results; after each load beyond 1x plain Spark restarts from the newest.",
+    "against-plain-age": "Median age of rows in results; beyond 1x, plain Spark restarts after each load.",
     "engines-compared": "Scenario 4: rows that wait and their age, by engine.",
     "goodput-live-rows": "Rows/s processed by two equal queries, and by the higher one alone.",
     "scenario1-accuracy": "Scenario 1: accuracies, planned ones, and minimums.",
@@ -72,8 +72,8 @@ def text(found: Mapping[str, Figures], where: Path) -> str:
 
 _HEAD = """# Evaluation
 
-The program that measures writes this page. Figures are medians over the runs, with their range, or the range over
-several subjects (recipes, loads, policies). *Goals*: how many measures reach theirs. *Scale*: share of the full length.
+The program that measures writes this page. Figures are medians of runs, with their range, or the range of several
+subjects (recipes, loads, policies). *Goals*: how many measures reach theirs. *Scale*: share of the full length.
 Two virtual cores run everything: loads are multiples of what a core carries.
 
 ## Summary
@@ -89,13 +89,13 @@ _SYSTEMS = f"""## The systems of the literature, live
 _REPEAT = f"""## How to repeat it
 
 ```sh
-{COMMAND}               # everything: {{hours:.1f}} hours on a machine of two idle cores
-{COMMAND} costs --more --repeats 2   # one part: add two runs to the stored ones
+{COMMAND}               # everything: {{hours:.1f}} hours on two idle cores
+{COMMAND} costs --more --repeats 2   # two more runs of one part
 {COMMAND} --only-write               # write this page from the stored figures
 ```
 
 `{{where}}/PART.json` has a part's figures with machine, time and commit, `figures.csv` every measure with its goal.
-[Benchmarks](benchmarks/README.md) names the other scripts.
+[Benchmarks](benchmarks/README.md) names other scripts.
 """
 
 
