@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.evaluation import literature
 from benchmarks.evaluation.kept import Figures
-from benchmarks.evaluation.literature import SECTIONS
+from benchmarks.evaluation.literature import COMMAND, SECTIONS
 from benchmarks.evaluation.row import Row
 from benchmarks.evaluation.section import alike, shown
 
@@ -23,7 +23,6 @@ CHARTS: Mapping[str, str] = {
     "scenario1-accuracy": "Scenario 1: accuracies, planned ones, and minimums.",
     "scenario2-accuracy": "Scenario 2: accuracy by priority.",
 }
-COMMAND = "python -m benchmarks.evaluation"
 
 
 def write(results: Path, path: Path) -> None:

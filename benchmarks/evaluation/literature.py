@@ -18,6 +18,7 @@ SECTIONS: Mapping[str, Section] = {
     **system_rows.SECTIONS,
     **turn_rows.SECTIONS,
 }
+COMMAND = "python -m benchmarks.evaluation"
 HOLDS, IN_PART, NOT, IMPOSSIBLE = "holds", "holds in part", "does not hold", "cannot hold on Spark"
 
 
@@ -140,6 +141,7 @@ def table(found: Mapping[str, Figures]) -> Iterator[dict[str, Any]]:
             "system": claim.system,
             "source": claim.says,
             "part": claim.part,
+            "command": f"{COMMAND} {claim.part}",
             "run": claim.run,
             "ours": "; ".join(f"{group[0].what} {shown(group)}" for group in alike(rows)),
             "turns": max(len(row.values) for row in rows),
