@@ -90,7 +90,7 @@ CLAIMS: Sequence[Claim] = (
         "cameo-live",
         "two queries with a target of 2 s beside three heavy ones, one core",
         {"cameo-live": ("median", "95th", "cycles", "rows/s")},
-        why="A batch is not interrupted and has fixed costs: urgent ones take CPU from the others.",
+        why="Batches that waited when the policy changed were held too long; mended since, not yet measured.",
     ),
     Claim(
         "Dirigo",
