@@ -85,7 +85,7 @@ def _check_recipes(streams: Streams) -> None:
 def _check_topic_alias(stream: StreamDeclaration, names: set[str]) -> None:
     if stream.topic is None:
         return
-    alias = topic_alias(stream.topic.topic)
+    alias = topic_alias(stream.topic.topic) if stream.topic.pattern is None else None
     if alias not in names - {stream.name} or alias is None:
         return
     if SOURCE in stream.recipe.missing((SOURCE,)) and alias not in stream.recipe.missing((alias,)):
@@ -113,6 +113,11 @@ def _check_rejects(streams: Streams) -> None:
     for topic in (stream.topic for stream in streams if stream.topic is not None):
         if topic.rejects is not None:
             sources[topic.rejects] = (*sources.get(topic.rejects, ()), *topic.topics)
+    patterned = [stream.topic for stream in streams if stream.topic is not None and stream.topic.pattern is not None]
+    for topic in patterned:  # it may read rejects of another stream, but not in a circle
+        if topic.rejects is not None:
+            matched = [rejects for rejects in sources if topic.reads(rejects)]
+            sources[topic.rejects] = (*sources[topic.rejects], *matched)
     if topics := graph.cycle(sources):
         raise ApplicationError(
             f"--malformed must name topics that don't form a cycle, got {' -> '.join(topics)}; take another",
@@ -123,11 +128,15 @@ def _check_rejects(streams: Streams) -> None:
 
 
 def _check_sinks(streams: Streams) -> None:
-    readers = {name: stream.name for stream in streams if stream.topic is not None for name in stream.topic.topics}
     writers: dict[str, str] = {}
     for stream in streams:
-        if isinstance(stream.sink, KafkaTopic) and stream.sink.topic in readers:
-            topic, reader = stream.sink.topic, readers[stream.sink.topic]
+        readers = [
+            each.name
+            for each in streams
+            if isinstance(stream.sink, KafkaTopic) and each.topic is not None and each.topic.reads(stream.sink.topic)
+        ]
+        if isinstance(stream.sink, KafkaTopic) and readers:
+            topic, reader = stream.sink.topic, readers[-1]
             raise ApplicationError(
                 f"{stream.name!r} writes the topic {topic!r}, which {reader!r} reads: rows would loop through Kafka. "
                 f"Let {reader!r} read a stream with --from, or take another topic"

@@ -81,7 +81,7 @@ def declared(
                 "`from qod_magics import estimate as est`"
             )
         recipe = replace(recipe, estimates=True)
-    source = options.topic or options.source
+    source = options.topic or options.source or ("" if options.pattern is not None else None)
     topic = None if source is None else _topic_input(options, source)
     inputs = find_inputs(options.name, recipe, application, topic=topic, stated=options.upstream)
     if isinstance(recipe, SqlRecipe):
@@ -93,6 +93,13 @@ def _topic_input(options: StreamOptions, source: str) -> TopicInput:
     """Return the topic or other source of a stream. Asks the schema registry where a schema is not stated."""
     given = {**options.shared(TopicInput), "topic": source}
     if options.registry is not None and options.schema is None and options.format == "avro":
+        if not source:
+            raise ApplicationError(
+                "--topic-pattern must stand beside --schema, got none: its topics have a subject each; give the schema "
+                "that all have",
+                option="--schema",
+                rule="stated",
+            )
         given["schema"] = SchemaRegistry(options.registry).latest(subject_of(topics_of(source)[0]))
     return TopicInput(**given)
 

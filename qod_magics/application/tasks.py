@@ -82,11 +82,16 @@ class TaskSpec:
         """Return the topics that feed it, each by the name of its head (`head_of`); empty for tasks fed by tasks, and
         for recipes with a source of their own."""
         return {
-            head.name if len(head.topic.topics) == 1 else f"{head.name}{_OF_SEVERAL}{part.topic}": part
+            f"{head.name}{_OF_SEVERAL}{part.topic}" if head.topic.is_several else head.name: part
             for head in self.heads
             if head.topic is not None
             for part in head.topic.parts
         }
+
+    @property
+    def pattern(self) -> str | None:
+        """Return the pattern of its topics, which get more while it runs; None: it reads those that are named."""
+        return next((h.topic.pattern for h in self.heads if h.topic is not None and h.topic.pattern is not None), None)
 
     @property
     def is_source(self) -> bool:
@@ -264,7 +269,8 @@ def _inlined(
     topics = [name for stream in streams if stream.topic is not None for name in stream.topic.topics]
     # `source` can be the name of one view only
     views = [stream for stream in streams if stream.topic is not None and isinstance(stream.recipe, SqlRecipe)]
-    if not streams or len(set(topics)) < len(topics) or (len(topics) > 1 and len(views) > 1):
+    grows = any(stream.topic is not None and stream.topic.pattern is not None for stream in streams)
+    if not streams or grows or len(set(topics)) < len(topics) or (len(topics) > 1 and len(views) > 1):
         return ()
     everything = (*streams, reader)
     edges = {(name, stream.name) for stream in everything for name in stream.upstream}
@@ -319,11 +325,16 @@ def work_of(spec: TaskSpec) -> object:
 def settings_of(spec: TaskSpec) -> object:
     """Return what a checkpoint depends on beside the recipes."""
     topics = [
-        (head, topic.topic, topic.ddl, topic.shed_by, topic.time_unit, *_stated(topic))
+        (*_place(head, topic), topic.ddl, topic.shed_by, topic.time_unit, *_stated(topic))
         for head, topic in spec.topics.items()
     ]
+    topics = list(dict.fromkeys(topics))  # those of a pattern are one: more may be created
     lends = ("lends",) if spec.lends else ()
     return topics, spec.upstream, spec.sink, spec.key, spec.mode, spec.is_hurried, *lends
+
+
+def _place(head: str, topic: TopicInput) -> tuple[str, str]:
+    return (head, topic.topic) if topic.pattern is None else (head_of(head), f"pattern {topic.pattern}")
 
 
 def _stated(topic: TopicInput) -> tuple[object, ...]:
@@ -332,8 +343,10 @@ def _stated(topic: TopicInput) -> tuple[object, ...]:
 
 
 def _unrestricted(stream: StreamDeclaration) -> StreamDeclaration:
-    # the sink is compared as the task's, where "none stated" and "memory" are the same
-    return replace(stream, **RESUMING, sink=None)
+    # the sink is compared as the task's, where "none stated" and "memory" are the same; topics of a pattern get more
+    topic = stream.topic
+    inputs = stream.inputs if topic is None or topic.pattern is None else topic.with_topics(())
+    return replace(stream, **RESUMING, sink=None, inputs=inputs)
 
 
 # --- Tasks that can be fused or unfused -------------------------------------------------------------------------------

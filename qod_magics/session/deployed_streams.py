@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.application import graph
@@ -17,12 +17,14 @@ from qod_magics.application.streams.sink import TWICE_BETWEEN, KafkaTopic
 from qod_magics.application.tasks import TaskSpec, difference, tasks
 from qod_magics.application.weights import EMPTY_SIDE, LEFT_OUT, WEIGHT, Weights
 from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, UsageProblem, counted
+from qod_magics.kafka.topics import topic_partitions
 from qod_magics.session.results import read_results
-from qod_magics.sources.source import LATEST
+from qod_magics.sources.source import LATEST, matching
 from qod_magics.spark.changes.resuming import held
 from qod_magics.spark.cluster.books import lost_text
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.records import WHOLE_IN_KAFKA, record_form
+from qod_magics.spark.queries.checkpoints import why_not_transplanted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,6 +80,7 @@ class Streams:
 
         """
         with self._changing:
+            declaration = self._with_topics(declaration)
             application = self.application.declare(declaration)
             name, before = declaration.name, self.application
             with suppress(KafkaError, TaskManagerError):  # a waiting stream may be declared before its topic exists
@@ -106,6 +109,52 @@ class Streams:
                 self._note_begin(name, before)
             restarted = () if dry_run else self._restart_given_up(name)
             return Declared(name in before, unchanged, restarted, tuple(note for note in notes if note is not None))
+
+    def _with_topics(self, stream: StreamDeclaration) -> StreamDeclaration:
+        """Return a stream with the topics that its pattern has: those that it has read so far, in this kernel or an
+        earlier one; of a new stream, those that there are. Raises ApplicationError, KafkaError."""
+        topic = stream.topic
+        if topic is None or topic.pattern is None:
+            return stream
+        if why := why_not_transplanted(self._runtime.deployer.checkpoints):
+            raise ApplicationError(
+                f"--topic-pattern must have checkpoints at a local path, to which topics can be added: {why}; name the "
+                "topics by --topic",
+                option="--topic-pattern",
+                rule="local",
+            )
+        known = self._topics_read(stream.name, topic.pattern)
+        known = known or matching(topic.pattern, topic_partitions(self._runtime.deployment.sources.context.of("")))
+        if not known:
+            raise ApplicationError(
+                f"--topic-pattern must match a topic that is there, and {topic.pattern!r} matches none; create one, "
+                "and run the cell again",
+                name=stream.name,
+                option="--topic-pattern",
+                rule="matches",
+            )
+        return replace(stream, inputs=topic.with_topics(known))
+
+    def _topics_read(self, name: str, pattern: str) -> Sequence[str]:
+        """Return the topics of a pattern that a stream has read, in the order of its checkpoint."""
+        if running := self._runtime.deployment.topics_of_pattern(name, pattern):
+            return running
+        if name in self.application:
+            declared = self.application[name].topic
+            if declared is not None and declared.pattern == pattern:
+                return declared.topics
+        return self._runtime.resuming.topics_read(name, pattern)
+
+    def _grown(self, application: Application) -> Application:
+        """Return the streams with the topics that patterns have got since they were declared."""
+        streams = []
+        for stream in application.streams:
+            topic = stream.topic
+            now: Sequence[str] = ()
+            if topic is not None and topic.pattern is not None:
+                now = self._runtime.deployment.topics_of_pattern(stream.name, topic.pattern)
+            streams.append(replace(stream, inputs=topic.with_topics(now)) if topic is not None and now else stream)
+        return replace(application, streams=tuple(streams))
 
     def _note_begin(self, name: str, before: Application) -> None:
         """Note that a stream has begun, where its inputs had before and it does not go on with its state."""
@@ -269,7 +318,7 @@ class Streams:
         decision = decision or self._as_now(application)
         deployed = False
         while not deployed:  # until no task was fused or unfused meanwhile
-            edges = self._runtime.deployment.edges
+            edges, application = self._runtime.deployment.edges, self._grown(application)
             specs = self._tasks(application, decision)
             deployed = self._runtime.deployer.deploy(specs, edges)
         self.application, self._keys = application, decision.keys
@@ -301,7 +350,7 @@ class Streams:
 
     def _tasks(self, application: Application, decision: Decision) -> tuple[TaskSpec, ...]:
         """Return the application's tasks. Streams that run as separate tasks stay separate, to keep their backlog."""
-        waiting = self._held(application)
+        application, waiting = self._grown(application), self._held(application)
         ready = Application(tuple(stream for stream in application.streams if stream.name not in waiting))
         keyed = with_keys(ready, decision.keys)
         edges = {*self._runtime.deployment.edges, *self._runtime.resuming.edges}

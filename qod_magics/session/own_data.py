@@ -354,9 +354,7 @@ class OwnData:
 
     def _declared_on(self, topic: str) -> list[str]:
         """Return the streams that read the topic, or will."""
-        return [
-            each.name for each in self._streams.application if each.topic is not None and topic in each.topic.topics
-        ]
+        return [each.name for each in self._streams.application if each.topic is not None and each.topic.reads(topic)]
 
     def _unread(self, topic: str) -> str:
         """Say why no stream reads these rows, if none does, and how one can; else ""."""

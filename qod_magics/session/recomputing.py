@@ -120,10 +120,11 @@ def query_of(session: SessionInterface, name: str) -> Query:
 
 
 def _check_source(stream: StreamDeclaration) -> None:
-    if stream.topic is not None and len(stream.topic.topics) > 1:
+    if stream.topic is not None and stream.topic.is_several:
+        read = stream.topic.pattern or stream.topic.topic
         raise ApplicationError(
-            f"exact must be of streams that read one topic each, and {stream.name} reads {stream.topic.topic}; declare "
-            "a stream for each, and one over them",
+            f"exact must be of streams that read one topic each, and {stream.name} reads {read}; declare a stream for "
+            "each, and one over them",
             name=stream.name,
             rule="one topic",
         )

@@ -49,7 +49,12 @@ def is_topic(name: str) -> bool:
 
 def topics_of(name: str) -> tuple[str, ...]:
     """Return the names of the sources that a stream of this source reads: of each topic, or the name itself."""
-    return tuple(name.split(_BETWEEN)) if is_topic(name) else (name,)
+    return tuple(filter(None, name.split(_BETWEEN))) if is_topic(name) else (name,)
+
+
+def together(topics: Iterable[str]) -> str:
+    """Return the name of the source of a stream that reads these topics."""
+    return _BETWEEN.join(topics)
 
 
 def check_topics(names: str) -> str:
@@ -57,7 +62,8 @@ def check_topics(names: str) -> str:
     each is there once."""
     if re.search(r"[*+?|()\[\]^$]|^pattern:", names):
         raise ApplicationError(
-            f"--topic must name each topic, got the pattern {names!r}; write them with commas between",
+            f"--topic must name each topic, got the pattern {names!r}; write them with commas between, or a pattern as "
+            "--topic-pattern",
             value=names,
             option="--topic",
             rule="names",
@@ -68,6 +74,30 @@ def check_topics(names: str) -> str:
             f"--topic must name each topic once, got {names!r}", value=names, option="--topic", rule="unique"
         )
     return _BETWEEN.join(topics)
+
+
+def check_pattern(pattern: str) -> str:
+    """Return a pattern of names of topics; raise ApplicationError unless it is a regular expression."""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        why = f"got {pattern!r} ({error})"
+    else:
+        if pattern.strip():
+            return pattern
+        why = "got none"
+    raise ApplicationError(
+        f"--topic-pattern must be a regular expression, {why}; write one such as 'trips-.*'",
+        value=pattern,
+        option="--topic-pattern",
+        rule="regular expression",
+    )
+
+
+def matching(pattern: str, topics: Iterable[str]) -> list[str]:
+    """Return the topics whose whole names match a pattern, sorted; never those that sessions make for themselves."""
+    whole = re.compile(pattern)
+    return sorted(topic for topic in topics if whole.fullmatch(topic) and not topic.startswith(OWN))
 
 
 def check_topic(topic: str) -> str:

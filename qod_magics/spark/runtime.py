@@ -549,6 +549,7 @@ class SparkRuntime:
             broker_answers = self._attempt("sampling offsets", self.metrics.sample, unless=KafkaError)
             self._attempt("looking after sources", self.metrics.tend_sources)
             self._attempt("reading new partitions", self.deployer.adopt_partitions)
+            self._attempt("reading new topics", self.deployer.adopt_topics, unless=KafkaError)
             self._attempt("restarting readers of new partitions", self.mover.restart_outdated)
             self._attempt("restarting ended queries", self.recovery.restart_ended)
             self._attempt("restarting readers of restored topics", self.recovery.restart_readers)

@@ -9,6 +9,7 @@ import pytest
 from qod_magics.core.runtime import Count
 from qod_magics.errors import ApplicationError
 from qod_magics.kafka.reading import Tail
+from qod_magics.kafka.topics import create_topics
 from qod_magics.session.session import Session
 from tests.live.applications import all_read, cell, count, instances, rows, turn, written
 from tests.live.conftest import eventually, new_topic, produce
@@ -79,6 +80,53 @@ def test_several_topics_are_one_stream_and_each_row_is_counted(brief: Session) -
         assert sum(weights) == pytest.approx(came, rel=0.2)
     with pytest.raises(ApplicationError, check=breaks("one topic", option="--starting")):
         cell(brief, f"r --topic {one},{two} --schema 'id INT' --starting '{{\"0\": 1}}' -p 1", "source")
+
+
+def test_topics_of_a_pattern_are_read_and_shed_as_they_come_and_state_is_kept(brief: Session, topic: str) -> None:
+    """A group that was begun goes on when its query restarts for a new topic, is moved, and is declared again."""
+    line = f"q --topic-pattern '{topic}-.*' --schema 'id BIGINT' --with topic --starting earliest -p 1 -a 0.1"
+    body = "source.groupBy('_topic').agg(F.sum('_weight').alias('n'))"
+    with pytest.raises(ApplicationError, check=breaks("matches", option="--topic-pattern")):
+        cell(brief, line, body)
+    names = [f"{topic}-{each}" for each in "bac"]
+    with pytest.raises(ApplicationError):  # its rejects would be read
+        cell(brief, f"{line} --malformed topic:{topic}-rejects", body)
+    came = dict.fromkeys(names, 0)
+
+    def send(name: str, many: int) -> None:
+        produce(brief, name, ({"id": i} for i in range(many)))
+        came[name] += many
+
+    def counted() -> dict[str, float]:
+        eventually(lambda: all_read(brief, "q", sum(came.values())), what=brief.status)
+        return {row["_topic"]: row["n"] for row in rows(brief, "q")}
+
+    def all_there() -> bool:
+        return counted() == {name: many for name, many in came.items() if many}
+
+    create_topics(brief.kafka, {names[0]: 1})
+    send(names[0], 100)
+    cell(brief, line, body)
+    eventually(all_there, what=brief.status)
+    create_topics(brief.kafka, {names[1]: 2})
+    send(names[0], 50)
+    send(names[1], 200)
+    eventually(all_there, what=lambda: f"{counted()} of {came}: {brief.status()}")
+    there = instances(brief, "q")[0].task_manager
+    brief.move("q.1", next(id for id, each in brief.runtime.task_managers.items() if each is not there))
+    cell(brief, line, body)
+    create_topics(brief.kafka, {names[2]: 1})
+    brief.pause()
+    turn(brief, {(None, "q"): 0.5})
+    eventually(lambda: names[2] in {each.topic for each in brief.runtime.metrics.rows()}, what=brief.status)
+    send(names[2], 2000)
+    found = counted()
+    now = count(brief, "q")
+    assert now.arrived == now.processed + now.dropped == sum(came.values())
+    assert 0.4 < now.dropped / 2000 < 0.6
+    assert {name: found[name] for name in names[:2]} == {name: came[name] for name in names[:2]}
+    eventually(lambda: counted()[names[2]] == pytest.approx(2000, rel=0.15), what=brief.status)
+    assert not brief.runtime.incomplete.lost_at
 
 
 def test_options_of_json_decide_what_fits(brief: Session, topic: str) -> None:

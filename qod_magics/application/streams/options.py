@@ -43,7 +43,7 @@ from qod_magics.arguments.parser import Command, words_of, wrapped
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
 from qod_magics.formats.json_values import OPTIONS as JSON_OPTIONS
 from qod_magics.sources.registry import FORMS, KINDS, as_source, source_name
-from qod_magics.sources.source import ENDS, LATEST, check_start, check_topics
+from qod_magics.sources.source import ENDS, LATEST, check_pattern, check_start, check_topics
 from qod_magics.sources.source import FORMS as FORMS_OF_START
 
 if TYPE_CHECKING:
@@ -140,6 +140,13 @@ class StreamOptions:
         "Kafka topic that feeds the stream; the body calls it `source`, or by its own name; several with commas "
         "between, with one schema",
         convert=check_topics,
+        changes="input",
+    )
+    pattern: str | None = _row(
+        "--topic-pattern REGEX",
+        "topics that feed the stream, by a regular expression of their whole names, also those that are created later: "
+        "these are read from their first row",
+        convert=check_pattern,
         changes="input",
     )
     source: str | None = _row(
@@ -491,7 +498,14 @@ def check_together(stated: Collection[str]) -> None:
         raise ApplicationError(
             "a stream reads a topic (--topic) or another source (--source), not both: leave one out", option="--source"
         )
-    if "source" in stated:
+    if "pattern" in stated and not {"topic", "source"}.isdisjoint(stated):
+        other = "--topic" if "topic" in stated else "--source"
+        raise ApplicationError(
+            f"--topic-pattern must stand without {other}, which names what is read, got both; leave one out",
+            option="--topic-pattern",
+            rule="one input",
+        )
+    if "source" in stated or "pattern" in stated:
         stated = {*stated, "topic"}
     if "topic" in stated and "upstream" in stated:
         raise ApplicationError(
@@ -525,6 +539,7 @@ class StreamKeywords(RestrictionKeywords, total=False):
     """The options of a stream."""
 
     topic: str | None
+    pattern: str | None
     source: str | None
     schema: str | DataType | None
     format: FormatName | None

@@ -104,6 +104,9 @@ class Sink:
         """
         return None
 
+    def check_new(self) -> None:
+        """Raise ApplicationError where rows of a query that begins on a new checkpoint would be lost there."""
+
     def begin(self, writer: DataStreamWriter, table: TableFacts | None) -> StreamingQuery:
         """Start the query of a writer that `write` has returned."""
         return writer.start()
@@ -245,6 +248,8 @@ class Files(Sink):
         return f"read its files by {reads}, or declare it with --sink memory"
 
 
+#: Where Spark logs in a directory which files each batch has written.
+FILE_LOG = "_spark_metadata"
 #: Options of Spark's writer that are not the user's.
 _OWN_OPTIONS = frozenset({"path", "checkpointlocation"})
 

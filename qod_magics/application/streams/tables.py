@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from qod_magics.application.recipes.building import analysis_errors_unprinted, first_line, raise_unless_connection
 from qod_magics.application.streams.sink import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
+    FILE_LOG,
     Output,
     Sink,
     TableFacts,
@@ -78,6 +80,19 @@ class DataSource(Sink):
         """Write to its place."""
         writer = rows.writeStream.format(self.format).options(**dict(self.options))
         return writer.option("path", self.place) if self.place else writer
+
+    def check_new(self) -> None:
+        """Raise ApplicationError where Spark's own log of files has batches of another query: it would skip as many
+        of this one. A place on another machine is not looked at."""
+        log = Path(re.sub("^file:(//(localhost)?)?(?=/)", "", self.place)) / FILE_LOG
+        if self.place and any(each.name.isdigit() for each in (log.iterdir() if log.is_dir() else ())):
+            raise ApplicationError(
+                f"--sink {self} must be a directory that no other query has written, got one with {FILE_LOG}: Spark "
+                "would skip the first batches of this one; take another directory",
+                value=self.place,
+                option="--sink",
+                rule="own directory",
+            )
 
     def instead(self, printed: str) -> str:
         """Name the call that reads them."""

@@ -17,9 +17,22 @@ from qod_magics.formats.format import Format
 from qod_magics.formats.json_values import Json
 from qod_magics.formats.schema_registry import SchemaRegistry
 from qod_magics.sources.registry import checked_name, kind_of
-from qod_magics.sources.source import ENDS, LATEST, check_start, check_topic, is_topic, parse_start, topics_of
+from qod_magics.sources.source import (
+    ENDS,
+    LATEST,
+    check_pattern,
+    check_start,
+    check_topic,
+    is_topic,
+    matching,
+    parse_start,
+    together,
+    topics_of,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql.types import DataType, StructType
 
 
@@ -166,15 +179,21 @@ class TopicInput:
     with_record: tuple[str, ...] = ()  #: what of the record is a column, too, of `WITH`
     json_options: tuple[tuple[str, str], ...] = ()  #: of Spark's reader of JSON, by their names in Spark's spelling
     registry: str | None = None  #: URL of the schema registry with whose frames Avro values begin; None: they have none
+    #: a regular expression that names of topics match, also of those that are created later; `topic` has those that are
+    #: read so far, "": they have not been looked up
+    pattern: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "topic", checked_name(self.topic))
+        if self.pattern is not None:
+            check_pattern(self.pattern)
+        if self.pattern is None or self.topic:
+            object.__setattr__(self, "topic", checked_name(self.topic))
         if self.time_unit not in TIME_UNITS:
             raise ApplicationError(f"time_unit must be one of {', '.join(TIME_UNITS)}, got {self.time_unit!r}")
         if self.schema is not None and not self.schema.strip():
             raise ApplicationError(f"the schema of the topic {self.topic!r} is empty: give DDL such as 'id INT'")
         check_start(self.starting)
-        if len(self.topics) > 1 and parse_start(self.starting).offsets is not None:
+        if self.is_several and parse_start(self.starting).offsets is not None:
             raise ApplicationError(
                 f"--starting must be an end, a time or a group for several topics, got offsets {self.starting}; their "
                 "partitions have the same numbers",
@@ -189,9 +208,9 @@ class TopicInput:
                     "no offsets",
                     option="--malformed",
                 )
-            if self.rejects in self.topics:
+            if self.rejects is not None and self.reads(self.rejects):
                 raise ApplicationError(
-                    f"--malformed must name another topic than the one that is read, got {self.topic!r}",
+                    f"--malformed must name another topic than the one that is read, got {self.rejects!r}",
                     option="--malformed",
                 )
         if len({name.casefold() for name in self.shed_by}) < len(self.shed_by):
@@ -322,9 +341,22 @@ class TopicInput:
         return topics_of(self.topic)
 
     @property
+    def is_several(self) -> bool:
+        """Return whether it reads several topics, or may."""
+        return len(self.topics) > 1 or self.pattern is not None
+
+    def reads(self, topic: str) -> bool:
+        """Return whether it reads a topic of this name, or will once there is one."""
+        return topic in self.topics or (self.pattern is not None and bool(matching(self.pattern, [topic])))
+
+    def with_topics(self, topics: Sequence[str]) -> TopicInput:
+        """Return it with the topics that its pattern has."""
+        return replace(self, topic=together(topics))
+
+    @property
     def parts(self) -> tuple[TopicInput, ...]:
         """Return it as one for each topic: each has its own partitions, positions and row accounting."""
-        return (self,) if len(self.topics) == 1 else tuple(replace(self, topic=topic) for topic in self.topics)
+        return tuple(replace(self, topic=topic) for topic in self.topics) if self.is_several else (self,)
 
     @property
     def values(self) -> Format:
@@ -374,5 +406,5 @@ class TopicInput:
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names under which a recipe sees this topic: `source`, and its own when that is an identifier."""
-        alias = topic_alias(self.topic)
+        alias = topic_alias(self.topic) if self.pattern is None else None
         return (SOURCE,) if alias is None else (SOURCE, alias)

@@ -14,7 +14,7 @@ from qod_magics.application.application import Application
 from qod_magics.application.shed_keys import Ask
 from qod_magics.application.tasks import Edges, TaskSpec, declared, settings_of
 from qod_magics.errors import KafkaError, QodError, TaskManagerError
-from qod_magics.kafka.topics import delete_topics
+from qod_magics.kafka.topics import delete_topics, topic_partitions
 from qod_magics.lifecycle.admission import Admission
 from qod_magics.lifecycle.changes import ChangeBegins, RollBack, StepEnded, StepFailed, SwitchOver
 from qod_magics.lifecycle.deployment import (
@@ -32,6 +32,7 @@ from qod_magics.lifecycle.deployment import (
 from qod_magics.lifecycle.events import Instruction, State, StopAsked
 from qod_magics.lifecycle.query import QueryLife
 from qod_magics.named.manifest import KeptTask
+from qod_magics.sources.source import EARLIEST, matching
 from qod_magics.spark.changes.change import held
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.changes.resuming import Resuming, Returning
@@ -46,6 +47,9 @@ from qod_magics.spark.plans.labels import Labels
 from qod_magics.spark.queries.checkpoints import local_path
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.connection import gather, reason
+
+#: How often topics are looked up that match the patterns of streams, seconds.
+TOPICS_EVERY_S = 5.0
 
 
 class Deployer:
@@ -81,6 +85,7 @@ class Deployer:
         self.resumed: frozenset[str] = (
             frozenset()
         )  #: tasks that kept their state in the last deployment with a new recipe
+        self._topics_looked_up = -TOPICS_EVERY_S  #: when those of patterns were, by the monotonic clock
         self.lost_state: frozenset[str] = frozenset()  #: tasks that lost their state in the last deployment
         self.returned: tuple[str, ...] = ()  #: tasks of an earlier kernel that the last deployment started
 
@@ -141,7 +146,7 @@ class Deployer:
         Args:
             specs: the tasks.
             edges: the streams between tasks for which they were made; where tasks have been fused or unfused since,
-                nothing changes, and the result is False.
+                or a pattern has more topics, nothing changes, and the result is False.
 
         Raises:
             ApplicationError, KafkaError, TaskManagerError.
@@ -149,7 +154,7 @@ class Deployer:
         """
         with self.deploying:
             deployment = self.cluster.deployment
-            if edges is not None and edges != deployment.edges:
+            if edges is not None and (edges != deployment.edges or _lack_topics(specs, deployment)):
                 return False
             checked = deployment.check(specs, self.cluster.workshop()) if specs else Checked()
             decision = decide(
@@ -246,6 +251,34 @@ class Deployer:
                             grown[name] = there
                     if grown:
                         self._read_partitions(spec, grown)
+            finally:
+                self.deploying.release()
+
+    def adopt_topics(self) -> None:
+        """Read topics that match a task's pattern since it was declared, from their first rows. Its instances get new
+        jobs on their checkpoints, and `Mover.restart_outdated` restarts them. Does nothing while a deployment is under
+        way. Raises KafkaError."""
+        deployment, now = self.cluster.deployment, time.monotonic()
+        patterns = {spec.pattern: spec for spec in list(deployment.specs.values()) if spec.pattern is not None}
+        if not patterns or now < self._topics_looked_up + TOPICS_EVERY_S:
+            return
+        self._topics_looked_up = now
+        there = topic_partitions(deployment.sources.context.of(""), timeout_s=TOPICS_EVERY_S)
+        known = set(deployment.topics())
+        found = {name for pattern in patterns for name in matching(pattern, there)}
+        begins = {name: deployment.sources.begin(name, EARLIEST) for name in sorted(found - known)}
+        with self.cluster.lock:
+            if not self.deploying.acquire(blocking=False):
+                return
+            try:
+                for spec in list(deployment.specs.values()):
+                    had = {topic.topic for topic in spec.topics.values()}
+                    matched = [] if spec.pattern is None else matching(spec.pattern, begins)
+                    new = {name: begins[name] for name in matched if name not in had}
+                    if new:
+                        self.renew_jobs(deployment.read_topics(spec.id, new))
+                    for name in new:
+                        self.cluster.event("topic-added", task=spec.id, topic=name, partitions=len(new[name]))
             finally:
                 self.deploying.release()
 
@@ -419,6 +452,16 @@ class Deployer:
             delete_topics(self.cluster.deployment.kafka, topics)
         except KafkaError:
             self.cluster.leave_topics(topics)
+
+
+def _lack_topics(specs: Iterable[TaskSpec], deployment: Deployment) -> bool:
+    """Return whether tasks lack topics of a pattern that the running ones have got since."""
+    heads = [head for spec in specs for head in spec.heads]
+    return any(
+        not set(head.topic.topics) >= set(deployment.topics_of_pattern(head.name, head.topic.pattern))
+        for head in heads
+        if head.topic is not None and head.topic.pattern is not None
+    )
 
 
 def _queries(spec: TaskSpec, checked: Checked, instances: int, keeps_state: bool = False) -> Queries:

@@ -15,7 +15,7 @@ from qod_magics.application import fingerprints
 from qod_magics.application.tasks import TaskSpec, head_of
 from qod_magics.errors import counted
 from qod_magics.named.manifest import KeptFeed, KeptRun, KeptTask, Manifest
-from qod_magics.sources.source import is_topic
+from qod_magics.sources.source import is_topic, matching
 from qod_magics.spark.cluster.books import Account, lost_text
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment
@@ -179,6 +179,16 @@ class Resuming:
     def edges(self) -> set[tuple[str, str]]:
         """Return the streams between tasks, each with the stream that reads it."""
         return {(source, head) for task in self.left.values() for source, head in task.edges}
+
+    def topics_read(self, stream: str, pattern: str) -> tuple[str, ...]:
+        """Return the topics of a pattern that an earlier kernel's task read for a stream, in their order."""
+        return tuple(
+            kept.topic
+            for task in self.left.values()
+            if stream in task.streams
+            for feed, kept in task.feeds.items()
+            if head_of(feed.rpartition(">")[0]) == stream and matching(pattern, [kept.topic])
+        )
 
     def returning(self, names: Collection[str], specs: Sequence[TaskSpec], checked: Checked) -> Returning:
         """Return which of these tasks, which start, an earlier kernel ran."""

@@ -32,19 +32,21 @@ from qod_magics.spark.servers.connection import reason
 Assignment: TypeAlias = tuple[tuple[int, ...], ...]
 
 
-def assigned(partitions: int, instances: int, before: Sequence[Iterable[int]] = ()) -> Assignment:
+def assigned(
+    partitions: int, instances: int, before: Sequence[Iterable[int]] = (), *, some: bool = False
+) -> Assignment:
     """Assign partitions 0, 1, ... to instances: each partition to exactly one, and to each instance as many as to any
     other, or one more.
 
     Instances keep as many of their partitions as that allows, so that few instances change. Without an assignment
     `before`, partition p goes to instance p mod `instances`. More partitions take none away from a balanced assignment
-    to as many instances.
+    to as many instances. `some`: with fewer partitions than instances, some instances get none.
 
     Raises:
-        ValueError: there are fewer partitions than instances, or no instances.
+        ValueError: there are fewer partitions than instances, and not `some`; or no instances.
 
     """
-    if not 0 < instances <= partitions:
+    if not 0 < instances <= (max(instances, 1) if some else partitions):
         raise ValueError(f"{partitions} partitions can't be assigned to {instances} instances: each needs one")
     share, larger = divmod(partitions, instances)
     had = [sorted(p for p in each if p < partitions) for each in before[:instances]]
@@ -400,6 +402,34 @@ class Deployment:
             first = self.accounts[name].first
             first.update({partition: 0 for partition in range(count) if partition not in first})
 
+    def topics_of_pattern(self, stream: str, pattern: str) -> tuple[str, ...]:
+        """Return the topics of a pattern that a stream reads, in the order in which they were found; () if it does not
+        run with this pattern."""
+        found = (
+            head.topic.topics
+            for spec in self.specs.values()
+            for head in spec.heads
+            if head.name == stream and head.topic is not None and head.topic.pattern == pattern
+        )
+        return next(found, ())
+
+    def read_topics(self, task: str, opened: Mapping[str, Mapping[int, int]]) -> TaskSpec:
+        """Let a task read more topics of its pattern, from these offsets by topic. Return the task as it is then."""
+        spec = self.specs[task]
+        streams = tuple(
+            replace(each, inputs=each.topic.with_topics((*each.topic.topics, *opened)))
+            if each.topic is not None and each.topic.pattern is not None
+            else each
+            for each in spec.streams
+        )
+        spec = self.specs[task] = replace(spec, streams=streams)
+        for head, source in spec.topics.items():
+            if source.topic in opened:
+                name, first = feed_of(spec, head), opened[source.topic]
+                self.accounts[name] = Account(source.topic, dict(first))
+                self.source_partitions[name] = len(first)
+        return spec
+
     @property
     def shedders(self) -> list[str]:
         """Return the names of the shedders: sources, and streams "from>to"."""
@@ -430,7 +460,8 @@ class Deployment:
 
     def assignment(self, feed: str, spec: TaskSpec) -> Assignment:
         """Return which partitions of a feed each instance of the task that reads it has."""
-        return assigned(self.partitions(feed), self.instances(spec), self.assignments.get(feed, ()))
+        before, some = self.assignments.get(feed, ()), spec.pattern is not None
+        return assigned(self.partitions(feed), self.instances(spec), before, some=some)
 
     def max_parallelism(self, spec: TaskSpec) -> int:
         """Return to how many instances a task can be scaled: a topic of the user's keeps its partitions, streams get
@@ -441,7 +472,8 @@ class Deployment:
             return 1
         topics = [self.source_partitions[name] for name in feeds if name in self.source_partitions]
         if topics:
-            return min([spec.stated_max_parallelism or min(topics), *topics])
+            most = min(topics) if spec.pattern is None else max(topics)
+            return min(spec.stated_max_parallelism or most, most)
         return spec.max_parallelism if feeds else 1
 
     def assignments_for(self, spec: TaskSpec, instances: int) -> dict[str, Assignment]:
@@ -449,9 +481,12 @@ class Deployment:
         partitions counts with those that `grown_to` says."""
         found = {}
         for name in feeds_of(spec):
-            there = self.partitions(name)
+            there, some = self.partitions(name), spec.pattern is not None
             found[name] = assigned(
-                self.grown_to(spec) if there < instances else there, instances, self.assignment(name, spec)
+                self.grown_to(spec) if there < instances and not some else there,
+                instances,
+                self.assignment(name, spec),
+                some=some,
             )
         return found
 

@@ -29,6 +29,8 @@ def _job(deployment: Deployment, spec: TaskSpec, index: int, found: Origins, sin
     for head, source in spec.topics.items():
         name = feed_of(spec, head)
         own = deployment.assignment(name, spec)[index]
+        if not own:  # a topic of a pattern may have fewer partitions than the task has instances
+            continue
         feeds.append(source_feed(name, head, source, own, deployment.accounts[name].position))
     schemas, keys = deployment.checked.schemas, deployment.checked.weights.keys
     for upstream in spec.upstream:

@@ -192,8 +192,8 @@ class Metrics:
     def _join_topics(self, feeds: _Feeds) -> None:
         """Add up the topics of each task that reads several: elsewhere they are one source."""
         for spec in self.cluster.deployment.specs.values():
-            if len(spec.topics) > 1:
-                names = [feed_of(spec, head) for head in spec.topics]
+            names = [feed_of(spec, head) for head in spec.topics]
+            if names and names != [spec.id]:
                 feeds.lag[spec.id] = sum(feeds.lag.pop(name) for name in names)
                 feeds.counts[spec.id] = sum((feeds.counts.pop(name) for name in names), Count())
                 rates = [feeds.rate.pop(name) for name in names if name in feeds.rate]

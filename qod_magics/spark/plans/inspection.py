@@ -303,8 +303,10 @@ class Inspection:
         return sink.found(workshop.spark, columns)
 
     def _check_topics(self, spec: TaskSpec, workshop: Workshop) -> None:
+        counts = {topic.topic: self.sources.splits(topic.topic) for topic in spec.topics.values()}
+        most = max(counts.values(), default=0)
         for topic in spec.topics.values():
-            count = self.sources.splits(topic.topic)
+            count = counts[topic.topic] if spec.pattern is None else most
             if spec.parallelism > count:
                 kind = kind_of(topic.topic)
                 raise ApplicationError(

@@ -52,8 +52,14 @@ class Feed:
     record: tuple[str, ...] = ()  #: columns "_key" and so on, taken of the record; not of streams
     #: columns by whose values rows are shed together; those of a stream: by the record's key
     shed_by: tuple[str, ...] = ()
+    grows: bool = False  #: whether its task may get more feeds while it runs
     weighed_since: str | None = None  #: the stream of groups from which on `_weight` counts; None: from the input on
     watermarks: Watermarks = ()  #: of a stream, declared upstream
+
+    @property
+    def starting_here(self) -> Mapping[int, int]:
+        """Return where a new checkpoint begins to read its partitions; 0: one that is not known yet."""
+        return {partition: self.starting.get(partition, 0) for partition in self.partitions}
 
 
 def source_feed(name: str, head: str, source: TopicInput, partitions: tuple[int, ...], starting: Position) -> Feed:
@@ -72,13 +78,15 @@ def source_feed(name: str, head: str, source: TopicInput, partitions: tuple[int,
         time_unit=source.time_unit,
         record=source.record_columns,
         shed_by=source.shed_by,
+        grows=source.pattern is not None,
     )
 
 
 def feed_of(spec: TaskSpec, head: str) -> str:
     """Return the name of the feed from a topic, given as `TaskSpec.topics` does: the task's id, or "head>task" if the
-    task has several."""
-    return spec.id if len(spec.heads) == 1 and len(spec.topics) == 1 else f"{head}>{spec.id}"
+    task has several, or may get more."""
+    alone = len(spec.heads) == 1 and len(spec.topics) == 1 and spec.pattern is None
+    return spec.id if alone else f"{head}>{spec.id}"
 
 
 def feeds_of(spec: TaskSpec) -> list[str]:

@@ -108,6 +108,12 @@ def reached(checkpoint: str) -> Reached | None:
         return None
 
 
+def is_new(checkpoint: str, *, begun: bool) -> bool:
+    """Return whether no batch was planned on a checkpoint; `begun`: what is known of one that is no local path."""
+    place = local_path(checkpoint)
+    return not begun if place is None else not _numbers(place / "offsets")
+
+
 def committed_ms(checkpoint: str) -> int | None:
     """Return when the last ended batch of a checkpoint was committed, or the checkpoint was made if none has ended,
     milliseconds since 1970; None: no query has used it, or it is no local path."""
@@ -135,6 +141,70 @@ def _logged(path: Path) -> Offsets:
     if not all(isinstance(each, dict) and all(isinstance(there, dict) for there in each.values()) for each in read):
         raise ValueError("it reads a source that is no topic")
     return {topic: {int(p): int(o) for p, o in there.items()} for each in read for topic, there in each.items()}
+
+
+# --- Topics that are read later ---------------------------------------------------------------------------------------
+
+
+def read_more(checkpoint: str, first: Mapping[str, Mapping[int, int]]) -> None:
+    """Let a query go on from a checkpoint with more topics than it has had: with its state, and from these offsets.
+
+    A log of offsets has a line for each source of the plan, in the order of the plan, and Spark refuses another number
+    of sources. A recipe that reads its input several times has the lines of all topics as often.
+
+    Args:
+        checkpoint: of a query that does not run.
+        first: by topic, in the order of the plan, where it begins if the checkpoint does not have it.
+
+    Raises:
+        TaskManagerError: the log is not one of these topics, or can't be written.
+
+    """
+    place = local_path(checkpoint)
+    try:
+        ended = None if place is None else _last_ended(checkpoint)
+        for batch in [] if place is None else _numbers(place / "offsets"):
+            if ended is None or batch >= ended - 1:  # a batch is read again from the offsets of the one before
+                assert place is not None
+                path = place / "offsets" / str(batch)
+                log = path.read_text("utf-8")
+                if (more := with_topics(log, first)) != log:
+                    _replaced(path, more)
+    except (OSError, ValueError) as error:
+        raise TaskManagerError(f"The checkpoint {checkpoint} can't take more topics: {error}.") from error
+
+
+def with_topics(log: str, first: Mapping[str, Mapping[int, int]]) -> str:
+    """Return the entry of a batch in an offset log with lines for more topics: see `read_more`. Raises ValueError: it
+    is not one of these topics."""
+    version, batch, *sources = log.splitlines()
+    if version != "v1":
+        raise ValueError(f"its offset log has version {version}")
+    read = [json.loads(line) for line in sources]
+    if not all(isinstance(each, dict) and len(each) == 1 and first.keys() >= each.keys() for each in read):
+        raise ValueError("its offset log has other sources than the topics of the pattern")
+    topics = [next(iter(each)) for each in read]
+    known = [topic for topic in first if topic in topics]
+    times = len(topics) // max(len(known), 1)
+    if topics != known * times:
+        raise ValueError("its offset log has the topics in another order")
+    if len(known) == len(first) or not known:
+        return log
+    lines = []
+    for time in range(times):
+        had = iter(sources[time * len(known) : (time + 1) * len(known)])
+        for topic, there in first.items():
+            new = json.dumps({topic: _as_text(there)}, separators=(",", ":"))
+            lines.append(next(had) if topic in known else new)
+    return "\n".join((version, batch, *lines))
+
+
+def _replaced(path: Path, text: str) -> None:
+    """Replace a file of a log, and remove the checksum that Hadoop keeps beside it. Raises OSError."""
+    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    new = path.parent / f".{path.name}.{uuid.uuid4()}.tmp"
+    new.write_text(text, "utf-8")
+    new.replace(path)
 
 
 # --- State that moves between checkpoints -----------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from qod_magics.spark.plans.dial import DialBoard
 from qod_magics.spark.plans.job import Job
 from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, WHEN_WRITTEN
+from qod_magics.spark.queries.checkpoints import is_new, read_more
 from qod_magics.spark.queries.instance_state import InstanceState
 from qod_magics.spark.queries.meter import MeterReading
 from qod_magics.spark.queries.modes import (
@@ -286,6 +287,10 @@ class Instance(InstanceState):
         self, start: StartQuery, task_manager: TaskManager, workshop: Workshop, *, realtime: bool, why: str = ""
     ) -> None:
         job = self.job  # it may change meanwhile
+        if job.sink is not None and is_new(self.checkpoint, begun=self.begun):
+            job.sink.check_new()
+        if any(feed.grows for feed in job.feeds):
+            read_more(self.checkpoint, {feed.topic: feed.starting_here for feed in job.feeds})
         trigger = job.trigger_s
         read = self.facts.read if self.facts is not None else {}
         timing = AGE_WHEN_READ if realtime or self.writes_row_by_row else WHEN_WRITTEN

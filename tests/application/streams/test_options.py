@@ -318,3 +318,18 @@ def test_a_source_takes_the_place_of_a_topic(tmp_path: Path, monkeypatch: pytest
         with pytest.raises(UsageProblem) as caught:
             parse_stream_line(line)
         assert caught.value.option == option
+
+
+def test_a_pattern_takes_the_place_of_a_topic() -> None:
+    made = parse_stream_line("x --topic-pattern 'trips-.*' --schema 'id INT' --starting earliest")
+    assert (made.topic, made.pattern) == (None, "trips-.*")
+    for line, option in [
+        ("x --topic t --topic-pattern t.*", "--topic-pattern"),
+        ("x --topic-pattern t.* --source rate:1", "--topic-pattern"),
+        ("x --topic-pattern t.* --from a", "--from"),
+        ("x --topic-pattern 't('", "--topic-pattern"),
+        ("x --topic t.*", "--topic"),
+    ]:
+        with pytest.raises(UsageProblem) as caught:
+            parse_stream_line(line)
+        assert caught.value.option == option

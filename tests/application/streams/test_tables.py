@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -95,3 +96,16 @@ def test_tables_that_are_not_there_end_with_a_server_or_lack_a_column_are_refuse
     more = StructType([*COLUMNS.fields, StructField("nmae", StringType())])
     with pytest.raises(ApplicationError, check=breaks("columns", value="nmae")):
         Table("d.t").found(Catalog("delta"), more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scheme", ["", "file:", "file://", "file://localhost"])
+def test_a_new_query_does_not_write_where_spark_would_skip_its_batches(tmp_path: Path, scheme: str) -> None:
+    sink = DataSource("org.acme.Store", f"{scheme}{tmp_path}")
+    sink.check_new()
+    (tmp_path / "_spark_metadata").mkdir()
+    (tmp_path / "_spark_metadata" / ".0.crc").write_text("")
+    sink.check_new()
+    (tmp_path / "_spark_metadata" / "0").write_text("v1")
+    with pytest.raises(ApplicationError, check=breaks("own directory", option="--sink")):
+        sink.check_new()
+    DataSource("noop", "").check_new()

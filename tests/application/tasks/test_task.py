@@ -10,16 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.application import graph
+from qod_magics.application import fingerprints, graph
 from qod_magics.application.application import Application
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.recipes.recipe import SqlRecipe
-from qod_magics.application.streams.sink import Console, Memory
+from qod_magics.application.streams.sink import Console, KafkaTopic, Memory
+from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.application.streams.topic_input import TopicInput
 from qod_magics.application.tasks import TaskSpec, difference, head_of, sources_of, tasks
 from qod_magics.errors import ApplicationError
 from qod_magics.spark.plans.job import feeds_of, reader
 from tests.application.frames import application, stream
+from tests.raising import breaks
 
 
 def chains(app: Application) -> list[tuple[str, ...]]:
@@ -54,6 +56,51 @@ def test_each_topic_of_a_stream_is_a_feed_of_its_own() -> None:
 def test_topics_are_named_once_and_none_is_a_pattern(names: str) -> None:
     with pytest.raises(ApplicationError):
         TopicInput(names)
+
+
+def patterned(topics: str, pattern: str = "trips-.*", **more: Any) -> TaskSpec:
+    """The task of a query over the topics of a pattern."""
+    recipe = PythonRecipe("source")
+    (spec,) = tasks(
+        application(StreamDeclaration("q", recipe, TopicInput(topics, pattern=pattern, **more), priority=1))
+    )
+    return spec
+
+
+def test_a_topic_more_of_a_pattern_is_no_other_work() -> None:
+    one, two = patterned("trips-a"), patterned("trips-a,trips-b")
+    assert feeds_of(one) == ["q:trips-a>q"]
+    assert feeds_of(two) == ["q:trips-a>q", "q:trips-b>q"]
+    assert difference([one], [two]).is_empty
+    assert fingerprints.of_work(one) == fingerprints.of_work(two)
+    assert fingerprints.of_settings(one) == fingerprints.of_settings(two)
+    other = patterned("trips-a", "trips-a|tr.*")
+    assert difference([one], [other]).replace == ("q",)
+    assert fingerprints.of_settings(one) != fingerprints.of_settings(other)
+
+
+def test_topics_that_match_later_are_read_too() -> None:
+    topic = TopicInput("", pattern="trips-.*")
+    assert [topic.reads(name) for name in ("trips-x", "trips", "x-trips-x", "qod.trips-x")] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert not TopicInput("", pattern=".*").reads("qod.1.out")
+    assert (topic.topics, topic.names, topic.is_several) == ((), ("source",), True)
+    for text in ("trips-(", " "):
+        with pytest.raises(ApplicationError, check=breaks("regular expression", option="--topic-pattern")):
+            TopicInput("", pattern=text)
+    with pytest.raises(ApplicationError, check=breaks(option="--malformed")):
+        TopicInput("", "n INT", malformed="topic:trips-bad", pattern="trips-.*")
+    with pytest.raises(ApplicationError, check=breaks("one topic", option="--starting")):
+        TopicInput("", "n INT", '{"0": 1}', pattern="trips-.*")
+    with pytest.raises(ApplicationError):  # its rows would come back
+        application(
+            StreamDeclaration("q", PythonRecipe("source"), TopicInput("trips-a", pattern="trips-.*")),
+            stream("w", "q", sink=KafkaTopic("trips-out")),
+        )
 
 
 def test_a_stream_with_two_readers_ends_its_chain() -> None:

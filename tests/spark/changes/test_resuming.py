@@ -14,6 +14,8 @@ from msgspec.structs import replace as replaced
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from qod_magics.application.recipes.python import PythonRecipe
+from qod_magics.application.streams.stream import StreamDeclaration
+from qod_magics.application.streams.topic_input import TopicInput
 from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.errors import TaskManagerError
 from qod_magics.named.manifest import VERSION, KeptTask, Manifest, decoded, encoded
@@ -465,3 +467,44 @@ def test_a_kill_while_a_task_starts_loses_nothing_that_is_known_of_it(first: Ker
     second.cluster.make = Script(lambda one, home: kept.append(second.deployer.kept()["T"])).make
     second.deploy(task())
     assert [(each.late, each.state_since, each.keeps_state) for each in kept] == [(7, 123.0, True)]
+
+
+def patterned(kernel: Kernel, name: str = "T") -> tuple[TaskSpec, ...]:
+    """The tasks of a query over a pattern, as a kernel declares it: of the topics that it has read, if there are."""
+    pattern = "trips-.*"
+    deployment = kernel.cluster.deployment
+    known = deployment.topics_of_pattern(name, pattern) or kernel.resuming.topics_read(name, pattern)
+    topic = TopicInput(",".join(known or ("trips-b",)), pattern=pattern)
+    return tasks(application(StreamDeclaration(name, PythonRecipe("source"), topic, priority=1, parallelism=2)))
+
+
+def test_topics_that_come_later_are_read_from_their_first_row_and_by_the_next_kernel(tmp_path: Path) -> None:
+    kafka = FakeKafka({"trips-b": 2, "other": 1})
+    first = Kernel(kafka, tmp_path)
+    first.meanings["T"] = "count by window"
+    first.deploy(*patterned(first))
+    kafka.set_ends("trips-b", {0: 60, 1: 60})
+    first.reads("T:trips-b>T", {0: 40, 1: 30}, kept=70)
+    run = first.cluster.instances["T.1"].job.run
+    kafka.create("trips-a", 1)
+    kafka.set_ends("trips-a", {0: 5})
+    first.deployer.adopt_topics()
+    feeds = [[(feed.topic, feed.partitions) for feed in one.job.feeds] for one in first.cluster.all_instances]
+    assert feeds == [[("trips-b", (0,)), ("trips-a", (0,))], [("trips-b", (1,))]], "it has fewer partitions"
+    assert first.cluster.instances["T.1"].job.run == run
+    account = first.cluster.deployment.accounts["T:trips-a>T"]
+    assert account.count(kafka.ends("trips-a")).waiting == 5
+    kafka.create("trips-c", 2)
+    again = patterned(first)
+    assert again[0].tail.topic is not None
+    assert again[0].tail.topic.topics == ("trips-b", "trips-a")
+    first.deploy(*again)
+    assert first.cluster.instances["T.1"].job.run == run, "it is the same cell"
+    later = then(first)
+    later.deploy(*patterned(later))
+    assert later.deployer.returned == ("T",)
+    assert later.checkpoint() == first.checkpoint()
+    assert later.cluster.deployment.accounts["T:trips-b>T"].position == {0: 40, 1: 30}
+    later.deployer.adopt_topics()
+    (spec,) = later.cluster.deployment.specs.values()
+    assert [topic.topic for topic in spec.topics.values()] == ["trips-b", "trips-a", "trips-c"]

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark.queries.checkpoints import check_shared, checkpoint_root, local_path
+from qod_magics.spark.queries.checkpoints import (
+    check_shared,
+    checkpoint_root,
+    is_new,
+    local_path,
+    read_more,
+    with_topics,
+)
 from tests.raising import breaks
 
 
@@ -93,3 +100,54 @@ def test_a_driver_that_works_itself_is_asked_nothing() -> None:
     alone = Cluster("local[4]", lambda _: 0)
     check_shared(task_manager(alone), "/nowhere")
     assert alone.written == 0
+
+
+def entry(*topics: str, offset: int = 7) -> str:
+    return "\n".join(("v1", '{"batchWatermarkMs":5}', *(f'{{"{topic}":{{"0":{offset}}}}}' for topic in topics)))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("a b", "a b c"), ("b", "a b c"), ("a b a b", "a b c a b c"), ("a b c", "a b c"), ("c", "a b c")],
+)
+def test_a_log_of_offsets_takes_more_topics_in_the_order_of_the_plan(before: str, after: str) -> None:
+    log = entry(*before.split())
+    more = with_topics(log, {"a": {0: 1, 1: 2}, "b": {0: 1}, "c": {0: 3}})
+    lines = {topic: f'{{"{topic}":{{"0":7}}}}' for topic in before.split()}
+    new = {"a": '{"a":{"0":1,"1":2}}', "b": '{"b":{"0":1}}', "c": '{"c":{"0":3}}'}
+    assert more.splitlines()[2:] == [{**new, **lines}[topic] for topic in after.split()]
+    assert with_topics(more, {"a": {}, "b": {}, "c": {}}) == more
+
+
+@pytest.mark.parametrize("log", [entry("b", "a"), entry("x"), "v1\n{}\n-", "v2\n{}\n{}", "v1\n{}\n7"])
+def test_a_log_of_other_sources_is_left_alone(log: str) -> None:
+    with pytest.raises(ValueError, match=r"log|Expecting"):
+        with_topics(log, {"a": {0: 1}, "b": {0: 1}})
+
+
+def test_a_batch_that_was_under_way_is_read_again_with_the_topics_that_it_had(tmp_path: Path) -> None:
+    for name in ("offsets", "commits"):
+        (tmp_path / name).mkdir()
+    for batch in range(4):
+        (tmp_path / "offsets" / str(batch)).write_text(entry("a", offset=batch))
+    for batch in range(3):
+        (tmp_path / "commits" / str(batch)).write_text("v1\n{}")
+    (tmp_path / "offsets" / ".3.crc").write_text("sum")
+    read_more(str(tmp_path), {"a": {0: 0}, "b": {0: 9}})
+    logs = [(tmp_path / "offsets" / str(batch)).read_text().splitlines()[2:] for batch in range(4)]
+    assert logs[0] == ['{"a":{"0":0}}']
+    assert logs[1:] == [[f'{{"a":{{"0":{batch}}}}}', '{"b":{"0":9}}'] for batch in (1, 2, 3)]
+    assert sorted(each.name for each in (tmp_path / "offsets").iterdir()) == ["0", "1", "2", "3"]
+    read_more(str(tmp_path / "none"), {"a": {0: 0}})
+    (tmp_path / "offsets" / "3").write_text(entry("x"))
+    with pytest.raises(TaskManagerError):
+        read_more(str(tmp_path), {"a": {0: 0}, "b": {0: 9}})
+
+
+def test_a_checkpoint_is_new_until_a_batch_is_planned(tmp_path: Path) -> None:
+    assert is_new(str(tmp_path / "none"), begun=True)
+    (tmp_path / "offsets").mkdir()
+    assert is_new(f"file://{tmp_path}", begun=True)
+    (tmp_path / "offsets" / "0").write_text("v1")
+    assert not is_new(str(tmp_path), begun=False)
+    assert [is_new("s3a://bucket/cp", begun=begun) for begun in (True, False)] == [False, True]
