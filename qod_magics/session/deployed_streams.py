@@ -80,7 +80,7 @@ class Streams:
 
         """
         with self._changing:
-            declaration = self._with_topics(declaration)
+            self.application, declaration = self._grown(self.application), self._with_topics(declaration)
             application = self.application.declare(declaration)
             name, before = declaration.name, self.application
             with suppress(KafkaError, TaskManagerError):  # a waiting stream may be declared before its topic exists
@@ -154,7 +154,8 @@ class Streams:
             if topic is not None and topic.pattern is not None:
                 now = self._runtime.deployment.topics_of_pattern(stream.name, topic.pattern)
             streams.append(replace(stream, inputs=topic.with_topics(now)) if topic is not None and now else stream)
-        return replace(application, streams=tuple(streams))
+        grown = tuple(streams)
+        return application if grown == application.streams else replace(application, streams=grown)
 
     def _note_begin(self, name: str, before: Application) -> None:
         """Note that a stream has begun, where its inputs had before and it does not go on with its state."""

@@ -267,7 +267,7 @@ class Scaler:
             instance
             for instance in before
             if instance.job.index >= parallelism
-            or any(assignments[feed.name][instance.job.index] != feed.partitions for feed in instance.job.feeds)
+            or _reads(instance) != {n: own for n, each in assignments.items() if (own := each[instance.job.index])}
         ]
 
     def _stop(self, instances: Sequence[Instance]) -> None:
@@ -362,6 +362,11 @@ class Scaler:
             if instance.id not in homes:
                 instance.handle(NotPlaced())
         gather({i.id: partial(start, i) for i in instances if i.id in homes}, self.cluster.patience.step_s)
+
+
+def _reads(instance: Instance) -> dict[str, tuple[int, ...]]:
+    """Return the partitions that an instance reads, by feed."""
+    return {feed.name: feed.partitions for feed in instance.job.feeds}
 
 
 def _asked(task: str, parallelism: int | None, action: Scale | None = None) -> Asked:

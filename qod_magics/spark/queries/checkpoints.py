@@ -229,7 +229,7 @@ def transplant(source: str, target: str, at: Offsets, to: Offsets | None = None)
         source: a checkpoint whose query does not run; it stays as it is.
         target: where the new one is to be.
         at: the offsets of `source` after that batch.
-        to: the offsets from which the new one reads, of one topic; None: the same.
+        to: the offsets from which the new one reads, of topics in the order of its plan; None: the same.
 
     Raises:
         TaskManagerError: `source` is at other offsets, not at a local path, or can't be copied.
@@ -362,7 +362,7 @@ def _rewritten(log: str, at: Offsets, to: Offsets | None) -> str:
     if to is not None:
         if len(sources) != 1:
             raise ValueError(f"it has {len(sources)} sources, and one is to be replaced")
-        sources = [json.dumps({topic: _as_text(there) for topic, there in to.items()}, separators=(",", ":"))]
+        sources = [json.dumps({topic: _as_text(there)}, separators=(",", ":")) for topic, there in to.items()]
     return "\n".join((version, batch, *sources))
 
 

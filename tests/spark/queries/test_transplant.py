@@ -46,6 +46,12 @@ def test_the_last_ended_batch_goes_on_at_other_offsets(source: Path, tmp_path: P
     assert (source / "offsets/8").read_text().splitlines()[2] == '{"stream":{"0":40,"1":50}}'  # stays as it is
 
 
+def test_each_of_several_topics_is_a_source(source: Path, tmp_path: Path) -> None:
+    transplant(str(source), str(tmp_path / "after"), AT, {"west": {0: 5}, "east": {0: 6}})
+    lines = (tmp_path / "after/offsets/8").read_text().splitlines()
+    assert lines[2:] == ['{"west":{"0":5}}', '{"east":{"0":6}}']
+
+
 def test_the_same_offsets_are_left_alone(source: Path, tmp_path: Path) -> None:
     transplant(str(source), str(tmp_path / "after"), AT)
     for batch in (7, 8):
