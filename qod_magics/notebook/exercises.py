@@ -1,12 +1,15 @@
-"""Exercises of the labs: an answer is checked, and a wrong one explained by the mistake behind it."""
+"""Exercises of the labs: an answer is checked, and a wrong one explained by the mistake behind it. And whether the part
+of a lab that runs on Spark can run."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
-from qod_magics.errors import UsageProblem
+from qod_magics.errors import SetupError, UsageProblem
+from qod_magics.machine.java import find_java
 
 
 def check(
@@ -34,6 +37,30 @@ def check(
     known = next((words for wrong, words in (mistakes or {}).items() if same(answer, wrong, tolerance)), "")
     print(" ".join(word for word in (f"Not yet: {shown(answer)}.", known or hint) if word))
     return False
+
+
+def runs_on_spark(scale: float = 1.0) -> bool:
+    """Return whether the part of a lab that runs on Spark can run here. Where it can't, print one line that says why.
+
+    Args:
+        scale: of the length of its phases; 0 leaves that part out.
+
+    """
+    lacking = "its length is 0" if scale <= 0 else _lacking()
+    if lacking:
+        print(f"The part on Spark is skipped: {lacking}")
+    return not lacking
+
+
+def _lacking() -> str:
+    """Return what of Spark this machine lacks, "" if nothing."""
+    if find_spec("pyspark") is None:
+        return "there is no package pyspark. `pip install 'qod_magics[spark,kafka]'` brings it."
+    try:
+        find_java()
+    except SetupError as error:
+        return str(error)
+    return ""
 
 
 def same(one: Any, other: Any, tolerance: float) -> bool:

