@@ -77,7 +77,7 @@ def heavy(src: DataFrame) -> DataFrame:
     """Return an estimate of the same, at a cost of about a millisecond for each row."""
     from pyspark.sql import functions as F
 
-    hashed = src.where("length(sha2(repeat(lpad(CAST(n AS STRING), 8, '0'), 20000), 512)) > 0")
+    hashed = src.where("length(sha2(repeat(lpad(CAST(n AS STRING), 8, '0'), 10000), 512)) > 0")
     return hashed.groupBy(F.window("at", f"{WINDOW_S} seconds")).agg(F.sum("_weight").alias("rows"))
 
 
@@ -180,6 +180,7 @@ class Life:
         self.began = time.monotonic()
         self.last: dict[str, Any] = {}
         self.plans: dict[int, tuple[float, float]] = {}  #: by cycle: the accuracy planned for `heavy`, and when
+        self.batches: set[int] = set()  #: where `heavy` was after a batch
 
     def until(self, condition: Callable[[dict[str, Any]], bool], what: str) -> None:
         """Read reports until this holds of one. Raises SystemExit: it did not within PATIENCE_S."""
@@ -187,6 +188,7 @@ class Life:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self.last = json.loads(line)
+            self.batches.add(self.last["position"].get("heavy", 0))
             if self.last["planned"] is not None:
                 self.plans.setdefault(self.last["cycle"], (self.last["planned"], time.monotonic() - self.began))
             if condition(self.last):
@@ -205,8 +207,9 @@ class Life:
                 f["position"].get("counts", 0) > sent
                 and f["running"] == ["running", "running"]
                 and len(self.plans) >= CYCLES
+                and len(self.batches) > CYCLES
             ),
-            f"{sent:,} rows, read by a kernel that plans",
+            f"{sent:,} rows, read by a kernel that plans, and batches of the heavy query",
         )
 
     def kill(self) -> None:
@@ -246,10 +249,14 @@ def usual(plans: Mapping[int, tuple[float, float]]) -> float:
     return median(planned for _, (planned, _) in sorted(plans.items())[-CYCLES:])
 
 
-def rounds(broker: EmbeddedBroker, checkpoints: Path, sender: Sender, table: Table, kills: int, until: float) -> bool:
+def rounds(broker: EmbeddedBroker, checkpoints: Path, rate: int, table: Table, kills: int, until: float) -> bool:
     """Kill, and go on, as often as asked or as there is time; returns whether all counts were equal in the end."""
     directory, life, equal = checkpoints / "kills", Life(broker, checkpoints, "kills"), True
-    life.until(lambda f: len(life.plans) >= 3 * CYCLES and "heavy" in f["position"], "the first decisions")
+    life.until(lambda f: f["running"] == ["running", "running"], "both queries")
+    sender = Sender(broker, rate)
+    life.until(lambda _, life=life: len(life.batches) > CYCLES, "batches of the heavy query")
+    learned = len(life.plans)
+    life.until(lambda _, life=life, learned=learned: len(life.plans) >= learned + 2 * CYCLES, "the first decisions")
     number = 0
     while number < kills and time.monotonic() < until:
         number += 1
@@ -332,9 +339,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="kills") as directory:
         try:
             create_topics(broker, {TOPIC: 2})
-            sender = Sender(broker, given.rate)
             table = Table(RESULTS, FIELDS)
-            same = rounds(broker, Path(directory), sender, table, given.kills, began + given.seconds)
+            same = rounds(broker, Path(directory), given.rate, table, given.kills, began + given.seconds)
         finally:
             broker.stop()
     print(f"{len(table.rows)} kills of {given.kills} in {time.monotonic() - began:.0f} s", flush=True)

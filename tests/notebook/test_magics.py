@@ -127,6 +127,10 @@ class Declaring:
         self.removed: tuple[str, bool] | None = None  #: a task manager, and whether it was killed
         self.stands_by = False  #: after its removal
         self.later = ""  #: when what is held takes effect
+        self.hooks: list[object] = []
+
+    def on_event(self, hook: object) -> None:
+        self.hooks.append(hook)
 
     def cell(self, options: StreamOptions, body: str, namespace: Mapping[str, Any]) -> Declared:
         declaration = declaration_of(options, body, namespace, self.application)
