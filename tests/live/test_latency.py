@@ -150,7 +150,8 @@ def test_cameo_has_batches_take_turns_and_those_without_a_target_yield(brief: Se
         try:
             eventually(lambda: overlaps(0.05, 1.0), what="batches at the same time")
             session.set_policy("fifo")
-            eventually(lambda: overlaps(0.0, 0.01), what="batches in the order of arrival")
+            eventually(lambda: "order of arrival" in session.why("slow0"), what="turns in the order of arrival")
+            time.sleep(3.0)  # until batches wait by it
             session.set_policy("cameo")  # a batch that waits by the policy before must not let all others pass
             switched = time.time()
             urgent = session.runtime.instances["urgent.1"]
