@@ -21,7 +21,8 @@ from pathlib import Path
 from qod_magics.machine.java import find_java
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = {"qod_magics": "qod_magics", "widgets": "qod_widgets"}  #: import packages by folder
+#: Packages by folder.
+FOLDERS = {"qod_magics": "qod_magics", "widgets": "qod_widgets", "notebooks": "qod_notebooks"}
 
 #: Runs in the new environment before Spark and Kafka are there.
 LAB = """\
@@ -103,7 +104,8 @@ def main(wheel: Path) -> None:
         quietly = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
         pinned = (*quietly, "-c", str(ROOT / "constraints.txt"))
         step("installed without Spark and Kafka", *pinned, str(wheel))
-        step("a lab", "-c", LAB, str(ROOT / "notebooks" / "lab8_how_far_off.ipynb"))
+        step("labs", "-m", "qod_magics", "labs", str(directory / "labs"))
+        step("a lab", "-c", LAB, str(directory / "labs" / "lab8_how_far_off.ipynb"))
         step("installed", *pinned, f"{wheel}[{extras}]")
         step("doctor", "-m", "qod_magics", "doctor")
         step("a stream", "-c", STREAM)
@@ -112,7 +114,7 @@ def main(wheel: Path) -> None:
 
 
 def left_out(wheel: Path) -> list[str]:
-    """The files of the packages, as far as git knows them, that are not in the wheel."""
+    """Return the files of the packages, as far as git knows them, that are not in the wheel."""
     listing = subprocess.run(["git", "ls-files", *FOLDERS], cwd=ROOT, capture_output=True, text=True, check=True)
     with zipfile.ZipFile(wheel) as archive:
         packed = set(archive.namelist())

@@ -28,6 +28,7 @@ COMMANDS = {
     "compare": Command("qod_magics.commands.recordings:compare", "compare a live recording with a simulated one"),
     "report": Command("qod_magics.commands.recordings:report", "summarize a recording"),
     "run": Command("qod_magics.commands.run:main", "run a notebook or a script without a notebook server"),
+    "labs": Command("qod_magics.commands.labs:main", "copy the notebooks with the labs to a directory"),
     "demo": Command("qod_magics.commands.demo:main", "run the demonstration: overload, shedding by priority, a move"),
 }
 

@@ -126,8 +126,8 @@ def test_every_package_is_listed() -> None:
         for name, folder in FOLDERS.items()
         for path in folder.rglob("__init__.py")
     ]
-    assert values("options", "packages") == sorted(found)
-    assert values("options", "package_dir") == ["qod_widgets = widgets"]
+    assert values("options", "packages") == sorted([*found, "qod_notebooks"])
+    assert values("options", "package_dir") == ["qod_widgets = widgets", "qod_notebooks = notebooks"]
 
 
 def test_every_folder_with_modules_is_a_package() -> None:
@@ -136,9 +136,9 @@ def test_every_folder_with_modules_is_a_package() -> None:
             assert (path.parent / "__init__.py").exists(), f"{path.parent.relative_to(ROOT)} lacks an __init__.py"
 
 
-@pytest.mark.parametrize("package", FOLDERS)
+@pytest.mark.parametrize("package", [*FOLDERS, "qod_notebooks"])
 def test_every_data_file_is_packed(package: str) -> None:
-    folder = FOLDERS[package]
+    folder = {**FOLDERS, "qod_notebooks": ROOT / "notebooks"}[package]
     patterns = setup_cfg()["options.package_data"][package].replace(",", " ").split()
     packed = {path for pattern in patterns for path in folder.glob(pattern)}
     data = {path for path in tracked() if folder in path.parents and path.suffix != ".py"}
