@@ -19,7 +19,9 @@ from qod_magics.kafka.reading import end_offsets
 from qod_magics.lifecycle.events import State
 from qod_magics.session.results import QueryResults
 from qod_magics.session.session import Session
+from qod_magics.spark.queries.checkpoints import shuffle_partitions
 from qod_magics.spark.queries.instance import Instance
+from qod_magics.spark.servers.task_manager import TaskManager
 from tests.live.applications import count, observed, rows, written
 from tests.live.conftest import eventually, kafka_of, new_topic, pause
 from tests.live.steady import BEGIN, SCHEMA, Steady
@@ -166,8 +168,12 @@ def state_rows(session: Session, id: str) -> int | None:
     return None if last is None else sum(each.numRowsTotal for each in last.stateOperators)
 
 
-def test_a_count_by_window_and_key_is_scaled_with_its_state_while_rows_flow(brief: Session, topic: str) -> None:
+def test_a_count_by_window_and_key_is_scaled_with_its_state_while_rows_flow(
+    brief: Session, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its state is in three shuffle partitions, as on a task manager of three cores."""
     session = brief
+    monkeypatch.setattr(TaskManager, "shuffle", 3)
     with Steady(session, topic, 100.0) as steady, Events(session) as events:
         names = F.array(*map(F.lit, NAMES))
         session.stream(
@@ -183,6 +189,7 @@ def test_a_count_by_window_and_key_is_scaled_with_its_state_while_rows_flow(brie
         session.stream("q", by_name, max_parallelism=4, **options)
         eventually(lambda: written(session, "q") > 0, what="first results")
         eventually(lambda: steady.sent > 1_400, what="windows that are complete")
+        assert [shuffle_partitions(session.runtime.instances[id].checkpoint) for id in ("src.1", "q.1")] == [3, 3]
         for parallelism in (2, 5, 1):
             session.scale("q", parallelism)
             assert len(parts(session)) == parallelism

@@ -43,7 +43,9 @@ def test_an_option_that_there_is_not_is_refused_before_kafka_is_asked() -> None:
 @pytest.mark.parametrize(
     ("conf", "attributes"),
     [
-        ({"spark.sql.shuffle.partitions": "8"}, {"rule": "ours", "name": "spark.sql.shuffle.partitions"}),
+        ({"spark.sql.adaptive.enabled": "true"}, {"rule": "ours", "name": "spark.sql.adaptive.enabled"}),
+        ({"spark.sql.shuffle.partitions": "0"}, {"rule": "positive", "name": "spark.sql.shuffle.partitions"}),
+        ({"spark.sql.shuffle.partitions": "8.5"}, {"rule": "positive", "value": "8.5"}),
         ({"spark.sql.session.timeZone": "Europe/Lisbon"}, {"rule": "ours"}),
         ({"spark.sql.streaming.checkpoint.fileChecksum.enabled": "true"}, {"rule": "ours"}),
         ({"spark.sql.streaming.checkpointLocation": "/x"}, {"rule": "ours"}),

@@ -53,6 +53,9 @@ class Spark:
     def get(self, key: str) -> str | None:
         return {"spark.master": "local[4]", "spark.driver.host": "localhost"}.get(key)
 
+    def set(self, key: str, value: str) -> None:
+        """Settings stay as they are."""
+
     def sql(self, text: str) -> Spark:
         self.gate.wait(30)
         self.asked.append(text)

@@ -486,7 +486,7 @@ class Cluster:
         told = {key: times for each in here for key, times in list(each.meter.told.items())}
         taken = sum(slots.held(i) for i in self.all_instances if i.task_manager is manager and i.mode == "real-time")
         left = max(manager.capacity - taken, 1.0)
-        return shared_out([Run(each.batches, each.width) for each in here], left, told)
+        return shared_out([Run(each.batches, each.width, each.widest) for each in here], left, told)
 
     def bottleneck(self, instance: Instance) -> str:
         """Return what takes most of the time of an instance's batches, in words; "" where nothing stands out."""

@@ -20,7 +20,7 @@ from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Pipe
 from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.plans.job import feeds_of
-from qod_magics.spark.queries.checkpoints import Left, inherit, local_path, why_not_transplanted
+from qod_magics.spark.queries.checkpoints import Left, inherit, local_path, why_not_divided, why_not_transplanted
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.connection import gather
 from qod_magics.spark.servers.task_manager import ASSIGNING_S, TaskManager
@@ -46,6 +46,8 @@ def _obstacle(cluster: Cluster, spec: TaskSpec | None, mine: Sequence[Instance])
             return refusal
         if instance.mode == "real-time":
             return "real-time mode keeps it in a format of its own: declare it with --mode microbatch"
+    if refusal := why_not_divided(instance.checkpoint for instance in mine):
+        return refusal
     if spec is not None and spec.sink is not None and spec.sink.appends:
         return "it writes files or a table, whose log has the numbers of one query's batches"
     if spec is not None and (whole := cluster.deployment.checked.whole.get(spec.id)):

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from qod_magics.application.streams.sink import absolute, is_url
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.servers.connection import reason
 from qod_magics.spark.servers.cpu import setting
+from qod_magics.spark.servers.server import SHUFFLE
 from qod_magics.spark.servers.task_manager import TaskManager
 
 #: By topic and partition: the next offset to read.
@@ -123,6 +124,20 @@ def committed_ms(checkpoint: str) -> int | None:
         files = () if place is None else (place / "metadata" if ended is None else place / "commits" / str(ended),)
         return max((each.stat().st_mtime_ns // 1_000_000 for each in files), default=None)
     except OSError:
+        return None
+
+
+def shuffle_partitions(checkpoint: str) -> int | None:
+    """Return into how many partitions the query of a checkpoint shuffles, and keeps its state in; None: it has planned
+    no batch yet, or there is no local checkpoint."""
+    place = local_path(checkpoint)
+    try:
+        planned = None if place is None else max(_numbers(place / "offsets"), default=None)
+        if place is None or planned is None:
+            return None
+        _, batch, *_ = (place / "offsets" / str(planned)).read_text("utf-8").splitlines()
+        return int(json.loads(batch)["conf"][SHUFFLE])
+    except (OSError, ValueError, KeyError):
         return None
 
 
@@ -298,6 +313,9 @@ def inherit(sources: Sequence[Left], target: str, to: Offsets, assign: Callable[
         commits = [_entry(each.checkpoint, "commits", ended) for ended, each in begun]
         for lines, (_, each) in zip(offsets, begun, strict=True):
             _rewritten("\n".join(lines), each.at, None)
+        divided = {shuffle_partitions(each.checkpoint) for _, each in begun}
+        if len(divided) > 1:
+            raise ValueError(f"they have it in {_counts(divided)} shuffle partitions")
         if any(json.loads(lines[1]).get("stateUniqueIds") for lines in commits):
             raise ValueError("real-time mode has written it in another format")
         _, told, *reads = _entry(target, "offsets", batch)
@@ -314,6 +332,19 @@ def inherit(sources: Sequence[Left], target: str, to: Offsets, assign: Callable[
     for name, entry in moved.items():
         (after / name / str(batch + 1)).write_text("\n".join(entry), "utf-8")
     return True
+
+
+def why_not_divided(checkpoints: Iterable[str]) -> str:
+    """Return why groups of these checkpoints can't be put together, as one clause; "" if they can: Spark finds a group
+    in the shuffle partition that its key and their number decide."""
+    found = {number for each in checkpoints if (number := shuffle_partitions(each)) is not None}
+    if len(found) < 2:
+        return ""
+    return f"its instances keep it in {_counts(found)} shuffle partitions, as their first task managers had cores"
+
+
+def _counts(numbers: Iterable[int | None]) -> str:
+    return " and ".join(str(each) for each in sorted(each or 0 for each in numbers))
 
 
 def _last_ended(checkpoint: str) -> int | None:

@@ -34,7 +34,7 @@ from qod_magics.spark.plans.dial import DialBoard
 from qod_magics.spark.plans.job import Job
 from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, WHEN_WRITTEN
-from qod_magics.spark.queries.checkpoints import is_new, read_more
+from qod_magics.spark.queries.checkpoints import is_new, read_more, shuffle_partitions
 from qod_magics.spark.queries.instance_state import InstanceState
 from qod_magics.spark.queries.meter import MeterReading
 from qod_magics.spark.queries.modes import (
@@ -265,6 +265,11 @@ class Instance(InstanceState):
             except Exception as error:
                 raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {reason(error)}") from error
 
+    def _shuffle_on(self, manager: TaskManager, *, realtime: bool) -> int:
+        """Return into how many partitions it shuffles if its first batch runs there: one in real-time mode, where each
+        of them would hold a slot, and one where the order of its whole result counts, which one task writes then."""
+        return 1 if realtime or self.job.whole else manager.shuffle
+
     def _stop_previous_run(self, task_manager: TaskManager) -> None:
         """Stop a previous run that has not ended, also one that another call has started meanwhile: two runs at once
         would write rows twice."""
@@ -306,7 +311,9 @@ class Instance(InstanceState):
                         writer = writer.trigger(realTime=f"{max(trigger or 0.0, REALTIME_BATCH_S):g} seconds")
                     else:
                         writer = writer.trigger(processingTime=f"{job.batches_every_s:g} seconds")
-                    query = writer.start() if job.sink is None else job.sink.begin(writer, job.table)
+                    chosen = self._shuffle_on(task_manager, realtime=realtime)
+                    with task_manager.shuffling(chosen):
+                        query = writer.start() if job.sink is None else job.sink.begin(writer, job.table)
                 break
             except QodError:
                 raise
@@ -327,6 +334,7 @@ class Instance(InstanceState):
                     not_realtime(why, task_manager.kind),
                 )
                 self.told_stalled = False
+                self.shuffles = shuffle_partitions(self.checkpoint) or (self.shuffles if self.begun else chosen)
                 self.life.handle(Started(start.run, realtime), begun_at)
         if not attached:  # before the answer arrived
             begin(query.stop, f"stopping-{self.id}")

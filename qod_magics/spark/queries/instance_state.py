@@ -113,6 +113,7 @@ class InstanceState:
     held: MeterReading | None = None  #: the previous run's last reading, held while the new run has none
     no_realtime: str = ""  #: why real-time mode was refused
     begun: bool = False  #: whether its checkpoint has a finished batch
+    shuffles: int = 1  #: into how many partitions its present run shuffles, as far as is known
     books_differ: bool = False  #: whether the books may be elsewhere than its checkpoint: until its next report
     stall: StallDetector = field(default_factory=StallDetector)  #: of its present run
     told_stalled: bool = False  #: whether its present run was reported as stalled
@@ -159,6 +160,11 @@ class InstanceState:
     def width(self) -> float:
         """Task slots that one of its batches can use at a time: one for each partition that it reads."""
         return float(max(sum(len(feed.partitions) for feed in self.job.feeds), 1))
+
+    @property
+    def widest(self) -> float:
+        """Task slots that its batches can use at a time once their rows are shuffled."""
+        return float(self.shuffles) if self.facts is not None and self.facts.keeps_state else 0.0
 
     @property
     def is_paced(self) -> bool:

@@ -81,10 +81,18 @@ def _shares(works: Sequence[Work], slots: float) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The micro-batches of one instance, the newest last, and the slots that they can use at a time."""
+    """The micro-batches of one instance, the newest last, and the slots that they can use at a time: those of the tasks
+    that read, and at most those of the tasks behind a shuffle, where these are more."""
 
     batches: Sequence[Batch]
     width: float
+    widest: float = 0.0
+
+    def used(self, batch: Batch, known: TaskTime | None) -> float:
+        """Return the slots that a batch can use: the most where it is known to have used more than its readers can."""
+        lasted_s = batch.end - min(batch.start + batch.planning_s, batch.end)
+        wide = known is not None and known.run_s > self.width * lasted_s
+        return max(self.width, self.widest) if wide else self.width
 
 
 def shared_out(runs: Sequence[Run], slots: float, known: Mapping[Key, TaskTime]) -> dict[Key, TaskTime]:
@@ -111,8 +119,11 @@ def shared_out(runs: Sequence[Run], slots: float, known: Mapping[Key, TaskTime])
         for each in recent:
             known_others = each.start >= recent_since  # all that ran beside it
             keys.append((each.run_id, each.batch_id) if known_others else None)
-            works.append(_work(each, run.width, known.get((each.run_id, each.batch_id))))
-        if (ongoing := _ongoing(recent, run.width, newest)) is not None:
+            told = known.get((each.run_id, each.batch_id))
+            works.append(_work(each, run.used(each, told), told))
+        last = recent[-1] if recent else None
+        width = run.width if last is None else run.used(last, known.get((last.run_id, last.batch_id)))
+        if (ongoing := _ongoing(recent, width, newest)) is not None:
             keys.append(None)
             works.append(ongoing)
     taken = zip(keys, slot_seconds(works, slots), strict=True)

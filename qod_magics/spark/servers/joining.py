@@ -36,7 +36,16 @@ from qod_magics.spark.servers.cpu import (
     ui_address,
 )
 from qod_magics.spark.servers.remote import Remote
-from qod_magics.spark.servers.server import OWN_SESSION_CONF, SESSION_CONF, LocalServer, PortTakenError, ServerOptions
+from qod_magics.spark.servers.server import (
+    OWN_SESSION_CONF,
+    SESSION_CONF,
+    SHUFFLE,
+    SHUFFLE_DEFAULT,
+    LocalServer,
+    PortTakenError,
+    ServerOptions,
+    stated_shuffle,
+)
 from qod_magics.spark.servers.task_manager import INQUIRY_S, TaskManager
 
 if TYPE_CHECKING:
@@ -91,6 +100,7 @@ def _start_once(
         cores = planned_cpus(_core_count(options)) * (1 - headroom)
         made = partial(TaskManager, id, spark, kind="local", cores=cores, board=board, ui=server.ui, server=server)
         made = partial(made, capacity=planned_cpus(_core_count(options)))
+        made = partial(made, shuffle=stated_shuffle(options.conf.get(SHUFFLE)))
         return call_within(partial(made, slots=options.slots), INQUIRY_S, id)
     except BaseException:
         if spark is not None:
@@ -126,6 +136,7 @@ def attach_url(
 
     def attached() -> TaskManager:
         check_server(spark.version, hidden(server.url))
+        shuffle = _chosen_shuffle(spark)
         adopt(spark, OWN_SESSION_CONF)
         address = ui_address(spark) if server.ui is None else server.ui or None
         application = setting(spark, "spark.app.id")
@@ -140,7 +151,7 @@ def attach_url(
             )
         planned = usable * (1 - headroom)
         made = partial(TaskManager, id, spark, kind="connect", cores=planned, board=board, ui=address, slots=slots)
-        made = partial(made, headroom=None if server.cores else headroom)
+        made = partial(made, headroom=None if server.cores else headroom, shuffle=shuffle)
         return made(headers=server.headers, capacity=usable)
 
     try:
@@ -200,9 +211,8 @@ def attach_session(
         if here:
             cores = min(cores, planned_cpus(core_count()))
         planned = cores * (1 - headroom)
-        made = TaskManager(
-            id, own, kind="attached", cores=planned, board=board, ui=ui, notebooks=spark, slots=slots, capacity=cores
-        )
+        made = partial(TaskManager, id, own, kind="attached", cores=planned, board=board, ui=ui, notebooks=spark)
+        made = made(slots=slots, capacity=cores, shuffle=_chosen_shuffle(spark))
         made.cpu_meter = _attached_meter(cores, here, core_seconds())
         return made
 
@@ -211,6 +221,12 @@ def attach_session(
     except BaseException:
         release(own)
         raise
+
+
+def _chosen_shuffle(spark: SparkSession) -> int | None:
+    """Return into how many partitions a session shuffles by a setting of the user's; None: by Spark's default."""
+    found = stated_shuffle(setting(spark, SHUFFLE))
+    return None if found == SHUFFLE_DEFAULT else found
 
 
 def release(own: SparkSession) -> None:

@@ -20,7 +20,7 @@ import psutil
 from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.machine import class_data
 from qod_magics.machine.child import Child, check_user, temporary
-from qod_magics.machine.cores import CoreClaim
+from qod_magics.machine.cores import CoreClaim, every_core, planned_cpus
 from qod_magics.machine.jars import connector_jars
 from qod_magics.machine.java import DEFAULT_JIT, HOST, JIT_OPTIONS, Java, find_java, free_ports
 from qod_magics.machine.packages import check_files, check_packages, package_jars, spark_words
@@ -58,10 +58,16 @@ ARCHIVE = "task-manager"
 #: fetched before.
 REPORTS_KEPT, STAGES_KEPT = 64, 240
 
-#: What a query's checkpoint (its state store's format and number of partitions) or our metrics depend on: the same on
-#: every task manager, since queries move between them. Each can be set per session, too.
+#: Into how many partitions a query shuffles. Those of its state are fixed by its first batch: Spark keeps their number
+#: in the checkpoint, and takes it from there wherever the query runs later. See `TaskManager.shuffle`.
+SHUFFLE = "spark.sql.shuffle.partitions"
+#: Spark's own number of them: nobody has chosen it.
+SHUFFLE_DEFAULT = 200
+
+#: What a query's checkpoint (its state store's format) or our metrics depend on: the same on every task manager, since
+#: queries move between them. Each can be set per session, too.
 SESSION_CONF: Mapping[str, str] = {
-    "spark.sql.shuffle.partitions": "1",
+    SHUFFLE: "1",  # but while a query starts that is to have more
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
@@ -123,7 +129,7 @@ _CONF: Mapping[str, str] = {
 
 #: Settings that no user changes, by their beginnings, each with what to do instead.
 _REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(OWN_SESSION_CONF, "checkpoints and results of running queries depend on it"),
+    **dict.fromkeys(OWN_SESSION_CONF.keys() - {SHUFFLE}, "checkpoints and results of running queries depend on it"),
     "spark.sql.streaming.checkpoint": "checkpoints of running queries depend on it",
     "spark.sql.streaming.checkpointLocation": "give --checkpoints",
     "spark.sql.streaming.checkpointFileManagerClass": "checkpoints of running queries depend on it",
@@ -154,6 +160,19 @@ def check_conf(conf: Mapping[str, str]) -> None:
                 raise SetupError(
                     f"{name} must stay as the session sets it, got {conf[name]!r}; {why}", name=name, rule="ours"
                 )
+    if SHUFFLE in conf and stated_shuffle(conf[SHUFFLE]) is None:
+        raise SetupError(
+            f"{SHUFFLE} must be a whole number from 1, got {conf[SHUFFLE]!r}; without it, queries shuffle into as many "
+            "partitions as their task manager has cores",
+            name=SHUFFLE,
+            value=conf[SHUFFLE],
+            rule="positive",
+        )
+
+
+def stated_shuffle(text: str | None) -> int | None:
+    """Return the number of shuffle partitions that a user's setting states; None: it is none, or no number."""
+    return int(text) if text is not None and re.fullmatch(r"[1-9]\d{0,5}", text) else None
 
 
 #: Task slots of a server, many more than cores: long-running tasks hold one each, and the OS shares the CPU.
@@ -389,6 +408,7 @@ class LocalServer:
             "spark.port.maxRetries": "0",
             "spark.local.dir": str(self.directory),
             "spark.sql.warehouse.dir": str(self.directory / "warehouse"),
+            SHUFFLE: str(max(int(planned_cpus(len(options.cpus or every_core()))), 1)),  # of the notebook's own queries
             **options.conf,
         }
         words = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,7 @@ from qod_magics.spark.servers.cpu import (
     setting,
 )
 from qod_magics.spark.servers.own_jars import STATE_CLASS
-from qod_magics.spark.servers.server import OWN_SESSION_CONF, SESSION_CONF, LocalServer
+from qod_magics.spark.servers.server import OWN_SESSION_CONF, SESSION_CONF, SHUFFLE, SHUFFLE_DEFAULT, LocalServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 RECOUNT_S = 45.0
 #: How long state may take to be assigned to one instance, seconds.
 ASSIGNING_S = 60.0
+#: How long a start of a query may wait for those that shuffle into another number of partitions, seconds.
+STARTS_S = 60.0
 #: Timeout for what is asked of a session once it has answered: settings, cores, dials; seconds.
 INQUIRY_S = 60.0
 
@@ -82,6 +84,7 @@ class TaskManager:
         headers: Mapping[str, str] = MappingProxyType({}),
         capacity: float | None = None,
         headroom: float | None = None,
+        shuffle: int | None = None,
     ) -> None:
         self.id = id
         self.spark = spark
@@ -105,6 +108,10 @@ class TaskManager:
         self.polling = threading.Lock()  #: held while a poll of its queries is under way
         self.dials: dict[str, float] = {}  #: those whose values are known
         self._turning = threading.Lock()
+        self._stated_shuffle = shuffle  #: shuffle partitions by the user's setting; None: there is none
+        self._shuffles: int | None = None  #: into how many partitions its session shuffles; None: not set here yet
+        self._starts = 0  #: queries that start with that number
+        self._starting = threading.Condition()  #: held while either of them changes
         self._topic: dial.DialStore | None = None  #: of its dials, where SQL can't set them
         self._stages: Future[dict[tuple[str, int], cpu.TaskTime]] | None = None  #: a call of its REST API under way
         self.endpoint = None if server is not None else endpoint(spark)
@@ -198,6 +205,40 @@ class TaskManager:
         """Let plans use this share of its cores for tasks, 0..1; returns the cores that these are."""
         self.share = share
         return self.cores * share
+
+    @property
+    def shuffle(self) -> int:
+        """Return into how many partitions a query shuffles whose first batch runs here in micro-batches: as many as the
+        user's setting says, or one for each of its cores, so that an aggregation can use them all."""
+        return self._stated_shuffle or min(max(int(self.capacity), 1), SHUFFLE_DEFAULT)
+
+    @contextmanager
+    def shuffling(self, partitions: int) -> Iterator[None]:
+        """Let queries that start within shuffle into so many partitions. It is a setting of the session, which each
+        query copies when it starts: starts with another number wait. One that has a batch keeps its number.
+
+        Raises:
+            TaskManagerError: others still start after a minute. Or whatever Spark raises.
+
+        """
+        with self._starting:
+            if not self._starting.wait_for(lambda: not self._starts or self._shuffles == partitions, STARTS_S):
+                raise TaskManagerError(
+                    f"{self.id} still starts queries that shuffle into {self._shuffles} partitions.",
+                    name=self.id,
+                    rule="answers",
+                )
+            if self._shuffles != partitions:
+                self._shuffles = None
+                self.spark.conf.set(SHUFFLE, str(partitions))
+                self._shuffles = partitions
+            self._starts += 1
+        try:
+            yield
+        finally:
+            with self._starting:
+                self._starts -= 1
+                self._starting.notify_all()
 
     def recount(self, every_s: float = RECOUNT_S) -> None:
         """Ask how many cores its executors have by now, if that is due and not what the user has said. Executors come

@@ -83,6 +83,16 @@ def test_alone_a_batch_takes_a_slot_for_each_partition_while_its_tasks_run() -> 
     assert cpu(shared_out([run], 1.0, {})) == {("a", 0): 3.0, ("a", 1): 5.0}
 
 
+def test_behind_a_shuffle_a_batch_takes_more_slots_than_it_has_readers_if_the_ui_tells_so() -> None:
+    """Without a UI, nothing tells whether its time goes by before or behind the shuffle."""
+    run = Run([batch("a", 0, 0.0, 4.0), batch("a", 1, 4.0, 8.0)], 2.0, 8.0)
+    told = {("a", 0): TaskTime(5.0, 7.0), ("a", 1): TaskTime(20.0, 22.0)}
+    assert cpu(shared_out([run], 8.0, told)) == {("a", 0): 8.0, ("a", 1): 32.0}
+    assert cpu(shared_out([run], 8.0, {})) == {("a", 0): 8.0, ("a", 1): 8.0}
+    narrow = Run(run.batches, 2.0, 1.0)  # its shuffle has fewer partitions than its topic
+    assert cpu(shared_out([narrow], 8.0, told)) == {("a", 0): 8.0, ("a", 1): 8.0}
+
+
 def test_two_queries_divide_a_slot_evenly_or_as_the_ui_tells() -> None:
     runs = [run_of("a", (0.0, 6.0)), run_of("b", (0.0, 6.0))]
     assert cpu(shared_out(runs, 1.0, {})) == {("a", 0): 3.0, ("b", 0): 3.0}

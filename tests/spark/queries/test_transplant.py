@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark.queries.checkpoints import Left, inherit, transplant, why_not_transplanted
+from qod_magics.spark.queries.checkpoints import (
+    Left,
+    inherit,
+    shuffle_partitions,
+    transplant,
+    why_not_divided,
+    why_not_transplanted,
+)
+from tests.texts import tells
 
 BATCH = '{"batchWatermarkMs":5000,"batchTimestampMs":7000,"conf":{}}'
 
@@ -152,7 +160,26 @@ def test_rows_of_a_first_batch_that_was_interrupted_are_not_late(source: Path, t
     assert json.loads((tmp_path / "other/commits/9").read_text().splitlines()[1]) == {"nextBatchWatermarkMs": 5000}
 
 
-@pytest.mark.parametrize("what", ["other offsets", "real-time mode", "no batch there"])
+def shuffled(checkpoint: Path, partitions: int) -> None:
+    """Have a checkpoint's query shuffle into so many partitions."""
+    for log in (checkpoint / "offsets").glob("[0-9]*"):
+        log.write_text(log.read_text().replace("{}", f'{{"spark.sql.shuffle.partitions":"{partitions}"}}', 1))
+
+
+def test_the_shuffle_partitions_of_a_state_are_in_its_checkpoint(source: Path, tmp_path: Path) -> None:
+    second = other(tmp_path, 3000)
+    assert shuffle_partitions(str(source)) is None, "it says nothing of them"
+    shuffled(source, 8)
+    assert shuffle_partitions(str(source)) == 8
+    assert [shuffle_partitions(place) for place in ("s3a://bucket/q", str(tmp_path / "never"))] == [None, None]
+    places = [str(source), str(second), str(tmp_path / "never")]
+    shuffled(second, 8)
+    assert why_not_divided(places) == ""
+    transplant(str(source), str(tmp_path / "after"), AT)
+    assert shuffle_partitions(str(tmp_path / "after")) == 8
+
+
+@pytest.mark.parametrize("what", ["other offsets", "real-time mode", "no batch there", "shuffle partitions"])
 def test_state_of_several_that_does_not_fit_is_refused_before_it_is_written(
     source: Path, tmp_path: Path, what: str
 ) -> None:
@@ -162,6 +189,10 @@ def test_state_of_several_that_does_not_fit_is_refused_before_it_is_written(
         (second / "commits/3").write_text(f'v1\n{{"nextBatchWatermarkMs":1,{ids}}}')
     elif what == "no batch there":
         (second / "offsets/3").unlink()
+    elif what == "shuffle partitions":
+        shuffled(source, 8)
+        shuffled(second, 2)
+        assert tells(why_not_divided([str(source), str(second)]), "2 and 8")
     at = {"stream": {2: 9 if what == "other offsets" else 8}}
     with pytest.raises(TaskManagerError) as caught:
         inherit([Left(str(source), AT), Left(str(second), at)], str(tmp_path / "after"), {"stream": {0: 40}}, assigned)

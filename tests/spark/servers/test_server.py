@@ -105,6 +105,22 @@ def test_whatever_names_another_address_for_spark_a_server_is_on_loopback(
     assert settings["spark.driver.bindAddress"] == "127.0.0.1"
 
 
+@pytest.mark.parametrize(
+    ("cpus", "conf", "partitions"),
+    [({0}, {}, "1"), ({0, 1, 2}, {}, "3"), ({0, 1}, {"spark.sql.shuffle.partitions": "9"}, "9")],
+)
+def test_the_notebooks_own_queries_shuffle_into_a_partition_for_each_core(
+    cpus: set[int], conf: dict[str, str], partitions: str, tools: Tools
+) -> None:
+    options = ServerOptions(cpus=frozenset(cpus), pinned=False, conf=conf)
+    made = server.LocalServer("tm1", options, tools=tools)
+    shutil.rmtree(made.directory)
+    made.claim.release()
+    child: Any = made.child
+    settings = dict(word.split("=", 1) for word in child.command if word.startswith("spark."))
+    assert settings["spark.sql.shuffle.partitions"] == partitions
+
+
 def test_relative_paths_are_those_of_the_notebook(
     tools: Tools, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

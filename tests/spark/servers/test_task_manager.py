@@ -7,6 +7,7 @@ import json
 import shlex
 import socket
 import threading
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
@@ -192,6 +193,78 @@ def test_executors_that_come_and_go_change_its_cores() -> None:
         finally:
             server.shutdown()
             thread.join()
+
+
+# --- shuffle partitions -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("capacity", "stated", "partitions"),
+    [(1.0, None, 1), (0.5, None, 1), (8.0, None, 8), (900.0, None, 200), (8.0, 3, 3)],
+)
+def test_a_query_shuffles_into_a_partition_for_each_core_or_as_the_user_says(
+    capacity: float, stated: int | None, partitions: int
+) -> None:
+    options: Any = {"kind": "connect", "cores": 0.9 * capacity, "board": BOARD, "capacity": capacity, "shuffle": stated}
+    made = TaskManager("tm1", Spark(), **options)  # type: ignore[arg-type]
+    assert made.shuffle == partitions
+    if stated is None:
+        made.capacity = 2.0  # executors have gone
+        assert made.shuffle == min(2, max(partitions, 2))
+
+
+class Setting(Spark):
+    """A session whose settings are kept; the ones that were made are in `made`."""
+
+    def __init__(self, **settings: str) -> None:
+        super().__init__()
+        self.settings, self.made = {"spark.master": "spark://there:7077", **settings}, []
+
+    def get(self, key: str) -> str | None:
+        return self.settings.get(key)
+
+    def set(self, key: str, value: str) -> None:
+        self.settings[key] = value
+        self.made.append(value)
+
+
+def test_starts_that_shuffle_alike_go_on_together_and_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each query copies the setting of its session when it starts."""
+    spark = Setting()
+    made = TaskManager("tm1", spark, kind="connect", cores=8.0, board=BOARD)  # type: ignore[arg-type]
+    other = made.shuffling(1)
+    waits = threading.Thread(target=other.__enter__, daemon=True)
+    with made.shuffling(8), made.shuffling(8):
+        waits.start()
+        waits.join(0.2)
+        assert spark.made == ["8"], "nobody changes it while queries start"
+    waits.join(10)
+    assert spark.made == ["8", "1"]
+    monkeypatch.setattr("qod_magics.spark.servers.task_manager.STARTS_S", 0.05)
+    with pytest.raises(TaskManagerError, check=breaks("answers", name="tm1")), made.shuffling(8):
+        pass  # the other one never ends
+    assert spark.made == ["8", "1"]
+
+
+def _given(spark: Any, *_: object) -> Any:
+    return spark
+
+
+def test_the_shuffle_partitions_of_a_server_are_its_users_if_they_are_not_sparks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "spark.sql.shuffle.partitions"
+    monkeypatch.setattr(Spark, "stop", lambda _: None, raising=False)
+    for stated, partitions in (("200", 4), ("64", 64)):
+        spark: Any = Setting(**{name: stated})
+        server = Remote("sc://there:1", cores=4.0, ui="")
+        made = joining.attach_url("tm1", server, BOARD, 0.1, connect=partial(_given, spark))
+        assert (made.shuffle, spark.settings[name]) == (partitions, "1"), "the session is ours"
+    for stated, partitions in (("200", 2), ("7", 7)):
+        session = Notebooks(2)
+        session.settings[name] = stated
+        attached = joining.attach_session("spark", session, BOARD, 0.1, clone=Clones())  # type: ignore[arg-type]
+        assert (attached.shuffle, session.settings[name]) == (partitions, stated)
 
 
 def test_a_server_is_gone_when_its_port_refuses_connections() -> None:
