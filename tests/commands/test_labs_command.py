@@ -30,7 +30,7 @@ def test_notebooks_and_what_they_read_are_copied_and_nobodys_work_is_overwritten
     assert command(["labs", str(target)]) == 0
     assert files(target) == there
     assert (target / "lab3_fair_share.ipynb").read_text() == "mine"
-    assert tells(capsys.readouterr().out, "1 file ", f"{len(there) - 1} files")
+    assert tells(capsys.readouterr().out, "1 file", f"{len(there) - 1} files")
 
 
 def test_a_file_in_the_way_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
