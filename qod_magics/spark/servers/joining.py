@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qod_magics.application.recipes.modules import with_our_path
 from qod_magics.errors import SetupError, TaskManagerError
@@ -211,8 +211,8 @@ def attach_session(
         if here:
             cores = min(cores, planned_cpus(core_count()))
         planned = cores * (1 - headroom)
-        made = partial(TaskManager, id, own, kind="attached", cores=planned, board=board, ui=ui, notebooks=spark)
-        made = made(slots=slots, capacity=cores, shuffle=_chosen_shuffle(spark))
+        options: dict[str, Any] = {"slots": slots, "capacity": cores, "shuffle": _chosen_shuffle(spark)}
+        made = TaskManager(id, own, kind="attached", cores=planned, board=board, ui=ui, notebooks=spark, **options)
         made.cpu_meter = _attached_meter(cores, here, core_seconds())
         return made
 
