@@ -70,7 +70,11 @@ def test_nothing_is_dropped_on_a_slot_whose_cpu_nobody_measures(
     assert ours.waits_s <= max(1.2 * plain.waits_s + 0.1, 1.25 * PERIOD_S)
 
 
-@corners("n fixed_s load", (2, 0.5, 0.5), (4, 0.5, 0.5), others=product((1, 2, 3), (0.4, 0.8), (0.3, 0.6, 0.7)))
+@corners(
+    "n fixed_s load",
+    *((2, 0.5, 0.5), (4, 0.8, 0.6), (8, 0.5, 0.5)),  # the last two settle at rounds of 8 s, of which two may wait
+    others=[*product((1, 2, 3), (0.4, 0.8), (0.3, 0.6, 0.7)), (4, 0.5, 0.5), (6, 0.5, 0.6), (4, 0.8, 0.65)],
+)
 def test_batches_that_fill_such_a_slot_with_their_fixed_costs_lose_no_row(n: int, fixed_s: float, load: float):
     """Their costs are all of the slot, of which plans may use nine tenths: that alone is no overload."""
     assert course(queries(n, fixed_s, 20.0, load), policy(DEFAULT_POLICY), 300.0, by_slots=True).dropped == 0.0

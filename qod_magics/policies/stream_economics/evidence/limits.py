@@ -4,11 +4,12 @@ Pure.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from math import inf
 
-from qod_magics.core.snapshot import Snapshot, TaskManager
+from qod_magics.core.snapshot import Snapshot, TaskManager, is_down
 from qod_magics.policies.stream_economics.requirements import FULL_CORE
 
 #: Backlog above which an open task manager sheds, seconds of input: with queries that have run for a while, with a new
@@ -18,6 +19,9 @@ WAITING_S, WAITING_COLD_S, WAITING_COLD_SHARED_S, WAITING_FIRST_S = 5.0, 10.0, 2
 #: The same with a new query where a batch under way can't be thinned: under an overload, the one that begins after that
 #: takes as many times as long as rows come faster than they are carried.
 WAITING_UNTHINNED_S = 15.0
+#: Where rows take less than this share of the time, by the times of batches, these settle at an interval that follows,
+#: and `WAITING_ROUNDS` of them may wait, up to `WAITING_FIRST_S`.
+SETTLING = 0.8
 #: Ordinary backlog between two micro-batches, seconds of input.
 REST_S = 2.5
 #: Where plans assume longer batch intervals: the ordinary backlog, and the limit, at least, as multiples of these.
@@ -52,6 +56,7 @@ class Intervals:
     settles_s: float = 0.0  #: at which batches settle back to back at accuracy 1, by costs
     round_s: float = 0.0  #: the latest that rows wait for, as far as costs explain it
     pace_s: float = 0.0  #: minimum interval, if batches are paced
+    settled_s: float = 0.0  #: at which batches settle back to back, by their times; 0: they may not
 
     @property
     def ordinary_s(self) -> float:
@@ -88,13 +93,18 @@ class Intervals:
         limit_s = max(cold_s if is_cold else WAITING_S, usual_s, WAITING_PACED * self.pace_s)
         if is_open:
             rounds = WAITING_ROUNDS_COLD if is_cold else WAITING_ROUNDS
-            most_s = inf if thinned or not is_cold else max(WAITING_UNTHINNED_S, usual_s)
+            settled_s = min(WAITING_ROUNDS * self.settled_s, WAITING_FIRST_S)
+            most_s = inf if thinned or not is_cold else max(WAITING_UNTHINNED_S, usual_s, settled_s)
             limit_s = min(max(limit_s, rounds * max(self.settles_s, steady_s)), most_s)
         return limit_s if any_ended else max(limit_s, WAITING_FIRST_S)
 
 
 def intervals_of(
-    snapshot: Snapshot, waiting: Mapping[str, float], cold: Set[str], paced: Set[str]
+    snapshot: Snapshot,
+    waiting: Mapping[str, float],
+    cold: Set[str],
+    paced: Set[str],
+    rates: Mapping[str, float],
 ) -> Mapping[str, Intervals]:
     """Return the intervals by task manager.
 
@@ -103,14 +113,19 @@ def intervals_of(
         waiting: backlog by task, seconds of input.
         cold: task managers on which compilers take CPU.
         paced: task managers whose batches are paced.
+        rates: input rate by task, rows/s.
 
     """
     rounds, longest = _rounds_s(snapshot, waiting), _longest_s(snapshot, waiting, cold)
+    settled = _settled_s(snapshot, rates)
     found = {}
     for manager in snapshot.task_managers:
         batch_s = manager.batch_s or 0.0
         pace_s = min(batch_s, LONGEST_PACE_S) if manager.id in paced else 0.0
-        found[manager.id] = Intervals(batch_s, longest[manager.id], manager.round_s or 0.0, rounds[manager.id], pace_s)
+        settles_s = manager.round_s or 0.0
+        found[manager.id] = Intervals(
+            batch_s, longest[manager.id], settles_s, rounds[manager.id], pace_s, settled[manager.id]
+        )
     return found
 
 
@@ -158,3 +173,22 @@ def _longest_s(snapshot: Snapshot, waiting: Mapping[str, float], cold: Set[str])
             measured_s = min(1.0 / rate, LONGEST_S if has_cpu else COLD_INTERVAL_S) if rate else 0.0
             found[instance.task_manager] = max(found[instance.task_manager], measured_s, asked_s)
     return found
+
+
+def _settled_s(snapshot: Snapshot, rates: Mapping[str, float]) -> Mapping[str, float]:
+    """Return the interval at which batches back to back settle, seconds, by task manager: fixed time / (1 - share of
+    the time that rows take). 0 where rows of a task there take too much of it, or its times are not known.
+
+    These are known before its costs: while code is compiled, a batch without rows is long, and costs take that for
+    its rows'.
+    """
+    tasks = {task.id: task for task in snapshot.tasks}
+    width = Counter(instance.task for instance in snapshot.instances)
+    found: dict[str, list[float]] = {manager.id: [0.0] for manager in snapshot.task_managers}
+    for instance in snapshot.instances:
+        if instance.batches_per_s is None or is_down(instance):
+            continue
+        task, rate = tasks[instance.task], rates[instance.task] / width[instance.task]
+        rows = inf if task.work_time_us is None else 1e-6 * rate * (task.work_time_us + (task.read_time_us or 0.0))
+        found[instance.task_manager].append((task.batch_time_s or 0.0) / (1.0 - rows) if rows < SETTLING else inf)
+    return {manager: most if (most := max(each)) < inf else 0.0 for manager, each in found.items()}

@@ -247,7 +247,9 @@ class _Cycle:
         self.starting, self.unproved = _unproved(snapshot, ages)  #: (task, task manager)
         self.idle = _idle_tasks(snapshot, measured) if len(ages.first) < len(snapshot.tasks) else set()
         paced = {name for name, trust in before.managers.items() if trust.paced}
-        self.intervals = intervals_of(snapshot, self.waiting, {manager for _, manager in self.unproved}, paced)
+        cold = {manager for _, manager in self.unproved}
+        rates = {task: rate for task, (_, rate) in backlogs(snapshot, measured).items()}
+        self.intervals = intervals_of(snapshot, self.waiting, cold, paced, rates)
 
     def _gather(self, snapshot: Snapshot) -> set[int]:
         """Fill in what the instances say, and return those that have failed (positions): their rows wait for a restart,
