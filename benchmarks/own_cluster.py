@@ -1,13 +1,13 @@
-"""Overload and plain Spark on a standalone cluster with two workers: `python -m benchmarks.own_cluster overload`.
+"""Overload, and plain Spark, on a standalone cluster with two workers: `python -m benchmarks.own_cluster`.
 
 The cluster is that of the live tests: a master, two workers with an executor of one slot each, and a Connect server in
 front. The workers have the last core of this machine for themselves; the server (the driver), Kafka, the sender and the
 controller share the first. Rows come in two partitions.
 
-- `overload`: two queries of one recipe, of priority 2 ("major") and 1 ("minor"), at 2 and at 4 times the rate that
-  plain Spark carries. Of the cycles after the first half minute at each rate are kept: the accuracies, the share of
-  cycles in which the order of the accuracies was that of the priorities, the largest backlog in periods of the
-  controller, and CPU of the workers, % of their core: in all cycles, and in those in which the major query lost rows.
+- `overload` (default): two queries of one recipe, of priority 2 ("major") and 1 ("minor"), at 2 and at 4 times the rate
+  that plain Spark carries. Of the cycles after the first half minute at each rate are kept: the accuracies, the share
+  of cycles in which their order was that of the priorities, the largest backlog in periods of the controller, and CPU
+  of the workers, % of their core: in all cycles, and in those in which the major query lost rows.
 - `quiet`: one query, ours and then plain Spark, at shares of the rate that plain Spark carries: accuracy, and the
   median age of rows when their batch ends.
 - `start`: seconds from `Session.up` to its return, and to a first row.
@@ -386,7 +386,7 @@ def main() -> None:
         print(send(bootstrap, TOPIC, float(rate), float(most), lambda number: number % KEYS), flush=True)
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=["overload", "quiet", "start"])
+    parser.add_argument("kind", nargs="?", choices=["overload", "quiet", "start"], default="overload")
     parser.add_argument("--recipe", choices=list(RECIPES), default="hashes")
     parser.add_argument("--no-ui", action="store_true")
     parser.add_argument("--loads", type=float, nargs="+", help="multiples of plain Spark's capacity")
