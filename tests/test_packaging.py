@@ -331,7 +331,7 @@ FLOORS = {
         "chain",
         "cell",
     ),
-    "qod_magics.spark": ("plans", "servers", "queries", "cluster", "metrics", "changes", "runtime"),
+    "qod_magics.spark": ("plans", "servers", "queries", "cluster", "metrics", "changes", "watcher", "runtime"),
     "qod_magics.simulator": ("messages", "buffers", "segments", "rates"),
     "qod_magics.simulator.rates": (
         "components",

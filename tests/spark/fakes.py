@@ -135,6 +135,10 @@ class Parts:
         self.collector = Collector(made)
         self.recovery = Recovery(made, self.lifecycle, clock)
 
+    def move(self, one: Instance, target: TaskManager, why: str) -> str:
+        """Move an instance, and wait until it runs there or not; return why it does not."""
+        return self.mover.carry_out(one, self.mover.ask(one, target, why))
+
 
 def cluster(
     *managers: TaskManager, instances: tuple[Instance, ...] = (), kind: Callable[..., Cluster] = Cluster
@@ -217,31 +221,22 @@ class FakeTaskManager:
         return None
 
 
-class FakeMover:
+class FakeMover(Mover):
     """Moves at once, but those to a task manager in `slow` when `go` is set; `moved` has what was asked."""
 
-    def __init__(self, *slow: str, waits: Callable[[threading.Event], bool] = lambda go: go.wait(10.0)) -> None:
-        self.slow, self.go, self._waits = slow, threading.Event(), waits
+    def __init__(self, made: Cluster, *slow: str) -> None:
+        super().__init__(made, Lifecycle(made))
+        self.slow, self.go = slow, threading.Event()
         self.moved: list[tuple[str, str, str]] = []
-        self._targets: dict[str, Any] = {}
-
-    def ask(self, instance: Instance, target: Any, why: str, *, only_running: bool = False) -> Instructions:
-        """As the real one, which does nothing yet."""
-        asked = Mover.ask(instance, target, why, only_running=only_running)
-        self._targets[instance.id] = target
-        return asked
 
     def carry_out(self, instance: Instance, asked: Instructions) -> str:
         assert asked
         assert instance.move is not None
-        target = self._targets[instance.id]
+        target = self.cluster.manager(instance.move.target)
         self.moved.append((instance.id, target.id, instance.move.why))
-        assert target.id not in self.slow or self._waits(self.go)
+        assert target.id not in self.slow or self.go.wait(10.0)
         instance.task_manager, instance.life = target, QueryLife(State.RUNNING)
         return ""
-
-    def restart_outdated(self) -> None:
-        """None is."""
 
 
 class Script:

@@ -295,8 +295,8 @@ def two_managers(runtime: SparkRuntime) -> tuple[Any, Any]:
 @pytest.fixture
 def slow_moves(runtime: SparkRuntime) -> Iterator[threading.Event]:
     """Moves to tm2 end when this is set; those to others at once."""
-    mover = FakeMover("tm2")
-    runtime.mover = mover  # type: ignore[assignment]
+    mover = FakeMover(runtime.cluster, "tm2")
+    runtime.mover = mover
     runtime.place_by(lambda unplaced, *_: {one.instance: "tm1" for one in unplaced})
     yield mover.go
     mover.go.set()
@@ -345,15 +345,15 @@ def test_a_removal_waits_for_a_move_that_is_under_way_and_nobody_moves_twice_at_
 
 
 def test_a_plan_sends_nobody_to_a_task_manager_that_is_being_removed(runtime: SparkRuntime) -> None:
-    one, mover = FakeTaskManager("tm1"), FakeMover()
-    runtime.mover = mover  # type: ignore[assignment]
+    one, mover = FakeTaskManager("tm1"), FakeMover(runtime.cluster)
+    runtime.mover = mover
     for manager in (one, FakeTaskManager("tm2"), FakeTaskManager("tm3")):
         runtime.add_task_manager(manager)  # type: ignore[arg-type]
     instance_on(runtime, "a", one)
     runtime.cluster.leaving.add("tm2")
     for target in ("tm2", "tm3"):
         runtime.apply(Plan({}, {}, actions=(Move("a.1", target, "a reason"),)), Dials({}, {}))
-    runtime._moves["a.1"][1].result(10.0)
+    mover._moves["a.1"][1].result(10.0)
     assert mover.moved == [("a.1", "tm3", "a reason")]
     (event,) = [event for event in runtime.cluster.events if event.kind == "action-refused"]
     assert (event.detail["instance"], event.detail["to"]) == ("a.1", "tm2")

@@ -1,12 +1,16 @@
-"""Carry out moves and restarts of instances between two batches."""
+"""Move, stop and restart instances between two batches, as plans, users and removals of task managers ask."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
-from qod_magics.errors import TaskManagerError
+from qod_magics.core.plan import Move, Refusal, Stop
+from qod_magics.core.runtime import refused
+from qod_magics.errors import TaskManagerError, nearest
 from qod_magics.lifecycle.events import (
     FindOther,
     Instructions,
@@ -24,23 +28,91 @@ from qod_magics.lifecycle.events import (
     SuspendFailed,
     Tell,
 )
-from qod_magics.spark.changes.change import held
+from qod_magics.spark.changes.change import ended, held
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.connection import begin, reason
 from qod_magics.spark.servers.task_manager import TaskManager
 
+#: Rounds of moving instances off a task manager being removed: more may arrive meanwhile.
+REMOVAL_ROUNDS = 5
+
 
 class Mover:
-    """Carries out moves and restarts. Any thread may call it; each call takes as long as the move does."""
+    """Moves, stops and restarts instances. Any thread may call it. What begins with `begin` returns at once, and the
+    change goes on in the background; any other call takes as long as the change does."""
 
     def __init__(self, cluster: Cluster, lifecycle: Lifecycle) -> None:
         self.cluster = cluster
         self.lifecycle = lifecycle
+        self._moves: dict[str, tuple[TaskManager, Future[str]]] = {}  #: by instance: its target, and the move
 
     def __repr__(self) -> str:
         return f"mover of {len(self.cluster.instances)} instances"
+
+    # -- what is asked for ---------------------------------------------------------------------------------------------
+
+    def begin(self, action: Move | Stop) -> None:
+        """Begin a move or a stop of a plan, unless it is under way or done; a refused one is an event."""
+        try:
+            if isinstance(action, Move):
+                self.begin_move(action.instance, action.to, action.why, only_running=True)
+            else:
+                self._begin_stop(action)
+        except TaskManagerError as error:
+            self.cluster.add(refused(Refusal(action, str(error))))
+
+    def begin_move(self, id: str, target: str, why: str, *, only_running: bool = False) -> Future[str]:
+        """Begin to move an instance: stop at a batch's end, start from the same checkpoint on `target`. The result
+        says why it was not started there; "" if it was. `only_running`: as plans ask, see `MoveAsked`.
+
+        Raises:
+            TaskManagerError: there is no such instance or task manager, the task manager is being removed, or the
+                instance is being moved already or was stopped by a deployment.
+
+        """
+        with self.cluster.lock:
+            instance, manager = self._instance(id), self.cluster.manager(target)
+            if target in self.cluster.leaving:
+                raise TaskManagerError(
+                    f"{target} is being removed: name another task manager.", name=target, rule="staying"
+                )
+            asked = self.ask(instance, manager, why, only_running=only_running)
+            if not asked:
+                return ended("")
+            moved = begin(partial(self.carry_out, instance, asked), f"move-{id}")
+            under_way = {i: each for i, each in self._moves.items() if not each[1].done()}
+            self._moves = {**under_way, id: (manager, moved)}
+            return moved
+
+    def _begin_stop(self, action: Stop) -> None:
+        """Begin to stop an instance where it runs; its state and its rows wait. Raises TaskManagerError."""
+        with self.cluster.lock:
+            stop = self.suspend(self._instance(action.instance), action.why)
+        if stop is not None:
+            begin(stop, f"suspend-{action.instance}")
+
+    def _instance(self, id: str) -> Instance:
+        if (instance := self.cluster.instances.get(id)) is None:
+            raise TaskManagerError(f"There is no instance {id!r}.{nearest(id, self.cluster.instances)}")
+        return instance
+
+    def evacuate(self, manager: TaskManager, deadline: float) -> None:
+        """Move its instances to the others. Raises TimeoutError after `deadline` (monotonic)."""
+        for _ in range(REMOVAL_ROUNDS):
+            here = [i for i in self.cluster.all_instances if i.task_manager is manager]
+            leaving = {i.id for i in here if i.state is State.MOVING}
+            for id, (target, moved) in list(self._moves.items()):
+                if target is manager or id in leaving:  # begun before the removal
+                    moved.exception(max(deadline - time.monotonic(), 0.0))
+            here = [i for i in self.cluster.all_instances if i.task_manager is manager]
+            if not here:
+                return
+            targets, why = self.cluster.targets({i.id: {manager.id} for i in here}), f"{manager.id} is removed"
+            moves = [self.begin_move(i.id, targets[i.id], why) for i in here if i.id in targets]
+            for moved in moves:
+                moved.result(max(deadline - time.monotonic(), 0.0))
 
     def restart(self, instance: Instance) -> None:
         """Stop at a batch's end and restart on the same task manager."""
@@ -60,11 +132,6 @@ class Mover:
             outdated = instance.running is not None and instance.running is not instance.job
             if outdated and instance.state is State.RUNNING:
                 begin(partial(self.restart, instance), f"restart-{instance.id}")
-
-    def move(self, instance: Instance, target: TaskManager, why: str) -> str:
-        """Move an instance, and wait until it runs on `target` or not. Return why it was not started there; "" if it
-        was. Raises TaskManagerError if the move is refused."""
-        return self.carry_out(instance, self.ask(instance, target, why))
 
     @staticmethod
     def ask(instance: Instance, target: TaskManager, why: str, *, only_running: bool = False) -> Instructions:
@@ -113,7 +180,7 @@ class Mover:
     def carry_out(self, instance: Instance, instructions: Instructions) -> str:
         """Carry out the instructions of a move, each as the one before has ended: stop at a batch's end, start from the
         same checkpoint elsewhere; if that fails, on any other. It starts only after its old run has ended: two at once
-        would write rows twice. Returns as `move`."""
+        would write rows twice. Return why it was not started on its target; "" if it was."""
         left, failed = list(instructions), ""
         while left:
             each = left.pop(0)

@@ -147,7 +147,7 @@ def test_a_move_to_where_it_is_does_not_hide_that_it_does_not_run() -> None:
     started: list[str] = []
     watched = Parts(made)
     watched.lifecycle.start = lambda i, m: started.append(m.id)  # type: ignore[method-assign]
-    watched.mover.move(one, home, "by hand")
+    watched.move(one, home, "by hand")
     assert started == ["tm1"]
 
 
@@ -173,12 +173,12 @@ def test_a_move_says_why_it_did_not_take_place() -> None:
     made = cluster(third, source, target, instances=(one,))
     watched = Parts(made)
     started = starts(watched, but_not_on=target)
-    assert tells(watched.mover.move(one, target, "by hand"), "T.1", "tm2", "no jar")
+    assert tells(watched.move(one, target, "by hand"), "T.1", "tm2", "no jar")
     assert (started, one.state, one.task_manager) == (["tm2", "tm3"], State.RUNNING, third)
-    assert watched.mover.move(one, source, "by hand") == ""
+    assert watched.move(one, source, "by hand") == ""
     one.query = Query()  # type: ignore[assignment]
     one.query.stop = lambda: 1 / 0  # type: ignore[method-assign]
-    assert tells(watched.mover.move(one, third, "by hand"), "stopped", "division by zero")
+    assert tells(watched.move(one, third, "by hand"), "stopped", "division by zero")
 
 
 def elsewhere(unplaced: Any, there: Any, running: Any) -> Mapping[str, str]:
@@ -197,7 +197,7 @@ def test_a_move_is_told_from_where_it_was_to_where_it_came_and_not_at_all_if_it_
     started = starts(watched, but_not_on=target)
     made.place = elsewhere
     stopped_at = time.time()
-    assert tells(watched.mover.move(one, target, "by hand"), "T.1", "tm2", "no jar")
+    assert tells(watched.move(one, target, "by hand"), "T.1", "tm2", "no jar")
     if not third:
         one.life.retry_at = 0.0
         watched.recovery.retry()
@@ -226,7 +226,7 @@ def test_a_move_ends_where_it_began_once_no_task_manager_can_start_it() -> None:
 
     made.place = elsewhere
     watched.lifecycle.start = start  # type: ignore[method-assign]
-    watched.mover.move(one, others[0], "by hand")
+    watched.move(one, others[0], "by hand")
     assert (started, one.task_manager, one.state, one.move) == (["tm2", "tm3"], source, State.BACKING_OFF, None)
 
 
@@ -248,7 +248,7 @@ def test_what_a_deployment_stopped_is_started_by_nobody(back_off: tuple[float, .
     parts.recovery.place_waiting()
     parts.mover.restart(one)
     with pytest.raises(TaskManagerError, check=breaks("running", name="T.1")):
-        parts.mover.move(one, away, "by hand")
+        parts.move(one, away, "by hand")
     one.detach()
     parts.recovery.place_waiting()
     assert one.state is State.STOPPED
@@ -407,7 +407,7 @@ def moving() -> tuple[Instance, Home, Cluster, Query, list[str]]:
     made = cluster(old, new, instances=(one,))
     made.patience = replace(made.patience, stop_s=0.1)
     watched = Parts(made)
-    begin(lambda: watched.mover.move(one, new, "by hand"), "move").add_done_callback(lambda _: started.append("over"))
+    begin(lambda: watched.move(one, new, "by hand"), "move").add_done_callback(lambda _: started.append("over"))
     soon(lambda: kinds(made) == ["move-waits"])
     return one, old, made, query, started
 
@@ -484,11 +484,11 @@ def test_a_query_that_could_not_be_stopped_stays_where_it_is_and_starts_once_it_
     one = instance(home, query)
     made = cluster(home, away, instances=(one,))
     watched = Parts(made)
-    watched.mover.move(one, away, "by hand")
+    watched.move(one, away, "by hand")
     assert (one.state, one.task_manager) == (State.BACKING_OFF, home)
     (event,) = made.events
     assert tells(event.detail["why"], "tm2", "nobody answers")
-    watched.mover.move(one, away, "once more")
+    watched.move(one, away, "once more")
     assert (one.state, one.task_manager, one.unended) == (State.BACKING_OFF, home, query)
     with pytest.raises(TaskManagerError, check=breaks("stoppable", name="T.1")):
         watched.lifecycle.start(one, home)

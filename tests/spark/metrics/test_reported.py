@@ -187,7 +187,7 @@ def _move(watched: Watched) -> None:
     away = manager("tm2")
     watched.cluster.task_managers["tm2"] = away
     watched.parts.lifecycle.start = lambda one, there: None  # type: ignore[method-assign]
-    watched.parts.mover.move(watched.one, away, "by hand")
+    watched.parts.move(watched.one, away, "by hand")
 
 
 @pytest.mark.parametrize("breaks", [set(), {"stop"}, {"isActive"}])
