@@ -23,24 +23,26 @@ from qod_magics.core.job_graph import (
 )
 from qod_magics.policies.nephele import Parameters, fixed_buffers, nephele
 from qod_magics.policies.nephele.latency import (
-    Crossing,
-    Emission,
     Weighed,
     Window,
     anchor,
     channel_count,
-    element_latencies,
     estimate,
-    exact_mean,
     expand,
-    is_violated,
-    overlap,
-    owner,
-    sequence_latencies,
     setup,
 )
 from qod_magics.policies.nephele.manager import TaskFacts, longest_chain, step
 from qod_magics.simulator.buffers import BufferScenario, BufferSimulation
+from tests.policies.nephele.exact import (
+    Crossing,
+    Emission,
+    element_latencies,
+    exact_mean,
+    is_violated,
+    overlap,
+    owner,
+    sequence_latencies,
+)
 from tests.policies.nephele.oracles import DATA, ELEMENTS, PIPELINE, channel, even, graph_of, oracle, task
 
 CLOSE = 1e-6

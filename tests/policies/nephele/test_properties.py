@@ -24,8 +24,9 @@ from qod_magics.core.job_graph import (
     Task,
 )
 from qod_magics.policies.nephele import Parameters, nephele
-from qod_magics.policies.nephele.latency import Weighed, anchor, owner, paths, setup
+from qod_magics.policies.nephele.latency import Weighed, anchor, paths, setup
 from qod_magics.policies.nephele.manager import TaskFacts, longest_chain, step
+from tests.policies.nephele.exact import owner
 
 LIMITS = Parameters()
 VERTICES = "ABCDE"
