@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from benchmarks.findings import NOT_DECIDABLE, Row, decided
@@ -11,7 +11,6 @@ from benchmarks.getafix.cluster import GETAFIX
 from benchmarks.getafix.optimum import gap, optimum
 from qod_magics.core.engines import S
 from qod_magics.policies.getafix.packing import match, pack
-from qod_magics.policies.getafix.policy import saving
 from qod_magics.simulator.segments.scenario import SegmentScenario, queries
 
 #: Accesses of the source's example, on three nodes; and its plan that is even but wasteful.
@@ -25,6 +24,30 @@ NOT_OPTIMAL = {"S1": 3, "S2": 3, "S3": 2, "S4": 2, "S5": 2, "S6": 2}
 
 HOT_TB, USD_PER_GB_HOUR = 100, Fraction("0.005")
 FACTORS = Fraction("1.9"), Fraction("4.2")  #: of Getafix and Scarlett, 20 nodes and 20 clients
+
+
+_HOURS_OF_A_YEAR = 24 * 365
+_GB_OF_A_TB = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """Memory that fewer copies of the same hot data leave free, and its price."""
+
+    terabytes: Fraction
+    usd_per_hour: Fraction
+
+    @property
+    def usd_per_year(self) -> Fraction:
+        """Return the price of a year of 365 days."""
+        return self.usd_per_hour * _HOURS_OF_A_YEAR
+
+
+def saving(hot_tb: Fraction, factor: Fraction, other: Fraction, usd_per_gb_hour: Fraction) -> Saving:
+    """Return what is saved by replication factor `factor` instead of `other`, of hot data in TB, at a price per GB and
+    hour."""
+    terabytes = hot_tb * (other - factor)
+    return Saving(terabytes, terabytes * _GB_OF_A_TB * usd_per_gb_hour)
 
 
 def examples() -> list[Row]:

@@ -184,7 +184,6 @@ class Consolidation:
     moves: tuple[Move, ...]  #: from the current placement to it
     releasable: tuple[str, ...]  #: task managers without instances then, in the snapshot's order; one or more
     traffic_now: float  #: between task managers, in `unit`
-    traffic_then: float
     unit: str  #: "bytes/s" or "rows/s"
 
 
@@ -218,7 +217,7 @@ def consolidation(
     releasable = tuple(node.id for node in nodes if node.id not in used)
     why = f"everything packs on {len(used)} task managers with {headroom:.0%} to spare, now {len(nodes)} are up"
     moves = tuple(Move(instance, found.placement[instance], why) for instance in found.moving)
-    return Consolidation(found.placement, moves, releasable, found.traffic_now, found.traffic, seen.unit)
+    return Consolidation(found.placement, moves, releasable, found.traffic_now, seen.unit)
 
 
 def _observed(snapshot: Snapshot, headroom: float, parameters: Parameters, known: Known) -> Observation:

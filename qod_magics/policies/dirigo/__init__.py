@@ -16,8 +16,8 @@ Where the source contradicts itself or leaves a choice:
 - A1: violators are those late in a walk that skips violators
 - A2: forward-first draws a lessee for each message
 - A3: a message that is sent back is the reply; one that is taken has none
-- A4: requests are answered at once, also while a message runs (`Options.handle_between_messages`)
-- A5: messages that are late anywhere are offered, too (`Options.skip_doomed`)
+- A4: requests are answered at once, also while a message runs
+- A5: messages that are late anywhere are offered, too
 - A6: the range counts the lessor, and goes upwards and around
 - A7: a queued message that is late blocks all ahead of it
 - A8: dynamic binding draws two different workers, the sender's among them

@@ -26,8 +26,6 @@ class Options:
     random_lessee: bool = True  #: off: the one with the shortest queue by the last that is known of it
     search_range: int = 2  #: lessees asked per action, check-first
     reply_required: int = 1  #: replies after which an action is decided
-    skip_doomed: bool = False  #: don't offer what would be late anywhere (A5)
-    handle_between_messages: bool = False  #: a busy worker answers requests after the running message only (A4)
     marker_cost: int = 0  #: CPU of a worker per marker that reaches it, ns (ours: the source gives none)
     seed: int = 0  #: of the draws
 
@@ -92,20 +90,6 @@ class Seeded:
         return left[:number]
 
 
-class Listed:
-    """Replays a list of draws in order, for exact cases."""
-
-    def __init__(self, draws: Sequence[Sequence[int]]) -> None:
-        self._left = list(draws)
-
-    def some(self, workers: Sequence[int], number: int) -> Sequence[int]:
-        """Return the next one. ValueError if it isn't among the workers, or has more than asked for."""
-        drawn = self._left.pop(0)
-        if not set(drawn) <= set(workers) or len(drawn) > number:
-            raise ValueError(f"the draw {drawn} is not {number} of {workers}")
-        return drawn
-
-
 def lessor(address: str, workers: int) -> int:
     """Return the worker that a function is bound to, by a stable hash of its address."""
     return crc32(address.encode()) % workers
@@ -131,7 +115,6 @@ class Dirigo:
 
     name = "dirigo"
     by_lessor = True  #: whether the lessor passes markers on; else the senders send one to each worker
-    offer_delays = 1  #: one-way delays from the decision to offer a message until a lessee has it
 
     def __init__(
         self,
@@ -217,16 +200,10 @@ class Dirigo:
         free_at = worker.free_at(now, self.options.account_running)
         return worker.queue.check(message.context.deadline, message.cost, free_at)
 
-    def may_offer(self, now: int, worker: Worker, message: Message) -> bool:
+    def may_offer(self, worker: Worker, message: Message) -> bool:
         """Return whether this worker may offer a message to another: as its lessor, and once."""
         ticket: Ticket = message.context
-        lessees = self.lessees(message.operator)
-        if ticket.offered or ticket.lessor != worker.machine or not lessees:
-            return False
-        if not self.options.skip_doomed:
-            return True
-        delay = min(self.topology.delay_between(worker.machine, machine) for machine in lessees)
-        return now + self.offer_delays * delay + message.cost <= ticket.deadline
+        return not ticket.offered and ticket.lessor == worker.machine and bool(self.lessees(message.operator))
 
     # --- hooks of the policies ----------------------------------------------------------------------------------------
 

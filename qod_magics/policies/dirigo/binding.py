@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from typing import Any
 
 from qod_magics.core.engines import CLIENT, Forward, Instruction, Kind, Message, Reply, Run, Topology
@@ -29,7 +28,7 @@ class PriorityBased(Dirigo):
 
 
 class Asking(Dirigo):
-    """Policies that ask other workers. A worker answers at once, or after the running message (A4)."""
+    """Policies that ask other workers. A worker answers at once, also while a message runs (A4)."""
 
     def begin(self, topology: Topology) -> None:
         """Prepare for a topology, once."""
@@ -55,24 +54,11 @@ class Asking(Dirigo):
         raise NotImplementedError
 
     def replied(self, now: int, at: int, operator: int, content: Any) -> Iterable[Instruction]:
-        """Return a question, or an answer."""
+        """Answer a question, or handle an answer."""
         if isinstance(content, Answer):
             return self.answered(now, at, content)
         worker = self.workers[at]
-        if self.options.handle_between_messages and worker.running is not None:
-            worker.mailbox.append(content)
-            return ()
         return (self._answer(now, worker, content),)
-
-    def finished(self, now: int, worker: int, message: Message) -> Iterator[Instruction]:
-        """Answer what has waited, look at the queue, run the next."""
-        mine = self.workers[self.topology.workers[worker]]
-        if mine.mailbox:
-            mine.running = None
-            waiting, mine.mailbox = mine.mailbox, []
-            for request in waiting:
-                yield self._answer(now, mine, request)
-        yield from super().finished(now, worker, message)
 
     def _answer(self, now: int, worker: Worker, request: Request) -> Reply:
         self.traffic.replies += 1
@@ -280,20 +266,6 @@ class CentralRandom(Dirigo):
         return Forward(message, machine)
 
 
-def popularity(number: int, exponent: float) -> list[float]:
-    """Return shares of `number` objects, proportional to k^-exponent, the most popular first; infinite: it alone."""
-    if exponent == inf:
-        return [1.0] + [0.0] * (number - 1)
-    weights = [(k + 1) ** -exponent for k in range(number)]
-    total = sum(weights)
-    return [weight / total for weight in weights]
-
-
-def static_limit(number: int, exponent: float) -> float:
-    """Return the mean utilisation of the workers, one per object, at which static binding saturates the hottest one."""
-    return 1 / (number * popularity(number, exponent)[0])
-
-
 # --- Optimistic offloading --------------------------------------------------------------------------------------------
 # Optimistic offloading: the lessor keeps messages until they would be late, then gives them to lessees (2.6).
 #
@@ -353,7 +325,7 @@ class RejectSend(ForwardFirst):
 
     def received(self, now: int, worker: Worker, message: Message) -> Iterator[Instruction]:
         """Keep what fits."""
-        if self.fits(now, worker, message) or not self.may_offer(now, worker, message):
+        if self.fits(now, worker, message) or not self.may_offer(worker, message):
             yield from self.insert(now, worker, message)
         else:
             yield self.forward(worker, message)
@@ -367,7 +339,7 @@ class AcceptAndCheck(ForwardFirst):
     def after(self, now: int, worker: Worker) -> Iterator[Instruction]:
         """Pass on violators."""
         free_at = worker.free_at(now)
-        for message in worker.queue.violators(free_at, lambda each: self.may_offer(now, worker, each)):
+        for message in worker.queue.violators(free_at, lambda each: self.may_offer(worker, each)):
             worker.queue.remove(message)
             yield self.forward(worker, message)
 
@@ -387,7 +359,6 @@ class CheckFirst(Asking):
     """Violators are set aside, and their (deadline, cost) pairs sent to lessees."""
 
     one_at_a_time = True
-    offer_delays = 3  # request, answer, message
 
     def begin(self, topology: Topology) -> None:
         """Prepare for a topology, once."""
@@ -400,7 +371,7 @@ class CheckFirst(Asking):
         """Set violators aside, and ask."""
         if self.one_at_a_time and self._open[worker.machine]:
             return
-        found = worker.queue.violators(worker.free_at(now), lambda each: self.may_offer(now, worker, each))
+        found = worker.queue.violators(worker.free_at(now), lambda each: self.may_offer(worker, each))
         if not found:
             return
         for message in found:

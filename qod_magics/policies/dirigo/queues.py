@@ -354,7 +354,6 @@ class Worker:
     urgent: deque[Message] = field(default_factory=deque)  #: of windows that are being closed: run before the queue
     running: Message | None = None
     until: int = 0  #: when the running message should end, ns
-    mailbox: list[Request] = field(default_factory=list)  #: requests that wait for the end of the running message
 
     @property
     def length(self) -> int:
@@ -393,7 +392,6 @@ class Worker:
         self.queue.verify()
         assert self.running is not None or not self.length, f"machine {self.machine} is idle while messages wait"
         assert self.running is None or self.running not in self.queue, "a running message is queued"
-        assert not self.mailbox or self.running is not None, "an idle worker leaves requests unanswered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,9 +453,3 @@ def promote(worker: Worker, marker: Message, parts: int) -> Message:
         worker.urgent.append(message)
     work = marker.context.work
     return replace(marker, id=-1, kind=Kind.MARKER, work=work, cost=work, context=None, payload=parts)
-
-
-def marker_count(senders: int, workers: int, by_lessor: bool) -> int:
-    """Return the markers per window on the way to the workers of a function: M*N from the senders, M+N through the
-    lessor."""
-    return senders + workers if by_lessor else senders * workers

@@ -1,8 +1,8 @@
 """ModifiedBestFit (Algorithm 4.1): pairs of segments packed into nodes of one capacity, with as few copies as possible.
 
 A *pair* is one access of a query to a segment (the source's "ball" of a colour); each node that gets pairs of a segment
-needs a copy of it. `pack` divides the pairs, `balance` evens out the numbers of copies, `replica_bounds` and
-`minimum_replicas` tell how far from the least number of copies a plan is. Pure, exact.
+needs a copy of it. `pack` divides the pairs, `balance` evens out the numbers of copies, `minimum_replicas` returns the
+least number of copies of any plan. Pure, exact.
 """
 
 from __future__ import annotations
@@ -118,12 +118,6 @@ class Allocation:
         """E_g: the segments that each node should hold."""
         return tuple(frozenset(each) for each in self.bins)
 
-    @property
-    def effective_replication_factor(self) -> float:
-        """Return R / m, the copies per segment, of the segments that have pairs; 0 without any."""
-        segments = {segment for each in self.bins for segment in each}
-        return self.replicas / len(segments) if segments else 0.0
-
     def relabelled(self, gets: Sequence[int]) -> Allocation:
         """Return the allocation with bin `gets[h]` on node h, without steps, which are of the old order."""
         return Allocation(tuple(self.bins[g] for g in gets))
@@ -167,7 +161,7 @@ def pack(counts: Mapping[str, int], weights: Sequence[int], choice: Choice = "be
     """Divide the pairs of each segment among nodes so that none takes more than its capacity.
 
     The segment with most pairs left comes next, of equal ones the first declared. What its node can't take goes back
-    into the queue, so each step makes one copy: at most m + n - 1 of them (`replica_bounds`). That is near the least
+    into the queue, so each step makes one copy: at most m + n - 1 of them. That is near the least
     number of copies, but not always the least (G-R1); the makespan is the least.
 
     Args:
@@ -243,20 +237,6 @@ def balance(plan: Allocation, order: Sequence[str]) -> tuple[Allocation, tuple[S
 
 #: Segments up to which the exact minimum is worked out: time grows with their number as 3^m.
 MOST_SEGMENTS = 10
-
-
-def replica_bounds(segments: int, nodes: int) -> tuple[int, int]:
-    """Return the lower bound on the copies of any plan, m, and upper bound on those of ModifiedBestFit, m + n - 1 (4).
-
-    ModifiedBestFit splits a segment only when it fills a node, which it does at most n - 1 times before the end.
-    Segments without pairs do not count.
-    """
-    return segments, segments + nodes - 1 if segments else 0
-
-
-def most_effective_replication_factor(segments: int, nodes: int) -> float:
-    """Return (m + n - 1) / m, which R / m does not exceed."""
-    return (segments + nodes - 1) / segments
 
 
 def minimum_replicas(counts: Mapping[str, int], nodes: int) -> int:

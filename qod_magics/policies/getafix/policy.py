@@ -1,6 +1,5 @@
-"""The round of Getafix: popularity, plan, matching, then loads, then drops; and how a plan is used.
-
-`Router` and `probabilities` send pairs to the copies of a plan, `saving` estimates what fewer copies are worth.
+"""The round of Getafix: popularity, plan, matching, then loads, then drops; and `Router`, which sends pairs to
+the copies of a plan.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from qod_magics.errors import UsageProblem
 from qod_magics.policies.getafix.packing import (
     DEFAULTS,
     Allocation,
-    Matching,
     Measure,
     Parameters,
     balance,
@@ -94,7 +92,6 @@ class Memory:
     popularity: Mapping[str, int] = field(default_factory=dict)  #: p_j, by segment
     turn: int = 0  #: position of the node that the next new segment goes to
     plan: Allocation | None = None  #: of the last round, on the nodes that got it
-    matching: Matching | None = None  #: of the last round
 
 
 class Getafix:
@@ -133,7 +130,7 @@ class Getafix:
         if given.memory_limit is not None:
             plan = self._guarded(plan, seen, popular)
         result, turn = self._round(plan, seen, memory.turn)
-        return result, Memory(popular, turn, plan, matching)
+        return result, Memory(popular, turn, plan)
 
     def _guarded(self, plan: Allocation, seen: Observation, popular: Mapping[str, int]) -> Allocation:
         """Return the plan without the copies that would fill a node's memory; their pairs go to the other copies."""
@@ -163,12 +160,6 @@ class Getafix:
         return Round(routing, tuple(loads), tuple(drops)), turn
 
 
-def probabilities(shares: Mapping[str, int]) -> dict[str, Fraction]:
-    """Return the chance of each node to get a pair: y_jh / sum over h."""
-    total = sum(shares.values())
-    return {node: Fraction(share, total) for node, share in shares.items()}
-
-
 class Router:
     """Deterministic, for one segment: each pair goes to the node that is furthest behind its share."""
 
@@ -183,30 +174,6 @@ class Router:
         node = max(self.shares, key=lambda each: self.shares[each] * following - self.sent[each] * total)
         self.sent[node] += 1
         return node
-
-
-_HOURS_OF_A_YEAR = 24 * 365
-_GB_OF_A_TB = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Saving:
-    """Memory that fewer copies of the same hot data leave free, and its price."""
-
-    terabytes: Fraction
-    usd_per_hour: Fraction
-
-    @property
-    def usd_per_year(self) -> Fraction:
-        """Return the price of a year of 365 days."""
-        return self.usd_per_hour * _HOURS_OF_A_YEAR
-
-
-def saving(hot_tb: Fraction, factor: Fraction, other: Fraction, usd_per_gb_hour: Fraction) -> Saving:
-    """Return what is saved by replication factor `factor` instead of `other`, of hot data in TB, at a price per GB and
-    hour."""
-    terabytes = hot_tb * (other - factor)
-    return Saving(terabytes, terabytes * _GB_OF_A_TB * usd_per_gb_hour)
 
 
 # --- Baselines --------------------------------------------------------------------------------------------------------

@@ -18,10 +18,11 @@ from qod_magics.policies.dirigo import (
     RejectSend,
     Sequential,
 )
-from qod_magics.policies.dirigo.base import Dirigo, Draws, Listed
+from qod_magics.policies.dirigo.base import Dirigo, Draws
 from qod_magics.simulator.messages import Dataflow, Engine, Job, Source, Stage, Store
 from qod_magics.simulator.messages.dataflow import Listed as ListedMessages
 from qod_magics.simulator.messages.dataflow import Sent
+from tests.policies.dirigo.oracles import Listed
 
 POLICIES: Mapping[str, type[Dirigo]] = {
     "SBS": PriorityBased,

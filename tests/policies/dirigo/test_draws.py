@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.policies.dirigo.base import Listed, Seeded
+from qod_magics.policies.dirigo.base import Seeded
+from tests.policies.dirigo.oracles import Listed
 
 
 @given(seed=st.integers(0, 1 << 70), count=st.integers(1, 9), number=st.integers(1, 9))

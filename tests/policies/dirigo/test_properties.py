@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qod_magics.errors import UsageProblem
+from qod_magics.notebook.formulas import popularity, static_limit
 from qod_magics.policies.dirigo import Options, RejectSend
-from qod_magics.policies.dirigo.binding import popularity, static_limit
 from qod_magics.simulator.messages import Store
 from tests.policies.dirigo.oracles import oracle
 from tests.policies.dirigo.runs import POLICIES, ran
@@ -38,8 +38,6 @@ OPTIONS = st.builds(
     random_lessee=st.booleans(),
     search_range=st.just(2),
     reply_required=st.integers(1, 2),
-    skip_doomed=st.booleans(),
-    handle_between_messages=st.booleans(),
     seed=st.integers(0, 3),
 )
 
@@ -138,23 +136,6 @@ def test_a_search_decides_by_the_replies_that_are_required() -> None:
         found = ran(policy, listed(first + burst), workers=WORKERS, delay=1, draws=draws)
         at[policy] = sorted(task[0] for name, task in found.tasks.items() if name != "m0")
     assert at == {"2RTT-Sequential": [0, 0, 0, 0], "2RTT-Pipelined": [0, 0, 0, 2]}
-
-
-def test_a_busy_worker_answers_late_where_it_is_told_to() -> None:
-    messages = listed([(0, 20, 0, 0), (5, 1, 40, 0)])
-    draws: list[Any] = [[0, 1], [0, 1]]
-    for option, expected in ((False, [1, 8]), (True, [0, 25])):
-        options = Options(handle_between_messages=option)
-        found = ran("QueueBasedDirect", messages, workers=2, delay=1, draws=draws, options=options)
-        assert found.tasks["m0"][:2] == [0, 3]
-        assert found.tasks["m1"][:2] == expected
-
-
-def test_doomed_messages_stay_where_it_is_told_to() -> None:
-    messages = listed([(0, 10, 5, 0), (1, 10, 0, 0)])
-    for option, worker in ((False, 1), (True, 0)):
-        options = Options(skip_doomed=option)
-        assert ran("1RTT-RejectSend", messages, workers=2, delay=1, options=options).tasks["m1"][0] == worker
 
 
 def test_the_known_lengths_of_queues_are_those_that_came_back() -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from qod_magics.core.engines import MS, US, Kind, Message
 from qod_magics.errors import UsageProblem
 from qod_magics.policies.dirigo import CentralRandom, LaxityBasedDirect, Options, RejectSend
-from qod_magics.policies.dirigo.queues import marker_count
 from qod_magics.simulator.messages import Dataflow, Engine, Job, Source, Stage
 from qod_magics.simulator.messages.dataflow import Listed, Sent
 from qod_magics.simulator.messages.operators import (
@@ -24,7 +23,7 @@ from qod_magics.simulator.messages.operators import (
     PartialWindows,
     Windowed,
 )
-from tests.policies.dirigo.oracles import oracle
+from tests.policies.dirigo.oracles import marker_count, oracle
 from tests.policies.dirigo.runs import POLICIES
 from tests.raising import breaks
 

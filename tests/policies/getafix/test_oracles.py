@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.getafix.static import saving
 from qod_magics.policies.getafix.packing import (
     Allocation,
     Parameters,
@@ -14,10 +15,9 @@ from qod_magics.policies.getafix.packing import (
     match,
     minimum_replicas,
     pack,
-    replica_bounds,
 )
-from qod_magics.policies.getafix.policy import Router, place, popularity, saving
-from tests.policies.getafix.oracles import DATA, exact, oracle, steps_of
+from qod_magics.policies.getafix.policy import Router, place, popularity
+from tests.policies.getafix.oracles import DATA, exact, oracle, replica_bounds, steps_of
 
 CASES = oracle("G1")["cases"]
 

@@ -14,11 +14,15 @@ from qod_magics.policies.getafix.packing import (
     capacities,
     match,
     minimum_replicas,
-    most_effective_replication_factor,
     pack,
+)
+from qod_magics.policies.getafix.policy import Router, guard, place, popularity, replicas
+from tests.policies.getafix.oracles import (
+    effective_replication_factor,
+    most_effective_replication_factor,
+    probabilities,
     replica_bounds,
 )
-from qod_magics.policies.getafix.policy import Router, guard, place, popularity, probabilities, replicas
 
 NAMES = [f"S{j}" for j in range(12)]
 COUNTS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 40), max_size=12)
@@ -49,7 +53,7 @@ def test_each_step_makes_a_copy_and_they_keep_to_the_bounds(counts, weights) -> 
     assert len(plan.steps) == plan.replicas
     assert least <= plan.replicas <= most
     if m:
-        assert plan.effective_replication_factor <= most_effective_replication_factor(m, len(weights))
+        assert effective_replication_factor(plan) <= most_effective_replication_factor(m, len(weights))
 
 
 @given(COUNTS, st.integers(1, 5))
