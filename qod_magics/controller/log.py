@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from qod_magics.core.dag import queries_of, restrictions
+from qod_magics.core.fusing import fused_streams
 from qod_magics.core.plan import (
     Action,
     Edge,
@@ -27,7 +28,6 @@ from qod_magics.core.plan import (
     Stop,
     Unfuse,
     edge_name,
-    fused_streams,
 )
 from qod_magics.core.policy import Reasons, SheddingNothing
 from qod_magics.core.runtime import Dials, Event, Measured

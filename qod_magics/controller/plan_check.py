@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import assert_never
 
 from qod_magics.core.dag import Dag
+from qod_magics.core.fusing import fused_into
 from qod_magics.core.plan import (
     Action,
     AddNode,
@@ -19,7 +20,6 @@ from qod_magics.core.plan import (
     SetBatch,
     Stop,
     Unfuse,
-    fused_into,
 )
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.errors import QodError, nearest

@@ -6,17 +6,17 @@ Actions are instructions to the runtime, each with its reason. A runtime lists t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from sys import float_info
 from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta, Struct
 
-from qod_magics.core.snapshot import Instance, Snapshot, Task, is_running, nothing
-from qod_magics.errors import SnapshotError, show
+from qod_magics.core.snapshot import Snapshot, nothing
 
 Edge = tuple[str | None, str]  #: (from, to); from is None for the outside world
+Pair: TypeAlias = tuple[str, str]  #: a stream between two tasks, (from, to)
 Fraction: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=float_info.max)]
 Limits: TypeAlias = tuple[Seconds, Seconds]  #: seconds of input
@@ -154,14 +154,14 @@ class Lend(_Request, frozen=True, tag="lend"):
 class Fuse(_Request, frozen=True, tag="fuse"):
     """Run both ends of a stream as one query, without Kafka between them."""
 
-    edge: tuple[str, str]  #: (from, to)
+    edge: Pair
     why: str = ""
 
 
 class Unfuse(_Request, frozen=True, tag="unfuse"):
     """Run both ends of a stream as separate queries."""
 
-    edge: tuple[str, str]  #: (from, to)
+    edge: Pair
     why: str = ""
 
 
@@ -174,83 +174,3 @@ class Refusal:
 
     action: Action
     why: str  #: one clause
-
-
-# --- Tasks that could be fused, and streams within fused tasks --------------------------------------------------------
-
-
-def fused_streams(task: Task) -> tuple[tuple[str, str], ...]:
-    """Return the streams within a task, (from, to), inputs first. Raises a one-line SnapshotError for anything else."""
-    return _streams(task.fused)
-
-
-def separable_streams(task: Task) -> tuple[tuple[str, str], ...]:
-    """Return the streams within a task at which it can be unfused now. Raises as `fused_streams`."""
-    whole = _streams(task.inseparable)
-    return tuple(edge for edge in fused_streams(task) if edge not in whole)
-
-
-def fused_into(snapshot: Snapshot) -> dict[tuple[str, str], str]:
-    """Return the fused task by stream within it."""
-    return {edge: task.id for task in snapshot.tasks for edge in fused_streams(task)}
-
-
-def _streams(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    for name in names:
-        if ">" not in name:
-            raise SnapshotError(f'tasks.fused: {show(name)} is no stream; give names like "from>to"', rule="edge")
-    return tuple((source, target) for source, _, target in (name.partition(">") for name in names))
-
-
-#: A stream between two tasks, (from, to).
-Pair: TypeAlias = tuple[str, str]
-
-#: CPU of one core: an instance uses no more.
-CORE = 100.0
-
-
-def neighbours(snapshot: Snapshot) -> tuple[Pair, ...]:
-    """Return the streams whose ends may be one query: by their declarations, with at most one that keeps state, each
-    instance with its counterpart on one task manager, in the same mode, and all of them running."""
-    tasks = {task.id: task for task in snapshot.tasks}
-    found = [task for task in snapshot.tasks if task.fusable and len(task.upstream) == 1]
-    if not found:
-        return ()
-    of = _in_order(snapshot)
-    return tuple(
-        (task.upstream[0], task.id)
-        for task in found
-        if not (task.stateful and tasks[task.upstream[0]].stateful)
-        and _side_by_side(of.get(task.upstream[0], []), of.get(task.id, []))
-    )
-
-
-def within_a_core(pairs: Collection[Pair], snapshot: Snapshot, needs: Mapping[str, float]) -> tuple[Pair, ...]:
-    """Return those of these `neighbours` whose query would need no more CPU than the core that an instance can use: a
-    larger one would be unfused again at once. `needs`: by instance, CPU in % of one core."""
-    if not pairs:
-        return ()
-    of = _in_order(snapshot)
-    return tuple(
-        (source, target)
-        for source, target in pairs
-        if all(needs[one.id] + needs[other.id] <= CORE for one, other in zip(of[source], of[target], strict=True))
-    )
-
-
-def _side_by_side(first: list[Instance], second: list[Instance]) -> bool:
-    """Return whether each instance runs beside its counterpart."""
-    return 0 < len(first) == len(second) and all(
-        one.task_manager == other.task_manager
-        and one.mode == other.mode
-        and not any(each.warming_up or not is_running(each) or each.rests_s is not None for each in (one, other))
-        for one, other in zip(first, second, strict=True)
-    )
-
-
-def _in_order(snapshot: Snapshot) -> dict[str, list[Instance]]:
-    """Return the instances of each task in the order of their numbers."""
-    of: dict[str, list[Instance]] = {}
-    for instance in sorted(snapshot.instances, key=lambda each: (len(each.id), each.id)):
-        of.setdefault(instance.task, []).append(instance)
-    return of

@@ -9,8 +9,9 @@ from typing import Any
 
 from qod_magics.controller.log import Cycle, DecisionLog, Entry
 from qod_magics.controller.record import Record, Records, instant
+from qod_magics.core.fusing import fused_streams
 from qod_magics.core.load import FULL_ACCURACY
-from qod_magics.core.plan import Edge, Plan, edge_name, fused_streams
+from qod_magics.core.plan import Edge, Plan, edge_name
 from qod_magics.core.runtime import MISFITS, REPEATED, Measured
 from qod_magics.core.snapshot import Freshness, Instance, Task, TaskManager
 from qod_magics.recordings.criteria import ACCURACY_TOLERANCE

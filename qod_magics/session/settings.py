@@ -13,10 +13,19 @@ from qod_magics.errors import UsageProblem
 from qod_magics.machine.java import DEFAULT_JIT
 from qod_magics.machine.packages import expanded
 from qod_magics.policies import DEFAULT_POLICY, policy
-from qod_magics.spark.servers.server import SLOTS, ServerOptions, check_conf, notebook_directory
+from qod_magics.spark.servers.server import SLOTS, ServerOptions, check_conf
 
 #: Fraction of each task manager's cores that plans leave free, to drain backlogs and for the JVM itself.
 HEADROOM = 0.1
+
+
+def _notebook_directory() -> Path | None:
+    """Return the kernel's working directory; None if it is gone or can't be entered."""
+    try:
+        here = Path.cwd()
+    except OSError:
+        return None
+    return here if os.access(here, os.X_OK) else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +48,7 @@ class Settings:
     jit: str = DEFAULT_JIT
     memory: str = "1g"  #: their Java heap
     #: their working directory: the kernel's, as it is when the session begins
-    directory: Path | None = field(default_factory=notebook_directory)
+    directory: Path | None = field(default_factory=_notebook_directory)
     slots: int = SLOTS  #: their task slots: a query in real-time mode holds one per partition it reads or shuffles
     packages: Sequence[str] = ()  #: Maven packages that they load: group:artifact:version
     jars: Sequence[str | os.PathLike[str]] = ()  #: jars that they load

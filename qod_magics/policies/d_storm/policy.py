@@ -8,20 +8,8 @@ from functools import cached_property
 from math import inf
 from typing import Any
 
-from qod_magics.core.plan import (
-    CORE,
-    Action,
-    AddNode,
-    Fuse,
-    Move,
-    Plan,
-    ReleaseNode,
-    Unfuse,
-    keeping_all,
-    neighbours,
-    separable_streams,
-    within_a_core,
-)
+from qod_magics.core.fusing import CORE, neighbours, separable_streams, within_a_core
+from qod_magics.core.plan import Action, AddNode, Fuse, Move, Plan, ReleaseNode, Unfuse, keeping_all
 from qod_magics.core.policy import Reasons, ReasonsOfPlan
 from qod_magics.core.runtime import Unplaced, takes_instances
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager, replace

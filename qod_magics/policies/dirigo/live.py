@@ -23,7 +23,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from qod_magics.core.plan import CORE, Lend, Plan, keeping_all
+from qod_magics.core.fusing import CORE
+from qod_magics.core.plan import Lend, Plan, keeping_all
 from qod_magics.core.policy import Reasons, ReasonsOfPlan
 from qod_magics.core.snapshot import Instance, Snapshot, Task, is_running
 from qod_magics.policies.dirigo.base import neighbours

@@ -24,8 +24,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, Any
 
+from qod_magics.core.fusing import neighbours
 from qod_magics.core.job_graph import Channel
-from qod_magics.core.plan import Action, Fuse, Plan, SetBatch, keeping_all, neighbours
+from qod_magics.core.plan import Action, Fuse, Plan, SetBatch, keeping_all
 from qod_magics.core.policy import Reasons, ReasonsOfPlan
 from qod_magics.core.snapshot import Snapshot, nothing
 from qod_magics.policies.nephele.manager import TaskFacts, longest_chain, step

@@ -6,18 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from qod_magics.core.plan import (
-    CORE,
-    AddNode,
-    Fuse,
-    Move,
-    Pair,
-    ReleaseNode,
-    Scale,
-    Unfuse,
-    separable_streams,
-    within_a_core,
-)
+from qod_magics.core.fusing import CORE, separable_streams, within_a_core
+from qod_magics.core.plan import AddNode, Fuse, Move, Pair, ReleaseNode, Scale, Unfuse
 from qod_magics.core.runtime import takes_instances
 from qod_magics.core.snapshot import Snapshot, Spare, TaskManager, is_running, replace
 from qod_magics.errors import listed

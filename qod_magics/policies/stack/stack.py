@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from qod_magics.core.plan import Action, AddNode, Fuse, Move, Pair, Plan, neighbours
+from qod_magics.core.fusing import neighbours
+from qod_magics.core.plan import Action, AddNode, Fuse, Move, Pair, Plan
 from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Measured, Unplaced
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager

@@ -9,22 +9,9 @@ from enum import Enum
 from typing import Protocol
 
 from qod_magics.core.dag import Dag
+from qod_magics.core.fusing import CORE, fused_into
 from qod_magics.core.load import load_of
-from qod_magics.core.plan import (
-    CORE,
-    Action,
-    AddNode,
-    Fuse,
-    Move,
-    Pair,
-    Plan,
-    ReleaseNode,
-    Scale,
-    SetBatch,
-    Stop,
-    Unfuse,
-    fused_into,
-)
+from qod_magics.core.plan import Action, AddNode, Fuse, Move, Pair, Plan, ReleaseNode, Scale, SetBatch, Stop, Unfuse
 from qod_magics.core.runtime import takes_instances
 from qod_magics.core.snapshot import Snapshot, Task, column, is_down, is_moving
 from qod_magics.policies.henge.jobs import maximum_utility

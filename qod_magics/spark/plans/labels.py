@@ -271,7 +271,7 @@ class _Walk:
         return True
 
     def _project(self, at: int) -> bool:
-        """Return a projection, or an aggregation by the columns of its first list."""
+        """Label the columns of a projection or an aggregation. False: its text does not tell."""
         lists = lists_of(self.nodes[at].text)
         if not lists:
             return False

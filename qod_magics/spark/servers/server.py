@@ -426,15 +426,6 @@ def _on_class_path(jars: Sequence[Path]) -> list[str]:
     return ["--driver-class-path", os.pathsep.join(map(str, jars))]
 
 
-def notebook_directory() -> Path | None:
-    """Return the kernel's working directory; None if it is gone or can't be entered."""
-    try:
-        here = Path.cwd()
-    except OSError:
-        return None
-    return here if os.access(here, os.X_OK) else None
-
-
 def _python_path(home: Path, directory: Path | None) -> list[str]:
     """Return where Python workers look for modules: as the kernel does, whatever its working directory is by then."""
     entries = [path if os.path.isabs(path) else directory and str(directory / path) for path in sys.path]

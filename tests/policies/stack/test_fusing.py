@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.plan import Fuse, Move, Unfuse, fused_streams, keeping_all, neighbours, within_a_core
+from qod_magics.core.fusing import fused_streams, neighbours, within_a_core
+from qod_magics.core.plan import Fuse, Move, Unfuse, keeping_all
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager, replace
 from qod_magics.errors import SnapshotError
 from qod_magics.policies import policy

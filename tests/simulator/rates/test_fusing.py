@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qod_magics.core.plan import Action, Fuse, Move, Plan, Scale, Unfuse, fused_streams
+from qod_magics.core.fusing import fused_streams
+from qod_magics.core.plan import Action, Fuse, Move, Plan, Scale, Unfuse
 from qod_magics.core.runtime import Count, Dials, Observation
 from qod_magics.simulator import SimulatedCluster
 from tests.simulator.rates.scenarios import SOURCE, Lab
