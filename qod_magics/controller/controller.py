@@ -56,8 +56,8 @@ class Controller:
     - `period_s`: length of a cycle in seconds; also the unit of the limits on backlogs
     - `warm_up_timeout_s`: seconds after which a warm-up ends at the latest
     - `drain_periods`: periods within which to drain a backlog
-    - `observe_timeout_s`, `apply_timeout_s`: how long a cycle waits for the runtime (None: 2 periods, 1 period and a
-      second, but no less than a runtime waits for a task manager that does not answer)
+    - `observe_timeout_s`: how long a cycle waits for an observation (None: 2 periods, but no less than a runtime waits
+      for a task manager that does not answer)
     - `worker`: makes the worker for calls to the runtime, given its name
     """
 
@@ -72,7 +72,6 @@ class Controller:
         warm_up_timeout_s: float = 60.0,
         drain_periods: float = 2.0,
         observe_timeout_s: float | None = None,
-        apply_timeout_s: float | None = None,
         log: DecisionLog | None = None,
         worker: Callable[[str], Worker] = ThreadWorker,
     ) -> None:
@@ -83,7 +82,6 @@ class Controller:
         self.drain_periods = drain_periods
         self.period_s = period_s
         self.observe_timeout_s = observe_timeout_s
-        self.apply_timeout_s = apply_timeout_s
         self.policy = policy
         self._paused = False
         self._last: Cycle | None = None
@@ -134,7 +132,7 @@ class Controller:
 
     @property
     def _apply_timeout_s(self) -> float:
-        return max(self.period_s, SLOWEST_APPLY_S) + 1.0 if self.apply_timeout_s is None else self.apply_timeout_s
+        return max(self.period_s, SLOWEST_APPLY_S) + 1.0
 
     @property
     def policy(self) -> Policy:

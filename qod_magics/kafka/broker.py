@@ -58,16 +58,14 @@ class EmbeddedBroker(Clients):
     Args:
         cpus: cores to pin it to, default all.
         heap: the JVM's heap, as in `-Xmx`.
-        retention: of each partition; default by size alone. Kafka goes by the timestamps of records: an age would
-            delete history that is written with its own timestamps before anybody has read it.
-        full_jit: False compiles with C1 only: short warm-up, light on small machines. True enables C2, faster in long
-            runs on large ones.
         archiving: write archives of classes of the broker and the format tool where none fit.
         java: finds Java.
         jars: finds the broker's jars, or fetches them.
 
     Attributes:
         data: the directory of its topics, which stays; None: a temporary one. Set it before `start`.
+        retention: of each partition: by size alone. Kafka goes by the timestamps of records: an age would delete
+            history that is written with its own timestamps before anybody has read it.
 
     """
 
@@ -75,8 +73,6 @@ class EmbeddedBroker(Clients):
         self,
         cpus: set[int] | None = None,
         heap: str = "512m",
-        retention: Retention | None = None,
-        full_jit: bool = False,
         archiving: bool = False,
         *,
         java: Callable[[], Java] = find_java,
@@ -85,8 +81,7 @@ class EmbeddedBroker(Clients):
         self._java, self._jars = java, jars
         self.cpus = cpus
         self.heap = heap
-        self.retention = retention or Retention(seconds=None)
-        self.full_jit = full_jit
+        self.retention = Retention(seconds=None)
         self.archiving = archiving
         self.data: Path | None = None
         self._login = Login(secrets.token_urlsafe(24))
@@ -283,7 +278,7 @@ class EmbeddedBroker(Clients):
             GARBAGE_COLLECTOR,
             "-XX:-UsePerfData",  # its file in /tmp would outlive a kill
             f"-Djava.io.tmpdir={self._directory}",
-            *([] if self.full_jit else ["-XX:TieredStopAtLevel=1"]),
+            "-XX:TieredStopAtLevel=1",  # C1 only: a short warm-up, light on small machines
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={self._directory / 'log4j2.properties'}",
             *_class_path(jars),

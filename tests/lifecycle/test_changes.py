@@ -437,7 +437,8 @@ class AnyChanges(RuleBasedStateMachine):
             case SwitchOver():
                 ok = True
                 self.switch()
-            case StartAll(group, may_fail):
+            case StartAll(group):
+                may_fail = group in (Group.NEW, Group.OTHERS)
                 for query in self.starts(group):
                     if not self.start(query, fails=fails):
                         ok = False

@@ -1,7 +1,7 @@
 """Recipes: from a Spark session and input DataFrames to a streaming DataFrame, on any task manager.
 
 Every recipe offers `opened(spark, inputs)`, a context manager: a query built inside it must also be *started* inside
-it, since Spark Connect resolves names only when a plan is used. `build` is for recipes and sessions without that need.
+it, since Spark Connect resolves names only when a plan is used.
 """
 
 from __future__ import annotations
@@ -67,10 +67,6 @@ class Recipe(Protocol):
         `inputs` holds DataFrames by name. Raises ApplicationError, one line, when the recipe fails or its result is
         no streaming DataFrame; an error of the connection to Spark passes through.
         """
-        ...
-
-    def build(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> DataFrame:
-        """Return the DataFrame alone; see the module on when this is enough."""
         ...
 
 
@@ -152,11 +148,6 @@ class SqlRecipe:
         if self.views:
             return sql_over(self.views, spark, text, arguments)
         return spark.sql(text, arguments) if arguments else spark.sql(text)
-
-    def build(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> DataFrame:
-        """Return the DataFrame on a classic session; on Spark Connect only its type is usable: use `opened`."""
-        with self.opened(spark, inputs) as built:
-            return built
 
 
 @dataclass(frozen=True, eq=False)

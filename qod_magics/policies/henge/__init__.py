@@ -8,7 +8,7 @@ How the source is read where it says too little or contradicts itself, and the o
 
 - H-R1: T counts every delivered copy on all out-edges of an operator (`jobs.operator_juice`)
 - H-R2: an operator has juice only of spouts that feed it
-- H-R3: juice can exceed 1; `jobs.job_juice(clamp=True)` for display
+- H-R3: juice can exceed 1
 - H-R4: a target of latency is a maximum, one of throughput a minimum, and that is a minimum of juice
 - H-R5: farthest from its target first; `Parameters.order = "priority"` for the prototype's order
 - H-R6: a converged search wakes on a loss of 5 % or a new miss; `exit_drop`, `exit_on_new_miss`

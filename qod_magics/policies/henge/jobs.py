@@ -160,12 +160,10 @@ def job_juice(
     sent: Mapping[str, float],
     executed: Mapping[Link, float],
     entry: Mapping[str, float] | None = None,
-    *,
-    clamp: bool = False,
 ) -> float:
     """Return J_q: juice of all sinks over the number of spouts (equation 5, Eq. 3.4 of the source); arguments as above.
 
-    `clamp`: at most 1, for display. Raises ValueError for a job without operators.
+    Raises ValueError for a job without operators.
     """
     if not upstream:
         raise ValueError("a job without operators has no juice: give its DAG")
@@ -173,8 +171,7 @@ def job_juice(
     feeding = {parent for parents in upstream.values() for parent in parents}
     spouts = sum(not parents for parents in upstream.values())
     total: float = sum(value for sink in upstream if sink not in feeding for value in juice[sink].values())
-    found = total / spouts
-    return min(found, 1) if clamp else found
+    return total / spouts
 
 
 Jobs = Mapping[str, tuple[str, ...]]  #: tasks by job, both in the order of the snapshot

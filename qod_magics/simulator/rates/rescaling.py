@@ -218,4 +218,4 @@ class Rescaling:
             return
         rescale.starting.discard(instance)
         if not rescale.starting:
-            self._report(rescale, StepEnded(StartAll(Group.NEW, may_fail=True)))
+            self._report(rescale, StepEnded(StartAll(Group.NEW)))
