@@ -22,7 +22,7 @@ _ROUNDING = 1e-9
 SHOWN = 20
 
 
-def held(exact: float, estimate: Interval) -> bool | None:
+def covers(estimate: Interval, exact: float) -> bool | None:
     """Return whether an interval holds a figure; None: there is none. An end that is not known bounds nothing."""
     if estimate.low is None and estimate.high is None:
         return None
@@ -212,7 +212,7 @@ def compared(
         holds = {}
         for name in estimates:
             value = measured(row.get(name)).value
-            is_held = None if value is None or beside is None else held(value, measured(beside.get(name)))
+            is_held = None if value is None or beside is None else covers(measured(beside.get(name)), value)
             if is_held is not None:
                 holds[name] = is_held
         found.append(Compared(row, beside, holds))

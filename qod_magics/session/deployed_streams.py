@@ -20,7 +20,7 @@ from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, Us
 from qod_magics.kafka.topics import topic_partitions
 from qod_magics.session.results import read_results
 from qod_magics.sources.source import LATEST, matching
-from qod_magics.spark.changes.resuming import held
+from qod_magics.spark.changes.resuming import waiting_streams
 from qod_magics.spark.cluster.books import lost_text
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.records import WHOLE_IN_KAFKA, record_form
@@ -192,13 +192,13 @@ class Streams:
             self._runtime.deployer.delete(unneeded - self._runtime.deployment.own_topics())
 
     @property
-    def held(self) -> Mapping[str, tuple[str, ...]]:
+    def waiting_streams(self) -> Mapping[str, tuple[str, ...]]:
         """Return the declared streams that wait for others, with which they exchanged rows under an earlier kernel, by
         name: those that are not declared. Rows would be lost between those that run and those that do not."""
-        return self._held(self.application)
+        return self._waiting(self.application)
 
-    def _held(self, application: Application) -> Mapping[str, tuple[str, ...]]:
-        first = held(self._runtime.resuming.left, application.names)
+    def _waiting(self, application: Application) -> Mapping[str, tuple[str, ...]]:
+        first = waiting_streams(self._runtime.resuming.left, application.names)
         if not first:
             return {}
         found = dict(first)
@@ -351,7 +351,7 @@ class Streams:
 
     def _tasks(self, application: Application, decision: Decision) -> tuple[TaskSpec, ...]:
         """Return the application's tasks. Streams that run as separate tasks stay separate, to keep their backlog."""
-        application, waiting = self._grown(application), self._held(application)
+        application, waiting = self._grown(application), self._waiting(application)
         ready = Application(tuple(stream for stream in application.streams if stream.name not in waiting))
         keyed = with_keys(ready, decision.keys)
         edges = {*self._runtime.deployment.edges, *self._runtime.resuming.edges}

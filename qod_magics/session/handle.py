@@ -104,8 +104,8 @@ class StreamHandle:
             return f"{self.name} is well-formed (dry run: nothing was started)"
         if self.name in self.session.application.waiting:
             return f"{self.name} {DECLARED}"
-        if self.name in self.session.held:
-            return f"{self.name} is declared: {hold_text(self.session.held[self.name])}"
+        if self.name in self.session.waiting_streams:
+            return f"{self.name} is declared: {hold_text(self.session.waiting_streams[self.name])}"
         instances = instances_with(self.session, self.name)
         reasons = {i.mode_why for i in instances if i.mode_why}
         why = f" ({next(iter(reasons))})" if reasons else ""
@@ -139,6 +139,6 @@ class StreamHandle:
             return f"{self.name}: stopped"
         if self.name in self.session.application.waiting:
             return f"{self.name} {DECLARED}"
-        if self.name in self.session.held:
-            return f"{self.name}: {hold_text(self.session.held[self.name])}"
+        if self.name in self.session.waiting_streams:
+            return f"{self.name}: {hold_text(self.session.waiting_streams[self.name])}"
         return stream_text(self.session, self.name)

@@ -53,7 +53,7 @@ class SessionInterface(Protocol):
         ...
 
     @property
-    def held(self) -> Mapping[str, tuple[str, ...]]:
+    def waiting_streams(self) -> Mapping[str, tuple[str, ...]]:
         """Return the declared streams that wait for streams of an earlier kernel, with the names of these."""
         ...
 

@@ -47,7 +47,7 @@ def launch(choose: Callable[[], Sequence[ServerOptions]]) -> list[Future[LocalSe
         servers = choose()
         if servers:
             refuse_beside_classic()
-        claims = [CoreClaim(options.held or ()) for options in servers]
+        claims = [CoreClaim(options.pinned_to or ()) for options in servers]
     if servers:
         begin(load_client, "client")  # Python imports it while the JVMs start
     named = zip(count(1), servers, claims, strict=False)

@@ -296,9 +296,9 @@ class Session(ByHand, Decisions, Outside, OwnData):
         return self._streams.application
 
     @property
-    def held(self) -> Mapping[str, tuple[str, ...]]:
+    def waiting_streams(self) -> Mapping[str, tuple[str, ...]]:
         """Return the declared streams that wait for streams of an earlier kernel, with the names of these."""
-        return self._streams.held
+        return self._streams.waiting_streams
 
     @takes(IN_PYTHON)
     def stream(

@@ -62,8 +62,8 @@ def why_text(session: SessionInterface, name: str) -> str:
     names, the decisions about those tasks. Raises UsageProblem: there is none of this name."""
     if name in session.application.waiting:
         return f"{name} {DECLARED}"
-    if name in session.held:
-        return f"{name}: {hold_text(session.held[name])}"
+    if name in session.waiting_streams:
+        return f"{name}: {hold_text(session.waiting_streams[name])}"
     deployment = session.runtime.deployment
     within = deployment.specs_with(name) if name not in deployment.specs else []
     parts = [f"{name} runs within {spec.path}: {_why(session, spec.id)}" for spec in within]
@@ -178,7 +178,7 @@ def _of_earlier_kernel(session: SessionInterface) -> list[str]:
     """Lines about the streams of an earlier kernel: what became of them, and which are not declared."""
     resuming = session.runtime.resuming
     lines = [f"{task}: {note}" for task, note in resuming.notes.items() if task in session.runtime.deployment.specs]
-    lines += [f"{name}: {hold_text(missing)}" for name, missing in session.held.items()]
+    lines += [f"{name}: {hold_text(missing)}" for name, missing in session.waiting_streams.items()]
     missing = [name for name in resuming.streams if name not in session.application]
     if missing:
         lines.append(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.results.exact import Compared, Exact, compared, held, unknown
+from qod_magics.results.exact import Compared, Exact, compared, covers, unknown
 from qod_magics.results.result import Column, Interval, Kind
 from qod_magics.results.spans import Span, chosen, span_of, stretch, whole_from
 from qod_magics.session.exact import last_read
@@ -159,7 +159,7 @@ def test_groups_without_a_window_count_nowhere() -> None:
 def test_an_interval_holds_what_lies_between_its_ends(
     exact: float, low: float | None, high: float | None, is_held: bool | None
 ) -> None:
-    assert held(exact, Interval(5.0, low, high)) is is_held
+    assert covers(Interval(5.0, low, high), exact) is is_held
 
 
 def result() -> Exact:

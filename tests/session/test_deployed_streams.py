@@ -430,11 +430,11 @@ def test_streams_that_exchanged_rows_start_together_as_tasks_of_their_own(stream
     left(runtime)
     streams.declare(stream("src", topic="rows"))
     streams.declare(stream("a", "src", priority=1))
-    assert (set(streams.held), runtime.priorities) == ({"src", "a"}, {"query": 1})
+    assert (set(streams.waiting_streams), runtime.priorities) == ({"src", "a"}, {"query": 1})
     streams.declare(stream("beside", topic="rows", priority=3))
     assert runtime.priorities.keys() == {"query", "beside"}, "it waits for nobody"
     streams.declare(stream("b", "src", priority=2))
-    assert streams.held == {}
+    assert streams.waiting_streams == {}
     assert [spec.id for spec in runtime.specs] == ["query", "src", "a", "beside", "b"]
 
 
@@ -442,7 +442,7 @@ def test_what_reads_a_stream_that_waits_waits_too(streams: Streams, runtime: Dep
     left(runtime)
     streams.declare(stream("src", topic="rows"))
     streams.declare(stream("new", "src", priority=1))
-    assert streams.held == {"src": ("a", "b"), "new": ("a", "b")}
+    assert streams.waiting_streams == {"src": ("a", "b"), "new": ("a", "b")}
     assert runtime.priorities.keys() == {"query"}
 
 

@@ -128,7 +128,7 @@ class Made:
 
     alive = True
     taken_by = ""
-    held: Mapping[str, tuple[str, ...]] = {}
+    waiting_streams: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(self, whole: Application, path: Any) -> None:
         self.application = whole

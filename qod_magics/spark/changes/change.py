@@ -37,7 +37,7 @@ LOOK_S = 0.05
 
 
 @contextmanager
-def held(cluster: Cluster, instance: Instance, longest_s: float = LONGEST_S) -> Iterator[tuple[float, bool]]:
+def between_batches(cluster: Cluster, instance: Instance, longest_s: float = LONGEST_S) -> Iterator[tuple[float, bool]]:
     """Wait until an instance has ended a micro-batch, at most `longest_s` seconds, with its next one held before it
     reads. Yields what `Instance.stop` is to be told: how long to wait for the end of a batch, seconds, and whether that
     end was seen, with the next batch held. A query that is stopped within has then read no row that its next run reads
@@ -271,6 +271,6 @@ def _end(cluster: Cluster, lifecycle: Lifecycle, instance: Instance, waits: str)
     home = instance.task_manager
     if home is None:
         raise TaskManagerError("its task manager was lost")
-    with held(cluster, instance) as (wait_s, ended):
+    with between_batches(cluster, instance) as (wait_s, ended):
         if not lifecycle.end(instance, home, wait_s, waits, ended=ended):
             raise TaskManagerError(f"{home.id} was lost")

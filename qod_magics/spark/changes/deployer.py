@@ -33,7 +33,7 @@ from qod_magics.lifecycle.events import Instruction, State, StopAsked
 from qod_magics.lifecycle.query import QueryLife
 from qod_magics.named.manifest import KeptTask
 from qod_magics.sources.source import EARLIEST, matching
-from qod_magics.spark.changes.change import held
+from qod_magics.spark.changes.change import between_batches
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.changes.resuming import Resuming, Returning
 from qod_magics.spark.cluster.books import left_text
@@ -342,7 +342,7 @@ class Deployer:
             wait_s, ended = at_batch_end_s, False
             if at_batch_end_s and instance.is_paced:
                 with suppress(Exception):  # what Spark raises here, stopping raises, too
-                    wait_s, ended = holding.enter_context(held(self.cluster, instance, at_batch_end_s))
+                    wait_s, ended = holding.enter_context(between_batches(self.cluster, instance, at_batch_end_s))
             self.lifecycle.stop(instance, wait_s, ended=ended, read_on=read_on)
 
     def _not_stopped(self, instance: Instance, error: BaseException) -> None:

@@ -341,7 +341,9 @@ class Fuser:
                     QueryLife(State.STARTING),
                     replaced[0].task_manager,
                     facts=change.facts[spec.id],
-                    held=in_a_row(replaced[0].held, replaced[1].held) if change.kind is Kind.FUSE else None,
+                    last_reading=in_a_row(replaced[0].last_reading, replaced[1].last_reading)
+                    if change.kind is Kind.FUSE
+                    else None,
                 )
                 for (job, checkpoint), replaced in zip(jobs.values(), zip(*held, strict=True), strict=True)
             ]

@@ -28,7 +28,7 @@ from qod_magics.lifecycle.events import (
     SuspendFailed,
     Tell,
 )
-from qod_magics.spark.changes.change import ended, held
+from qod_magics.spark.changes.change import between_batches, ended
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.queries.instance import Instance
@@ -120,7 +120,7 @@ class Mover:
         if manager is None or not instance.handle(RestartAsked()):
             return
         try:
-            with held(self.cluster, instance) as (wait_s, ended):
+            with between_batches(self.cluster, instance) as (wait_s, ended):
                 self.lifecycle.stop(instance, wait_s, ended=ended)
             self.lifecycle.start(instance, manager)
         except Exception as error:
@@ -160,7 +160,7 @@ class Mover:
         home = instance.task_manager
         try:
             if home is not None:
-                with held(self.cluster, instance) as (wait_s, ended):
+                with between_batches(self.cluster, instance) as (wait_s, ended):
                     self.lifecycle.end(instance, home, wait_s, "stop-waits", ended=ended)
         except Exception as error:
             instructions = instance.handle(SuspendFailed(reason(error)))

@@ -123,7 +123,7 @@ def parts(kept: Mapping[str, KeptTask]) -> list[frozenset[str]]:
     return [frozenset(group) for group in groups]
 
 
-def held(kept: Mapping[str, KeptTask], declared: Collection[str]) -> dict[str, tuple[str, ...]]:
+def waiting_streams(kept: Mapping[str, KeptTask], declared: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Return the declared streams that wait for others of their group, with the names that are not declared. Pure."""
     found: dict[str, tuple[str, ...]] = {}
     for group in parts(kept):

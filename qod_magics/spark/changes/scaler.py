@@ -329,7 +329,7 @@ class Scaler:
                 if carried is not None and id in carried.begun:
                     instance.inherit_state(before[0], begun=True, same_files=False)
                 made.append(instance)
-            reading = shared((instance.held for instance in concerned), len(made))
+            reading = shared((instance.last_reading for instance in concerned), len(made))
             for instance in made:
                 instance.hold(reading)
             for instance in before[parallelism:]:

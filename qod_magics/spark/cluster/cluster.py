@@ -462,7 +462,7 @@ class Cluster:
             there = {m.id for m in managers}
             running = [_as_measured(v) for v in self.views() if v.id not in forbidden and v.task_manager in there]
             unplaced = [self._unplaced(id, refused) for id, refused in forbidden.items()]
-            needs = {id: slots.held(self.instances[id]) for id in forbidden if id in self.instances}
+            needs = {id: slots.slots_of(self.instances[id]) for id in forbidden if id in self.instances}
             others = [i for i in self.all_instances if i.id not in forbidden]
             open_slots = slots.free((self.task_managers[m.id] for m in managers), others)
         if not managers:
@@ -472,7 +472,7 @@ class Cluster:
     def _unplaced(self, id: str, refused: Collection[str]) -> Unplaced:
         """Return an instance that needs a task manager, none of these, with the CPU that it used last."""
         instance = self.instances.get(id)
-        last = (instance.reading(self.period_s) or instance.held) if instance else None
+        last = (instance.reading(self.period_s) or instance.last_reading) if instance else None
         task = instance.job.task if instance else id.rpartition(".")[0]
         return Unplaced(id, task, last.cpu if last else None, frozenset(refused), self._homes_near(task))
 
@@ -484,7 +484,9 @@ class Cluster:
         """Return the slot time of the latest micro-batches on a task manager, by batch."""
         here = self.batching_on(manager)
         told = {key: times for each in here for key, times in list(each.meter.told.items())}
-        taken = sum(slots.held(i) for i in self.all_instances if i.task_manager is manager and i.mode == "real-time")
+        taken = sum(
+            slots.slots_of(i) for i in self.all_instances if i.task_manager is manager and i.mode == "real-time"
+        )
         left = max(manager.capacity - taken, 1.0)
         return shared_out([Run(each.batches, each.width, each.widest) for each in here], left, told)
 
@@ -540,7 +542,7 @@ class Cluster:
         for instance in self.all_instances:
             reading = instance.reading(self.period_s)
             current = reading is not None
-            reading = reading or instance.held
+            reading = reading or instance.last_reading
             manager = instance.task_manager.id if instance.task_manager else None
             if manager is None or manager not in self.task_managers:
                 manager = next(iter(self.task_managers), "")

@@ -184,7 +184,7 @@ class Instance(InstanceState):
         """Succeed the previous instance of this name, on `home`: take over its measurements and, unless this one starts
         on a new checkpoint (`afresh`), its checkpoint and output."""
         self.task_manager = home
-        self.meter, self.held, self.unended = before.meter, before.held, before.unended
+        self.meter, self.last_reading, self.unended = before.meter, before.last_reading, before.unended
         self.handle(Follows(before.unended is not None, why, tuple(before.life.steps)))
         if not afresh:
             self.job = replace(self.job, run=before.job.run)  # the files of a checkpoint are in one directory
@@ -451,7 +451,7 @@ class Instance(InstanceState):
 
     def hold(self, reading: MeterReading | None = None) -> None:
         """Keep this reading, by default the last one, until the next run has one."""
-        self.held = reading or self.meter.reading(REALTIME_BATCH_S, self.run_id) or self.held
+        self.last_reading = reading or self.meter.reading(REALTIME_BATCH_S, self.run_id) or self.last_reading
         self.run_id = None
 
 

@@ -110,7 +110,7 @@ class InstanceState:
     meter: Meter = field(default_factory=Meter)
     reported: deque[Batch] = field(default_factory=deque)  #: finished batches that are not in the books yet
     missed: int = 0  #: finished batches whose reports Spark discarded before a poll, not in an event yet
-    held: MeterReading | None = None  #: the previous run's last reading, held while the new run has none
+    last_reading: MeterReading | None = None  #: the previous run's, while the new run has none
     no_realtime: str = ""  #: why real-time mode was refused
     begun: bool = False  #: whether its checkpoint has a finished batch
     shuffles: int = 1  #: into how many partitions its present run shuffles, as far as is known

@@ -14,7 +14,7 @@ from qod_magics.spark.queries.modes import slots_needed
 from qod_magics.spark.servers.task_manager import TaskManager
 
 
-def held(instance: Instance) -> int:
+def slots_of(instance: Instance) -> int:
     """Return the slots that its run holds, or that a new run would need: one per partition that it reads, and one for
     the aggregation if it keeps state; 0 in micro-batches, whose tasks wait for one another."""
     return slots_needed(instance.job, instance.facts) if instance.may_run_realtime else 0
@@ -27,7 +27,7 @@ def free(managers: Iterable[TaskManager], instances: Iterable[Instance]) -> dict
     for instance in instances:
         home = instance.task_manager
         if home is not None and home.id in found and instance.state is not State.GAVE_UP:
-            found[home.id] -= held(instance)
+            found[home.id] -= slots_of(instance)
     return found
 
 

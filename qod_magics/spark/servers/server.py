@@ -195,7 +195,7 @@ class ServerOptions:
     directory: Path | None = None
 
     @property
-    def held(self) -> frozenset[int] | None:
+    def pinned_to(self) -> frozenset[int] | None:
         """Return the cores to pin it to; None: to none."""
         return self.cpus if self.pinned else None
 
@@ -293,7 +293,7 @@ class LocalServer:
         self.name = name
         self.options = options
         self.token = secrets.token_urlsafe(24)
-        self.claim = claim or CoreClaim(options.held or ())
+        self.claim = claim or CoreClaim(options.pinned_to or ())
         try:
             tools.user()
             self.directory = temporary("qod-tm-")
@@ -323,7 +323,7 @@ class LocalServer:
                     "PYTHONPATH": os.pathsep.join(_python_path(home, options.directory)),
                 },
                 log_path=self.directory / "server.log",
-                cpus=None if options.held is None else set(options.held),
+                cpus=None if options.pinned_to is None else set(options.pinned_to),
                 remove=[self.directory],
                 cwd=options.directory or self.directory,
             )

@@ -20,7 +20,7 @@ from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.errors import TaskManagerError
 from qod_magics.named.manifest import VERSION, KeptTask, Manifest, decoded, encoded
 from qod_magics.spark.changes.deployer import Deployer
-from qod_magics.spark.changes.resuming import Resuming, held, matched, parts
+from qod_magics.spark.changes.resuming import Resuming, matched, parts, waiting_streams
 from qod_magics.spark.cluster.cluster import Patience
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.queries.instance import Instance
@@ -423,10 +423,10 @@ def kept(*streams: str, upstream: Sequence[str] = ()) -> KeptTask:
 
 def test_streams_wait_for_those_that_choose_their_shed_key_together() -> None:
     tasks = {"a": kept("src", "a"), "b": kept("src", "b"), "c": kept("c")}
-    assert held(tasks, ["src", "a"]) == {}
+    assert waiting_streams(tasks, ["src", "a"]) == {}
     for name in ("a", "b"):
         tasks[name].chosen = ["src"]
-    assert held(tasks, ["src", "a"]) == {"src": ("b",), "a": ("b",)}
+    assert waiting_streams(tasks, ["src", "a"]) == {"src": ("b",), "a": ("b",)}
 
 
 def test_streams_wait_for_those_with_which_they_exchanged_rows() -> None:
@@ -437,9 +437,9 @@ def test_streams_wait_for_those_with_which_they_exchanged_rows() -> None:
         "alone": kept("c", "alone"),
     }
     assert sorted(map(sorted, parts(tasks))) == [["a", "b", "src"], ["alone"]]
-    assert held(tasks, ["src", "a", "c", "alone"]) == {"src": ("b",), "a": ("b",)}
-    assert held(tasks, ["src", "a", "b", "c"]) == {}
-    assert held({}, ["src"]) == {}
+    assert waiting_streams(tasks, ["src", "a", "c", "alone"]) == {"src": ("b",), "a": ("b",)}
+    assert waiting_streams(tasks, ["src", "a", "b", "c"]) == {}
+    assert waiting_streams({}, ["src"]) == {}
 
 
 def test_a_checkpoint_of_a_task_that_was_stopped_is_not_taken_for_a_new_one(first: Kernel) -> None:

@@ -620,7 +620,7 @@ def test_a_query_is_stopped_between_two_micro_batches(made: Made) -> None:
     query.status = {"isTriggerActive": False}
     key, turned, polls = BOARD.pace("q.1"), home.turned, []
     made.cluster.dials[key] = 0.75
-    with change.held(made.cluster, one) as (wait_s, ended):  # no batch is under way
+    with change.between_batches(made.cluster, one) as (wait_s, ended):  # no batch is under way
         assert (wait_s, ended) == (0.0, True)
         assert turned == [{key: 0.6}]
         assert made.cluster.dials_of(one)[key] == 0.6  # whatever a plan wants meanwhile
@@ -635,7 +635,7 @@ def test_a_query_is_stopped_between_two_micro_batches(made: Made) -> None:
     begun = time.time()
     query.status = {"isTriggerActive": True}
     made.script.poll = poll
-    with change.held(made.cluster, one) as (_, ended):
+    with change.between_batches(made.cluster, one) as (_, ended):
         assert len(polls) == 3  # the first batch that ended after the next was held
         assert ended
 
@@ -646,12 +646,12 @@ def test_who_stops_a_query_is_told_whether_its_batch_was_seen_to_end(made: Made)
     query: Any = one.query
     query.status = {"isTriggerActive": True}
     made.script.poll = lambda _: False
-    with change.held(made.cluster, one, longest_s=0.2) as told:  # its batch is longer than that
+    with change.between_batches(made.cluster, one, longest_s=0.2) as told:  # its batch is longer than that
         assert told == (0.0, False)
 
     query.status = {"isTriggerActive": False}
     home.mute_dials = True
-    with change.held(made.cluster, one) as told:  # its next batch is not held
+    with change.between_batches(made.cluster, one) as told:  # its next batch is not held
         assert told == (0.0, False)
 
 
@@ -662,7 +662,7 @@ def test_where_no_dial_can_be_turned_the_end_of_a_batch_is_waited_for(made: Made
     patience = made.cluster.patience = Patience()
     for mode, at_least_s in (("micro-batch", 2 * made.cluster.period_s), ("real-time", patience.batch_s)):
         one.mode = mode
-        with change.held(made.cluster, one) as told:
+        with change.between_batches(made.cluster, one) as told:
             assert told == (at_least_s + patience.late_s, False)
             assert not made.cluster.holding
 

@@ -18,7 +18,7 @@ from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.plans.job import Feed, PlanFacts
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.modes import TOO_FEW_SLOTS
-from qod_magics.spark.queries.slots import free, held, placed
+from qod_magics.spark.queries.slots import free, placed, slots_of
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.application.frames import stream
 from tests.spark.fakes import Query, cluster, instance, manager
@@ -45,13 +45,13 @@ def placing(*homes: TaskManager, instances: tuple[Instance, ...]) -> Cluster:
 
 def test_a_query_in_real_time_mode_holds_a_slot_per_partition() -> None:
     one = reading(12)
-    assert held(one) == 12
+    assert slots_of(one) == 12
     one.facts = PlanFacts(keeps_state=True)
-    assert held(one) == 0  # it will run in micro-batches
+    assert slots_of(one) == 0  # it will run in micro-batches
     one.mode_wanted = "realtime"
-    assert held(one) == 13
+    assert slots_of(one) == 13
     one.query, one.mode = Query(), "micro-batch"  # type: ignore[assignment]
-    assert held(one) == 0
+    assert slots_of(one) == 0
 
 
 def test_a_new_query_goes_where_slots_are_free() -> None:
@@ -102,7 +102,7 @@ def test_one_that_was_refused_for_want_of_slots_is_tried_again_elsewhere() -> No
     one = reading(12)
     one.facts = PlanFacts(keeps_state=False)
     one.fall_back(f"[{TOO_FEW_SLOTS}] it needs 12, but only 4 are free")
-    assert held(one) == 12
+    assert slots_of(one) == 12
     made = placing(home, with_slots("tm2", None), instances=(one,))
     assert made.targets({"T.1": ()}) == {"T.1": "tm2"}  # whose number of slots is unknown
 
