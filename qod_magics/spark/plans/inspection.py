@@ -69,19 +69,19 @@ class Checked:
     schemas: dict[str, StructType] = field(default_factory=dict)  #: output of each task, with `_weight` if it has one
     weights: Weights = field(default_factory=Weights)  #: in their streams
     labels: dict[str, Labels] = field(default_factory=dict)  #: by task, where a query may be shed
-    chained: Mapping[str, str] = field(default_factory=dict)  #: the tasks whose groups an operator with state reads
+    chained: dict[str, str] = field(default_factory=dict)  #: the tasks whose groups an operator with state reads
     #: by task, the columns by which a row of its result replaces an earlier one; where a query writes to Kafka
-    keys: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
+    keys: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
     #: by task, the watermarks of each task that feeds it, where it declares none itself: they are lost in Kafka
-    watermarks: Mapping[str, Mapping[str, Watermarks]] = field(default_factory=dict)
+    watermarks: dict[str, Mapping[str, Watermarks]] = field(default_factory=dict)
     #: by task, what its state means; tasks without state, and those whose plans do not tell, have None
-    signatures: Mapping[str, str | None] = field(default_factory=dict)
+    signatures: dict[str, str | None] = field(default_factory=dict)
     resumed: frozenset[str] = frozenset()  #: tasks that are replaced, but go on with their state
     kept: frozenset[str] = frozenset()  #: tasks that start, and go on from the checkpoints of an earlier kernel
-    whole: Mapping[str, str] = field(default_factory=dict)  #: the queries in complete mode, and what asks for it
+    whole: dict[str, str] = field(default_factory=dict)  #: the queries in complete mode, and what asks for it
     #: by query that lends rows of its keys: how the parts of a group are merged
-    merges: Mapping[str, Merges] = field(default_factory=dict)
-    tables: Mapping[str, TableFacts] = field(default_factory=dict)  #: by task, into which a query writes
+    merges: dict[str, Merges] = field(default_factory=dict)
+    tables: dict[str, TableFacts] = field(default_factory=dict)  #: by task, into which a query writes
 
 
 def built(spec: TaskSpec, found: Origins, weights: Weights, usages: Usages | None = None) -> Build:
@@ -196,6 +196,86 @@ def _cached(cache: Cache[T], streams: tuple[StreamDeclaration, ...], find: Calla
     return found
 
 
+class _Check:
+    """Builds the recipes of tasks, each once, and adds what that tells to `checked`; inputs first."""
+
+    def __init__(self, specs: Sequence[TaskSpec], workshop: Workshop, known: Mapping[TaskSpec, Labels]) -> None:
+        self.checked = Checked()
+        self._specs, self._workshop, self._known = specs, workshop, known
+        self._origins, self._losing = origins(specs), losing_rows(specs)
+        self._states: dict[str, TaskState] = {}
+        self._writes = any(isinstance(spec.sink, KafkaTopic) for spec in specs)
+        self._may_shed = any(spec.is_query and (spec.min_accuracy or 0.0) < 1.0 for spec in specs)
+
+    def add(self, spec: TaskSpec) -> None:
+        """Build a task. Raises ApplicationError as `Inspection.check`."""
+        checked, id = self.checked, spec.id
+        plans = _Plans(any(_keys_of(spec, checked.weights)))
+        marks = checked.watermarks[id] = self._watermarks(spec)
+        job = probe(spec, checked.schemas, self._origins, checked.weights, plans, marks)
+        with self._workshop.result(job) as rows:
+            checked.schemas[id] = rows.schema
+            if self._writes:
+                inputs = checked.keys.get(spec.upstream[0]) if len(spec.upstream) == 1 else None
+                checked.keys[id] = _keys_of_rows(rows, inputs)
+            if plans.last is not None and "Union" in plans.last:
+                _check_unions(spec, analyzed_plan_of(rows))
+            if self._may_shed:
+                labelled = self._known.get(spec) if spec.is_source else None
+                _note_labels(spec, labelled or self._labels(spec, rows), checked.labels, self._losing)
+            if spec.lends:
+                checked.merges[id] = _checked_merges(spec, merges_of(analyzed_plan_of(rows), plans.last))
+            whole = whole_of(analyzed_plan_of(rows)) if may_be_whole(plans.last) else None
+        self._states[id] = TaskState(spec.aggregates) if plans.last is None else task_state(plans.last)
+        checked.signatures[id] = None if plans.last is None else state_signature(plans.last)
+        if whole is not None and not _is_append(whole, self._states[id]):
+            self._add_whole(spec, whole)
+        _check_columns(spec, checked.schemas)
+
+    def chain(self) -> None:
+        """Note which groups an operator with state reads. Raises ApplicationError if they are never complete."""
+        self.checked.chained.update(chained(self._states, {spec.id: spec.upstream for spec in self._specs}))
+        _check_chained(self.checked.chained, self._states)
+
+    def _add_whole(self, spec: TaskSpec, whole: Whole) -> None:
+        """Note a query in complete mode: its result is not emitted by groups."""
+        check_whole(spec, whole, [other.id for other in self._specs if spec.id in other.upstream])
+        self.checked.whole[spec.id] = whole.words
+        self._states[spec.id] = TaskState(keeps=True)
+        signature = self.checked.signatures[spec.id]
+        self.checked.signatures[spec.id] = None if signature is None else f"complete {signature}"
+
+    def _watermarks(self, spec: TaskSpec) -> Mapping[str, Watermarks]:
+        """Return the watermarks that a task takes over from the tasks that feed it: none where its recipes declare
+        some, since Spark has one for each column."""
+        schemas, weights = self.checked.schemas, self.checked.weights
+        marks = {upstream: made for upstream in spec.upstream if (made := watermarks_of(schemas[upstream]))}
+        if not marks:
+            return {}
+        with self._workshop.result(probe(spec, schemas, self._origins, weights, _as_it_is)) as rows:
+            try:
+                plan = streaming_plan_of(rows)
+            except Exception as error:
+                raise_unless_connection(error)
+                return {}
+        return {} if "EventTimeWatermark" in plan else marks
+
+    def _labels(self, spec: TaskSpec, rows: DataFrame) -> Labels | None:
+        """Return what shedding does to a task's columns."""
+        told, keys = self.checked.labels, _keys_of(spec, self.checked.weights)
+        upstream = [name for name in spec.upstream if name in told]
+        inputs: dict[str, Label] = {}
+        for column in (column for name in upstream for column in told[name].columns):
+            inputs[column.name] = max(column.label, inputs.get(column.name, column.label))
+        unfit = next((why for name in upstream if name in self._losing and (why := told[name].unfit) is not None), None)
+        try:
+            known = [key for key in keys if key] if all(keys) else []
+            return labels(analyzed_plan_of(rows), known, inputs if spec.upstream else None, unfit)
+        except Exception as error:
+            raise_unless_connection(error)
+            return None
+
+
 @dataclass(slots=True)
 class Inspection:
     """Builds recipes on a task manager. Results that must not change while a stream runs are cached."""
@@ -220,72 +300,22 @@ class Inspection:
             KafkaError: a topic of a task that is new, or another than before, doesn't exist or has no leader.
 
         """
-        schemas: dict[str, StructType] = {}
-        weights, found = Weights(), origins(specs)
-        told: dict[str, Labels] = {}
-        states: dict[str, TaskState] = {}
-        signatures: dict[str, str | None] = {}
-        keys: dict[str, tuple[str, ...] | None] = {}
-        watermarks: dict[str, Mapping[str, Watermarks]] = {}
-        writes = any(isinstance(spec.sink, KafkaTopic) for spec in specs)
-        may_shed = any(spec.is_query and (spec.min_accuracy or 0.0) < 1.0 for spec in specs)
-        losing = losing_rows(specs)
-        whole: dict[str, str] = {}
-        merges: dict[str, Merges] = {}
-        tables: dict[str, TableFacts] = {}
+        check = _Check(specs, workshop, known)
+        checked = check.checked
         for spec in specs:
             if spec not in self._passed:
                 self._check_topics(spec, workshop)
-            plans = _Plans(any(_keys_of(spec, weights)))
-            marks = watermarks[spec.id] = self._watermarks(spec, schemas, found, weights, workshop)
-            with workshop.result(probe(spec, schemas, found, weights, plans, marks)) as rows:
-                schemas[spec.id] = rows.schema
-                if writes:
-                    keys[spec.id] = _keys_of_rows(rows, keys.get(spec.upstream[0]) if len(spec.upstream) == 1 else None)
-                if plans.last is not None and "Union" in plans.last:
-                    self._check_unions(spec, analyzed_plan_of(rows))
-                if may_shed:
-                    labelled = known.get(spec) if spec.is_source else None
-                    _note_labels(spec, labelled or self._labels(spec, rows, weights, told, losing), told, losing)
-                if spec.lends:
-                    merges[spec.id] = _checked_merges(spec, merges_of(analyzed_plan_of(rows), plans.last))
-                found_whole = whole_of(analyzed_plan_of(rows)) if may_be_whole(plans.last) else None
-            states[spec.id] = TaskState(spec.aggregates) if plans.last is None else task_state(plans.last)
-            signatures[spec.id] = None if plans.last is None else state_signature(plans.last)
-            if found_whole is not None and not _is_append(found_whole, states[spec.id]):
-                check_whole(spec, found_whole, [other.id for other in specs if spec.id in other.upstream])
-                whole[spec.id] = found_whole.words
-                states[spec.id] = TaskState(keeps=True)  # its result is not emitted by groups
-                kept = signatures[spec.id]
-                signatures[spec.id] = None if kept is None else f"complete {kept}"
-            self._check_columns(spec, schemas)
-            table = self._table(spec, schemas[spec.id], workshop)
+            check.add(spec)
+            table = self._table(spec, checked.schemas[spec.id], workshop)
             if table is not None:
-                _check_alone(spec, table, tables)
-                tables[spec.id] = table
-        groups = chained(states, {spec.id: spec.upstream for spec in specs})
-        _check_chained(groups, states)
+                _check_alone(spec, table, checked.tables)
+                checked.tables[spec.id] = table
+        check.chain()
         self._passed = tuple(specs)
-        self._tables = {spec.sink: tables[spec.id] for spec in specs if spec.sink is not None and spec.id in tables}
-        return Checked(
-            schemas, weights, told, groups, keys, watermarks, signatures, whole=whole, merges=merges, tables=tables
-        )
-
-    def _watermarks(
-        self, spec: TaskSpec, schemas: Mapping[str, StructType], found: Origins, weights: Weights, workshop: Workshop
-    ) -> Mapping[str, Watermarks]:
-        """Return the watermarks that a task takes over from the tasks that feed it: none where its recipes declare
-        some, since Spark has one for each column."""
-        marks = {upstream: made for upstream in spec.upstream if (made := watermarks_of(schemas[upstream]))}
-        if not marks:
-            return {}
-        with workshop.result(probe(spec, schemas, found, weights, _as_it_is)) as rows:
-            try:
-                plan = streaming_plan_of(rows)
-            except Exception as error:
-                raise_unless_connection(error)
-                return {}
-        return {} if "EventTimeWatermark" in plan else marks
+        self._tables = {
+            spec.sink: checked.tables[spec.id] for spec in specs if spec.sink is not None and spec.id in checked.tables
+        }
+        return checked
 
     def _table(self, spec: TaskSpec, columns: StructType, workshop: Workshop) -> TableFacts | None:
         """Return what a task manager says of the table into which a query writes. One whose own catalog lacks the table
@@ -319,47 +349,6 @@ class Inspection:
                 workshop.check_format(topic.values, topic.ddl)
             if topic.rejects is not None:
                 workshop.check_rejects(topic.effective_malformed)
-
-    def _check_columns(self, spec: TaskSpec, schemas: Mapping[str, StructType]) -> None:
-        taken = taken_name(schemas[spec.id].names)
-        if taken is not None:
-            raise ApplicationError(
-                f"{spec.id!r} makes a column {taken!r}, which load shedding reserves: give it another name",
-                name=taken,
-                rule="reserved column",
-            )
-        for upstream in spec.upstream if spec.key is not None else ():
-            columns = schema_of_stream(schemas[upstream]).names
-            if spec.key not in columns:
-                raise ApplicationError(
-                    f"--key {spec.key} of {spec.id!r}: its input {upstream!r} has no such column; "
-                    f"it has {', '.join(columns)}"
-                )
-
-    def _check_unions(self, spec: TaskSpec, plan: str) -> None:
-        places = positions(plan, WEIGHT)
-        if places:
-            raise ApplicationError(
-                f"a union in {spec.id!r} pairs columns by position, and {WEIGHT} is column {places[0]} of one input "
-                f"and {places[1]} of another: use unionByName(), or select the columns of both in one order"
-            )
-
-    def _labels(
-        self, spec: TaskSpec, rows: DataFrame, weights: Weights, told: Mapping[str, Labels], losing: Collection[str]
-    ) -> Labels | None:
-        """Return what shedding does to a task's columns."""
-        keys = _keys_of(spec, weights)
-        upstream = [name for name in spec.upstream if name in told]
-        inputs: dict[str, Label] = {}
-        for column in (column for name in upstream for column in told[name].columns):
-            inputs[column.name] = max(column.label, inputs.get(column.name, column.label))
-        unfit = next((why for name in upstream if name in losing and (why := told[name].unfit) is not None), None)
-        try:
-            known = [key for key in keys if key] if all(keys) else []
-            return labels(analyzed_plan_of(rows), known, inputs if spec.upstream else None, unfit)
-        except Exception as error:
-            raise_unless_connection(error)
-            return None
 
     def result_keys(
         self, task: str, specs: Mapping[str, TaskSpec], checked: Checked, workshop: Workshop
@@ -497,3 +486,29 @@ def _check_chained(groups: Mapping[str, str], states: Mapping[str, TaskState]) -
                 "withWatermark() and a window, so that each is emitted once, when it is complete",
                 rule="watermark",
             )
+
+
+def _check_columns(spec: TaskSpec, schemas: Mapping[str, StructType]) -> None:
+    taken = taken_name(schemas[spec.id].names)
+    if taken is not None:
+        raise ApplicationError(
+            f"{spec.id!r} makes a column {taken!r}, which load shedding reserves: give it another name",
+            name=taken,
+            rule="reserved column",
+        )
+    for upstream in spec.upstream if spec.key is not None else ():
+        columns = schema_of_stream(schemas[upstream]).names
+        if spec.key not in columns:
+            raise ApplicationError(
+                f"--key {spec.key} of {spec.id!r}: its input {upstream!r} has no such column; "
+                f"it has {', '.join(columns)}"
+            )
+
+
+def _check_unions(spec: TaskSpec, plan: str) -> None:
+    places = positions(plan, WEIGHT)
+    if places:
+        raise ApplicationError(
+            f"a union in {spec.id!r} pairs columns by position, and {WEIGHT} is column {places[0]} of one input "
+            f"and {places[1]} of another: use unionByName(), or select the columns of both in one order"
+        )
