@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from qod_magics.results.slices import VIEW, Slice
 from qod_magics.spark.servers.connection import call_within
-from qod_magics.spark.servers.cpu import adopt, block_memory, kept_tables
+from qod_magics.spark.servers.cpu import adopt
 from qod_magics.spark.servers.joining import release
 from qod_magics.spark.servers.task_manager import INQUIRY_S
 
@@ -103,11 +103,11 @@ class Holder:
     def look(self) -> frozenset[str]:
         """Ask Spark which copies are in memory, and how large they are; return them. Where its UI does not answer,
         those that were loaded."""
-        manager, there = self.manager, frozenset(self.copies)
-        if manager.ui is None or manager.application is None:
+        rest, there = self.manager.rest, frozenset(self.copies)
+        if rest is None:
             return there
         try:
-            kept = kept_tables(manager.ui, manager.application, headers=manager.headers)
+            kept = rest.kept_tables()
         except (OSError, ValueError):
             return there
         by_id = {each.name.partition(VIEW)[2][:16]: each for each in kept if VIEW in each.name}
@@ -116,11 +116,11 @@ class Holder:
 
     def memory(self) -> int | None:
         """Return its memory for blocks, bytes; None: not known."""
-        manager = self.manager
-        if manager.ui is None or manager.application is None:
+        rest = self.manager.rest
+        if rest is None:
             return None
         with suppress(OSError, ValueError):
-            return block_memory(manager.ui, manager.application, headers=manager.headers)
+            return rest.block_memory()
         return None
 
     def close(self) -> None:

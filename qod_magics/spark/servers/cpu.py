@@ -1,8 +1,7 @@
-"""CPU of cores and of processes, as the operating system counts it."""
+"""CPU of cores and of processes, as the operating system counts it; and what a Spark session says of itself."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
@@ -14,16 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from http.client import HTTPException
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-from urllib.parse import urlsplit
-from urllib.request import ProxyHandler, Request, build_opener
 
 import psutil
 
-from qod_magics.spark.servers.connection import is_connect, is_loopback
+from qod_magics.spark.servers.connection import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -232,16 +227,6 @@ def _cpu_seconds(
             continue
 
 
-# --- CPU of streaming batches -----------------------------------------------------------------------------------------
-# Spark describes every job of a streaming query by the query's run id and the batch's id, so the completed stages give
-# the executors' CPU and run time of each batch. Python workers are separate processes and not included.
-
-NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-#: What answers on this machine is asked without the proxies of the environment.
-_DIRECT, _BY_ENVIRONMENT = build_opener(ProxyHandler({})), build_opener()
-_BATCH = re.compile(r"runId = ([0-9a-f-]{36})\s+batch = (\d+)")
-
-
 class TaskTime(NamedTuple):
     """Time of the tasks of a batch, seconds."""
 
@@ -249,91 +234,7 @@ class TaskTime(NamedTuple):
     run_s: float  #: from begin to end of each task, with what it waited for its core
 
 
-def answer(url: str, timeout_s: float, headers: Mapping[str, str] = NO_HEADERS) -> Any:
-    """Return the answer of the REST API at this address. Raises OSError, also where an answer ends before its end, and
-    ValueError where it is no JSON."""
-    opener = _DIRECT if is_loopback(urlsplit(url).hostname or "") else _BY_ENVIRONMENT
-    try:
-        with opener.open(Request(url, headers=dict(headers)), timeout=timeout_s) as reply:
-            return json.load(reply)
-    except HTTPException as error:  # to callers the same as a connection that breaks
-        raise OSError(f"{url} was not answered whole: {error!r}") from error
-
-
-def completed_stages(
-    api: str, application: str, timeout_s: float = 5.0, headers: Mapping[str, str] = NO_HEADERS
-) -> list[dict[str, Any]]:
-    """The completed stages that the task manager still keeps. `api` is the UI's address. Raises OSError."""
-    url = f"{api.rstrip('/')}/api/v1/applications/{application}/stages?status=complete"
-    stages: list[dict[str, Any]] = answer(url, timeout_s, headers)
-    return stages
-
-
-def tagged_seconds(
-    api: str, application: str, tag: str, timeout_s: float = 5.0, headers: Mapping[str, str] = NO_HEADERS
-) -> float | None:
-    """CPU time, seconds, of the completed stages of all jobs with a tag; None: there is no such job. Raises OSError."""
-    jobs = answer(f"{api.rstrip('/')}/api/v1/applications/{application}/jobs", timeout_s, headers)
-    tagged = [job for job in jobs if any(each.endswith(tag) for each in job.get("jobTags") or ())]
-    stages = {id for job in tagged for id in job["stageIds"]}
-    if not tagged:
-        return None
-    done = completed_stages(api, application, timeout_s, headers)
-    return sum(float(stage["executorCpuTime"]) / 1e9 for stage in done if stage["stageId"] in stages)
-
-
-def active_runs(
-    api: str, application: str, timeout_s: float = 5.0, headers: Mapping[str, str] = NO_HEADERS
-) -> set[str]:
-    """Run ids of the streaming queries with active stages. Raises OSError."""
-    url = f"{api.rstrip('/')}/api/v1/applications/{application}/stages?status=active"
-    found = (_BATCH.search(stage.get("description") or "") for stage in answer(url, timeout_s, headers))
-    return {match[1] for match in found if match}
-
-
-class Kept(NamedTuple):
-    """What a task manager keeps in memory of a table that was cached."""
-
-    name: str
-    bytes: int
-    whole: bool  #: whether all of its partitions are there: Spark evicts some where memory is short
-
-
-def kept_tables(
-    api: str, application: str, timeout_s: float = 2.0, headers: Mapping[str, str] = NO_HEADERS
-) -> list[Kept]:
-    """Return the cached tables of a task manager. Raises OSError, ValueError."""
-    url = f"{api.rstrip('/')}/api/v1/applications/{application}/storage/rdd"
-    return [
-        Kept(each["name"], int(each["memoryUsed"]), each["numCachedPartitions"] >= each["numPartitions"])
-        for each in answer(url, timeout_s, headers)
-    ]
-
-
-def block_memory(api: str, application: str, timeout_s: float = 2.0, headers: Mapping[str, str] = NO_HEADERS) -> int:
-    """Return the memory for blocks of all executors of a task manager, bytes. Raises OSError, ValueError."""
-    url = f"{api.rstrip('/')}/api/v1/applications/{application}/executors"
-    return sum(int(each["maxMemory"]) for each in answer(url, timeout_s, headers))
-
-
-def applications(api: str, timeout_s: float = 5.0, headers: Mapping[str, str] = NO_HEADERS) -> list[str]:
-    """Return the ids of the applications behind this UI. Raises OSError."""
-    return [entry["id"] for entry in answer(f"{api.rstrip('/')}/api/v1/applications", timeout_s, headers)]
-
-
-def times_by_batch(stages: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], TaskTime]:
-    """Return the time of all tasks of a batch, by (run id, batch id)."""
-    found: dict[tuple[str, int], TaskTime] = {}
-    for stage in stages:
-        match = _BATCH.search(stage.get("description") or "")
-        if match:
-            key = (match[1], int(match[2]))
-            cpu_s, run_s = found.get(key, TaskTime(0.0, 0.0))
-            found[key] = TaskTime(cpu_s + stage["executorCpuTime"] / 1e9, run_s + stage["executorRunTime"] / 1e3)
-    return found
-
-
-# --- Settings, UI and cores of a session ------------------------------------------------------------------------------
+# --- Settings and address of a session --------------------------------------------------------------------------------
 
 
 def adopt(spark: SparkSession, conf: Mapping[str, str]) -> dict[str, str | None]:
@@ -360,21 +261,6 @@ def setting(spark: SparkSession, key: str) -> str | None:
         return value
     except Exception:
         return None
-
-
-def ui_address(spark: SparkSession) -> str | None:
-    """The UI address of a Connect session's application, if it is at the configured or one of the default ports."""
-    host, port = setting(spark, "spark.driver.host"), setting(spark, "spark.ui.port")
-    application = setting(spark, "spark.app.id")
-    if host is None or setting(spark, "spark.ui.enabled") == "false":
-        return None
-    if port and port != "0":
-        return f"http://{host}:{port}"
-    for number in range(4040, 4044):  # each application on a machine takes the next port
-        with suppress(OSError, ValueError):
-            if application in applications(f"http://{host}:{number}", timeout_s=2.0):
-                return f"http://{host}:{number}"
-    return None
 
 
 def is_here(spark: SparkSession) -> bool:
@@ -404,21 +290,3 @@ def refuses(endpoint: str, timeout_s: float = 1.0) -> bool:
         return True
     except OSError:
         return False
-
-
-def executor_cores(
-    ui: str | None, application: str | None, patience_s: float, headers: Mapping[str, str] = NO_HEADERS
-) -> float | None:
-    """Cores of the executors, if known; waits up to `patience_s` seconds for those of a new server."""
-    if ui is None or application is None:
-        return None
-    deadline = time.monotonic() + patience_s
-    while True:
-        try:
-            executors = answer(f"{ui}/api/v1/applications/{application}/executors", 5.0, headers)
-        except (OSError, ValueError):
-            return None
-        cores = sum(entry["totalCores"] for entry in executors if entry["isActive"])
-        if cores or time.monotonic() >= deadline:
-            return float(cores) or None
-        time.sleep(0.5)

@@ -30,12 +30,11 @@ from qod_magics.spark.servers.cpu import (
     CpuMeter,
     adopt,
     core_seconds,
-    executor_cores,
     is_here,
     setting,
-    ui_address,
 )
 from qod_magics.spark.servers.remote import Remote
+from qod_magics.spark.servers.rest import rest_of, ui_address
 from qod_magics.spark.servers.server import (
     OWN_SESSION_CONF,
     SESSION_CONF,
@@ -139,8 +138,8 @@ def attach_url(
         shuffle = _chosen_shuffle(spark)
         adopt(spark, OWN_SESSION_CONF)
         address = ui_address(spark) if server.ui is None else server.ui or None
-        application = setting(spark, "spark.app.id")
-        slots = executor_cores(address, application, 0.0 if server.cores else 15.0, server.headers)
+        rest = rest_of(address, setting(spark, "spark.app.id"), server.headers)
+        slots = None if rest is None else rest.cores(0.0 if server.cores else 15.0)
         usable = server.cores or slots
         if usable is None:
             raise TaskManagerError(
@@ -204,7 +203,8 @@ def attach_session(
 
     def attached() -> TaskManager:
         ui = spark.sparkContext.uiWebUrl if classic else ui_address(spark)
-        cores = slots = executor_cores(ui, setting(spark, "spark.app.id"), patience_s=0.0)
+        rest = rest_of(ui, setting(spark, "spark.app.id"))
+        cores = slots = None if rest is None else rest.cores()
         if cores is None:
             cores = float(spark.sparkContext.defaultParallelism if classic else core_count())
         here = is_here(spark)

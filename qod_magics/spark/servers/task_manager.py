@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from qod_magics.errors import LostError, TaskManagerError
 from qod_magics.machine.cores import every_core
 from qod_magics.machine.releases import without_realtime
 from qod_magics.spark.plans import dial
-from qod_magics.spark.servers import cpu
 from qod_magics.spark.servers.connection import (
     begin,
     beside,
@@ -30,15 +28,16 @@ from qod_magics.spark.servers.cpu import (
     CpuMeter,
     ProcessMeter,
     PythonMeter,
+    TaskTime,
     adopt,
     core_seconds,
     cpu_seconds,
     endpoint,
-    executor_cores,
     refuses,
     setting,
 )
 from qod_magics.spark.servers.own_jars import STATE_CLASS
+from qod_magics.spark.servers.rest import Rest, applications, rest_of, times_by_batch
 from qod_magics.spark.servers.server import OWN_SESSION_CONF, SESSION_CONF, SHUFFLE, SHUFFLE_DEFAULT, LocalServer
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ class TaskManager:
         self._starts = 0  #: queries that start with that number
         self._starting = threading.Condition()  #: held while either of them changes
         self._topic: dial.DialStore | None = None  #: of its dials, where SQL can't set them
-        self._stages: Future[dict[tuple[str, int], cpu.TaskTime]] | None = None  #: a call of its REST API under way
+        self._stages: Future[dict[tuple[str, int], TaskTime]] | None = None  #: a call of its REST API under way
         self.endpoint = None if server is not None else endpoint(spark)
         master = setting(spark, "spark.master") or ""
         local = master.startswith("local") and not master.startswith("local-cluster")
@@ -124,7 +123,7 @@ class TaskManager:
         self.application: str | None = setting(spark, "spark.app.id")
         if self.application is None and ui is not None:
             with suppress(OSError):
-                self.application = next(iter(cpu.applications(ui, headers=headers)), None)
+                self.application = next(iter(applications(ui, headers)), None)
         #: CPU of its cores, or of its processes where it is not pinned to cores; None: unknown.
         self.cpu_meter: CpuMeter | None = None if server is None else local_meter(server)
         #: CPU of its processes, where `cpu_meter` counts all that runs on its cores.
@@ -132,6 +131,11 @@ class TaskManager:
         if server is not None and isinstance(self.cpu_meter, CoreMeter):
             self.own_meter = ProcessMeter(server.child.pid, self.cpu_meter.cores)
         self.python_meter = PythonMeter(server.child.pid) if server is not None else None
+
+    @property
+    def rest(self) -> Rest | None:
+        """Return its REST API; None: unknown."""
+        return rest_of(self.ui, self.application, self.headers)
 
     def __repr__(self) -> str:
         return self.describe
@@ -247,7 +251,8 @@ class TaskManager:
         if self._headroom is None or now - self._counted_at < every_s:
             return
         self._counted_at = now
-        found = executor_cores(self.ui, self.application, 0.0, self.headers)
+        rest = self.rest
+        found = None if rest is None else rest.cores()
         if found is not None:
             self.slots = self.capacity = found
             self.cores = found * (1 - self._headroom)
@@ -293,10 +298,11 @@ class TaskManager:
     def tagged_cpu(self, tag: str) -> float | None:
         """Return the CPU time, seconds, of the tasks of all jobs with a tag that have ended; None where its REST API is
         unknown or silent, or has no such job."""
-        if self.ui is None or self.application is None:
+        rest = self.rest
+        if rest is None:
             return None
         with suppress(OSError, ValueError):
-            return cpu.tagged_seconds(self.ui, self.application, tag, headers=self.headers)
+            return rest.tagged_seconds(tag)
         return None
 
     def active_runs(self) -> frozenset[str]:
@@ -385,15 +391,14 @@ class TaskManager:
         """Keep its dials in this topic from now on, which ends with it: no plan may have read one before."""
         self._topic, self.reading = topic, dial.DialReading.TOPIC
 
-    def task_times(self, timeout_s: float = 1.5) -> dict[tuple[str, int], cpu.TaskTime] | None:
+    def task_times(self, timeout_s: float = 1.5) -> dict[tuple[str, int], TaskTime] | None:
         """CPU and run time of tasks by (run id, batch id); None where its REST API is unknown, silent, or slow: the
         next call has a late answer. One thread at a time may call it."""
-        ui, application = self.ui, self.application
-        if ui is None or application is None:
+        rest = self.rest
+        if rest is None:
             return None
         if self._stages is None:
-            fetch = partial(cpu.completed_stages, ui, application, headers=self.headers)
-            self._stages = begin(lambda: cpu.times_by_batch(fetch()), f"stages-{self.id}")
+            self._stages = begin(lambda: times_by_batch(rest.completed_stages()), f"stages-{self.id}")
         wait((self._stages,), timeout_s)
         if not self._stages.done():
             return None
@@ -407,10 +412,11 @@ class TaskManager:
 
     def works_on(self, run_id: str) -> bool | None:
         """Return whether a streaming query has active stages; None where its REST API is unknown or silent."""
-        if self.ui is None or self.application is None:
+        rest = self.rest
+        if rest is None:
             return None
         try:
-            return run_id in cpu.active_runs(self.ui, self.application, headers=self.headers)
+            return run_id in rest.active_runs()
         except (OSError, ValueError):
             return None
 

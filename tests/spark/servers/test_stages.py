@@ -7,8 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from qod_magics.spark.servers import cpu
-from qod_magics.spark.servers.cpu import times_by_batch
+from qod_magics.spark.servers.rest import applications, times_by_batch
 
 RUN = "0a1b2c3d-0000-1111-2222-333344445555"
 
@@ -48,7 +47,7 @@ def test_the_ui_of_this_machine_is_asked_without_a_proxy(monkeypatch: pytest.Mon
     server = ThreadingHTTPServer(("127.0.0.1", 0), Ui)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        assert cpu.applications(f"http://127.0.0.1:{server.server_port}") == ["app"]
+        assert applications(f"http://127.0.0.1:{server.server_port}") == ["app"]
     finally:
         server.shutdown()
         server.server_close()

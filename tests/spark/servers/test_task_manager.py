@@ -17,7 +17,7 @@ import pytest
 from qod_magics.errors import SetupError, TaskManagerError
 from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.servers import joining
-from qod_magics.spark.servers.cpu import executor_cores, refuses
+from qod_magics.spark.servers.cpu import refuses
 from qod_magics.spark.servers.remote import Remote
 from qod_magics.spark.servers.server import LocalServer, _quoted
 from qod_magics.spark.servers.task_manager import TaskManager
@@ -110,7 +110,7 @@ def test_whatever_an_answer_is_the_next_one_counts() -> None:
             made.ui, made.application = f"http://127.0.0.1:{server.server_port}", "app"
             assert made.task_times(30.0) is None
             assert made.works_on(RUN) is None
-            assert executor_cores(made.ui, "app", patience_s=0.0) is None
+            assert made.rest.cores() is None
             cut = False
             assert made.task_times(30.0) == {(RUN, 3): (2.0, 3.0)}
             stages = [{"description": stage["description"]}]
@@ -149,7 +149,7 @@ def test_a_ui_behind_a_gateway_gets_the_headers_that_the_user_gave() -> None:
                 made = TaskManager("tm1", Spark(), kind="connect", cores=1.0, board=BOARD, ui=ui, headers=headers)  # type: ignore[arg-type]
                 made.application = "app"
                 assert made.task_times(30.0) == times
-                assert executor_cores(ui, "app", 0.0, headers) == cores
+                assert made.rest.cores() == cores
         finally:
             server.shutdown()
             thread.join()
