@@ -99,7 +99,7 @@ class Failed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Stalled(Event):
-    """No batch has ended for long."""
+    """No batch has ended for long. Next, its run is stopped: `StallEnded`, or `WentOn` if a batch ends before."""
 
     why: str = ""
 
@@ -120,20 +120,22 @@ class WentOn(Event):
 
 @dataclass(frozen=True, slots=True)
 class RetryDue(Event):
-    """Time has passed. It is restarted if its back-off is over."""
+    """Time has passed. Next, it is started if its back-off is over: `StartAsked`."""
 
     placed: bool = True  #: whether it has a task manager
 
 
 @dataclass(frozen=True, slots=True)
 class CauseGone(Event):
-    """The cause of its failures is gone, such as a missing topic, or somebody asks for another try."""
+    """The cause of its failures is gone, such as a missing topic, or somebody asks for another try. `RetryDue` follows,
+    or `PlaceAsked` where it waits for a task manager."""
 
     placed: bool = True
 
 
 class RestartAsked(Event):
-    """It is to restart where it runs, with another job."""
+    """It is to restart where it runs, with another job. Next, it is stopped at a batch's end, and started:
+    `StartAsked`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,7 @@ class FirstReported(Event):
 
 @dataclass(frozen=True, slots=True)
 class PlaceAsked(Event):
-    """There is a task manager for it."""
+    """There is a task manager for it, which somebody has found since it waits. Next, it is started: `StartAsked`."""
 
     target: str = ""
 
@@ -206,7 +208,8 @@ class ServerLost(Event):
 
 @dataclass(frozen=True, slots=True)
 class SuspendAsked(Event):
-    """A plan stops it where it runs, as it has no place: its state and its rows wait."""
+    """A plan stops it where it runs, as it has no place: its state and its rows wait. Next, it is stopped at a batch's
+    end, and detached from its task manager: `Suspended`, or `SuspendFailed`."""
 
     why: str = ""
 
@@ -231,7 +234,7 @@ class RoomCame(Event):
 
 @dataclass(frozen=True, slots=True)
 class StopAsked(Event):
-    """It is to end."""
+    """It is to end. Next, its run is stopped: `RunEnded`."""
 
     only_running: bool = False  #: and stays as it is unless it runs
     why: str = ""
@@ -254,32 +257,21 @@ class Instruction:
     """What is to be done next with a query."""
 
 
-class Begin(Instruction):
-    """Ask for its start on its task manager (`StartAsked`), in a thread of its own."""
-
-
-class StopQuery(Instruction):
-    """Stop its run and wait until that has ended; report `RunEnded`."""
+class GoOn(Instruction):
+    """It is as the event asked: who reported the event does what it says comes next."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartQuery(Instruction):
-    """Start it from its checkpoint; report `Started` or `Failed`."""
+    """Stop a run of it that may write on and report `RunEnded`; then start it from its checkpoint, and report `Started`
+    or `Failed`."""
 
     run: int
     row_limit: int | None = None  #: bytes of a row that this run checks, to tell which column is too large
 
 
-class Restart(Instruction):
-    """Stop it at a batch's end, and ask for its start where it ran."""
-
-
 class StopForMove(Instruction):
     """Stop its run at a batch's end; report `MoveStopped`, `MoveCalledOff`, or `Failed` if it can't be stopped."""
-
-
-class Suspend(Instruction):
-    """Stop its run at a batch's end, and forget its task manager; report `Suspended`, or `SuspendFailed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,16 +303,8 @@ class Refuse(Instruction):
     rule: str = "running"  #: that is broken, a short word for programs
 
 
-class EndStall(Instruction):
-    """Stop its run; report `StallEnded`, or `WentOn` if a batch has ended before."""
-
-
-class Place(Instruction):
-    """Find a task manager for it; report `PlaceAsked`."""
-
-
 class DropRun(Instruction):
-    """Forget its run; one that may still write is kept for `StopQuery`."""
+    """Forget its run; one that may still write is kept, to be stopped before the next start."""
 
 
 @dataclass(frozen=True, slots=True)

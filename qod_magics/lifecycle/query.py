@@ -1,8 +1,9 @@
 """The life of one instance's query: how it starts, fails, is tried again, moved, given up and stopped. Pure.
 
-A runtime reports events to `QueryLife.handle` and carries out the instructions that it returns. No other code changes a
-field of `QueryLife`. `TRANSITIONS` says which events count in which states; others change nothing, so an event may come
-late or twice.
+A runtime reports events to `QueryLife.handle` and carries out the instructions that it returns: `GoOn` where the event
+itself says what comes next. It looks for queries that wait for a task manager, and for due retries, by itself. No other
+code changes a field of `QueryLife`. `TRANSITIONS` says which events count in which states; others change nothing, so an
+event may come late or twice.
 
 A query that fails is tried again after a back-off that grows, and is given up after the last one. Each try writes the
 rows before the failing row once more. Rows that fail by their values are therefore tried fewer times, further apart.
@@ -18,16 +19,15 @@ from typing import ClassVar
 
 from qod_magics.lifecycle.events import (
     BatchEnded,
-    Begin,
     Cause,
     CauseGone,
     DropRun,
-    EndStall,
     Event,
     Failed,
     FindOther,
     FirstReported,
     Follows,
+    GoOn,
     Instructions,
     MoveAsked,
     MoveCalledOff,
@@ -36,11 +36,9 @@ from qod_magics.lifecycle.events import (
     NotPlaced,
     NotStarted,
     OtherFound,
-    Place,
     PlaceAsked,
     PutBack,
     Refuse,
-    Restart,
     RestartAsked,
     RetryAt,
     RetryDue,
@@ -57,9 +55,7 @@ from qod_magics.lifecycle.events import (
     Step,
     StopAsked,
     StopForMove,
-    StopQuery,
     StopUndone,
-    Suspend,
     SuspendAsked,
     Suspended,
     SuspendFailed,
@@ -165,12 +161,11 @@ class QueryLife:
         return ()
 
     def _start_asked(self, event: StartAsked, now: float) -> Instructions:
-        stop: Instructions = (StopQuery(),) if self.writing else ()
         self._call_off()
         self.state = State.STARTING
         self._unsuspend()
         self.run, self.begun, self.over = self.run + 1, False, False
-        return (*stop, StartQuery(self.run, self.row_limit))
+        return (StartQuery(self.run, self.row_limit),)
 
     def _started(self, event: Started, now: float) -> Instructions:
         if event.run != self.run or self.begun:
@@ -196,17 +191,18 @@ class QueryLife:
             return ()
         self._call_off()
         self.state = State.STOPPED
-        return (StopQuery(),)
+        return (GoOn(),)
 
     def _stop_undone(self, event: StopUndone, now: float) -> Instructions:
         if event.why is not None:
             self.failure = event.why
         if self.suspended:
             self.state = State.SUSPENDED
-            return self._take_room(now)
+            self._take_room(now)
+            return ()
         if not event.placed:
             self.state = State.WAITING
-            return (Place(),)
+            return ()
         if event.runs:
             self.state, self.writing = State.RUNNING, True
             return ()
@@ -221,13 +217,15 @@ class QueryLife:
             return (Refuse(f"is {self.state.value}"),)
         self.move = None  # one that is over and not reported yet
         self.state, self.suspended, self.suspending = State.SUSPENDED, event.why or "a plan stops it", True
-        return (Suspend(),)
+        return (GoOn(),)
 
     def _suspended(self, event: Suspended, now: float) -> Instructions:
         if not self.suspending:
             return ()
         self.suspending = False
-        return (Tell("stop", {"why": self.suspended}), *self._take_room(now))
+        told = Tell("stop", {"why": self.suspended})
+        self._take_room(now)
+        return (told,)
 
     def _suspend_failed(self, event: SuspendFailed, now: float) -> Instructions:
         """Start it again where it ran, which stops it before; if its task manager was lost, it is suspended."""
@@ -244,14 +242,14 @@ class QueryLife:
         """Place it now or, while it is being stopped, once its stop has ended: the event comes only once."""
         if self.suspended:
             self.room = event.why
-        return self._take_room(now)
+        self._take_room(now)
+        return ()
 
-    def _take_room(self, now: float) -> Instructions:
+    def _take_room(self, now: float) -> None:
         if self.room is None or self.suspending or self.state is not State.SUSPENDED:
-            return ()
+            return
         self.state, self.move = State.WAITING, OngoingMove(None, "", self.room, now)
         self._unsuspend()
-        return (Place(),)
 
     def _unsuspend(self) -> None:
         self.suspended, self.suspending, self.room = "", False, None
@@ -311,7 +309,7 @@ class QueryLife:
 
     def _stalled(self, event: Stalled, now: float) -> Instructions:
         self.state = State.STALLED
-        return (EndStall(),)
+        return (GoOn(),)
 
     def _stall_ended(self, event: StallEnded, now: float) -> Instructions:
         self._count_recovery(now - event.stalled_s)
@@ -357,7 +355,7 @@ class QueryLife:
         if now < self.retry_at or not event.placed:
             return ()
         self.state = State.STARTING
-        return (Begin(),)
+        return (GoOn(),)
 
     def _cause_gone(self, event: CauseGone, now: float) -> Instructions:
         self.failures, self.retry_at = 0, now
@@ -366,14 +364,14 @@ class QueryLife:
             return ()
         if not event.placed:  # lost since
             self.state = State.WAITING
-            return (Place(),)
+            return (GoOn(),)
         return self._back_off_until(now)
 
     # -- task managers -------------------------------------------------------------------------------------------------
 
     def _restart_asked(self, event: RestartAsked, now: float) -> Instructions:
         self.state = State.STARTING
-        return (Restart(),)
+        return (GoOn(),)
 
     def _move_asked(self, event: MoveAsked, now: float) -> Instructions:
         """Stop its run, to move it, or refuse. A plan (`only_running`) may ask for a move that is under way or done:
@@ -452,13 +450,13 @@ class QueryLife:
 
     def _not_placed(self, event: NotPlaced, now: float) -> Instructions:
         self.state = State.WAITING
-        return (Place(),)
+        return ()
 
     def _place_asked(self, event: PlaceAsked, now: float) -> Instructions:
         self.state = State.MOVING
         if self.move is not None:
             self.move = replace(self.move, target=event.target)
-        return (Begin(),)
+        return (GoOn(),)
 
     def _server_lost(self, event: ServerLost, now: float) -> Instructions:
         self.writing = False
@@ -469,10 +467,9 @@ class QueryLife:
             self.move = replace(self.move, stopped_at=now)
         if self.state is State.SUSPENDED:
             self.move = None
-        if self.state in (State.GAVE_UP, State.STOPPED, State.SUSPENDED):
-            return (DropRun(),)
-        self.state = State.WAITING
-        return DropRun(), Place()
+        if self.state not in (State.GAVE_UP, State.STOPPED, State.SUSPENDED):
+            self.state = State.WAITING
+        return (DropRun(),)
 
 
 _ANY = frozenset(State)

@@ -15,16 +15,15 @@ from qod_magics.lifecycle import events as module
 from qod_magics.lifecycle.events import (
     WORDS,
     BatchEnded,
-    Begin,
     Cause,
     CauseGone,
     DropRun,
-    EndStall,
     Event,
     Failed,
     FindOther,
     FirstReported,
     Follows,
+    GoOn,
     Instruction,
     Instructions,
     MoveAsked,
@@ -34,11 +33,9 @@ from qod_magics.lifecycle.events import (
     NotPlaced,
     NotStarted,
     OtherFound,
-    Place,
     PlaceAsked,
     PutBack,
     Refuse,
-    Restart,
     RestartAsked,
     RetryAt,
     RetryDue,
@@ -54,9 +51,7 @@ from qod_magics.lifecycle.events import (
     State,
     StopAsked,
     StopForMove,
-    StopQuery,
     StopUndone,
-    Suspend,
     SuspendAsked,
     Suspended,
     SuspendFailed,
@@ -202,7 +197,7 @@ def test_a_mode_that_is_refused_is_no_failure_whatever_came_before() -> None:
     tries(driven, *[Cause.MAY_PASS] * len(BACK_OFF_S))
     assert driven.fail(Cause.MODE) == 0.0
     assert driven.life.failures == len(BACK_OFF_S)
-    assert driven.handle(RetryDue()) == (Begin(),)
+    assert driven.handle(RetryDue()) == (GoOn(),)
 
 
 def test_what_can_not_leave_a_task_manager_keeps_its_tries() -> None:
@@ -222,7 +217,7 @@ def test_the_time_of_a_stall_is_none_in_which_a_query_recovers() -> None:
     driven = Driven()
     driven.fail(Cause.MAY_PASS)
     driven.start()
-    assert driven.handle(Stalled("no batch has ended")) == (EndStall(),)
+    assert driven.handle(Stalled("no batch has ended")) == (GoOn(),)
     driven.now += 2 * RECOVERED_AFTER_S
     found = driven.handle(StallEnded("no batch has ended", stalled_s=2 * RECOVERED_AFTER_S - 1))
     assert [each.kind for each in found if isinstance(each, Tell)] == ["query-stalled"]
@@ -234,7 +229,7 @@ def test_what_was_given_up_begins_with_all_its_tries_once_the_cause_is_gone() ->
     tries(driven, Cause.ROWS, Cause.ROWS)
     assert driven.life.state is State.GAVE_UP
     assert driven.handle(CauseGone()) == (RetryAt(driven.now),)
-    assert driven.handle(RetryDue()) == (Begin(),)
+    assert driven.handle(RetryDue()) == (GoOn(),)
     assert driven.fail(Cause.ROWS) == ROWS_BACK_OFF_S[0]
 
 
@@ -244,15 +239,18 @@ def test_what_was_given_up_begins_with_all_its_tries_once_the_cause_is_gone() ->
 def test_a_start_stops_a_run_that_may_write_on() -> None:
     driven = Driven()
     driven.start()
-    assert driven.handle(StartAsked()) == (StopQuery(), StartQuery(2))
+    assert driven.handle(StartAsked()) == (StartQuery(2),)
+    assert driven.life.writing  # so it is stopped before run 2 starts
     driven.handle(RunEnded())
+    assert not driven.life.writing
     assert driven.handle(StartAsked()) == (StartQuery(3),)
 
 
 def test_a_query_that_follows_another_stops_its_run_first() -> None:
     driven = Driven()
     driven.handle(Follows(writes_on=True))
-    assert driven.handle(StartAsked()) == (StopQuery(), StartQuery(1))
+    assert driven.handle(StartAsked()) == (StartQuery(1),)
+    assert driven.life.writing
 
 
 def test_a_run_that_begins_after_its_server_was_lost_counts_no_more() -> None:
@@ -295,7 +293,7 @@ def test_a_stop_may_be_of_running_queries_only() -> None:
     driven = Driven()
     assert driven.handle(StopAsked(only_running=True)) == ()
     driven.start()
-    assert driven.handle(StopAsked(only_running=True)) == (StopQuery(),)
+    assert driven.handle(StopAsked(only_running=True)) == (GoOn(),)
 
 
 # -- moves -------------------------------------------------------------------------------------------------------------
@@ -383,7 +381,7 @@ def test_a_move_that_is_called_off_leaves_it_where_it_runs() -> None:
     driven = moving(stopped=False)
     driven.handle(MoveCalledOff("tm2 was lost"))
     assert driven.life.state is State.RUNNING
-    assert driven.handle(RestartAsked()) == (Restart(),)
+    assert driven.handle(RestartAsked()) == (GoOn(),)
 
 
 def test_a_loss_becomes_a_move_to_the_task_manager_that_takes_it() -> None:
@@ -402,7 +400,7 @@ def test_a_loss_becomes_a_move_to_the_task_manager_that_takes_it() -> None:
 def suspended(*, stopped: bool = True) -> Driven:
     driven = Driven()
     driven.start(batches=1)
-    assert driven.handle(SuspendAsked("no room")) == (Suspend(),)
+    assert driven.handle(SuspendAsked("no room")) == (GoOn(),)
     if stopped:
         driven.handle(RunEnded())
         assert driven.handle(Suspended()) == (Tell("stop", {"why": "no room"}),)
@@ -440,8 +438,8 @@ def test_what_a_plan_has_stopped_starts_once_there_may_be_a_place() -> None:
     assert isinstance(driven.handle(MoveAsked("tm2", None))[0], Refuse)
     driven.handle(RunEnded())
     driven.handle(Suspended())
-    assert driven.handle(RoomCame("tm2 has joined")) == (Place(),)
-    assert driven.handle(PlaceAsked("tm2")) == (Begin(),)
+    assert driven.handle(RoomCame("tm2 has joined")) == ()
+    assert driven.handle(PlaceAsked("tm2")) == (GoOn(),)
     driven.start()
     (tell,) = driven.handle(FirstReported())
     assert (tell.detail["to"], tell.detail["why"]) == ("tm2", "tm2 has joined")
@@ -454,7 +452,6 @@ def test_a_place_that_comes_while_a_plan_stops_it_is_taken_once_it_has_stopped(e
     driven.handle(RunEnded() if ends == "stopped" else ServerLost("tm1 was lost", "tm1"))
     assert driven.handle(Suspended() if ends == "stopped" else SuspendFailed("gone")) == (
         Tell("stop", {"why": "no room"}),
-        Place(),
     )
     assert (driven.life.state, driven.life.suspended, driven.life.room) == (State.WAITING, "", None)
     driven.handle(PlaceAsked("tm2"))
@@ -467,7 +464,7 @@ def test_a_place_that_comes_while_a_deployment_stops_it_is_taken_once_that_is_un
     driven = suspended()
     driven.handle(StopAsked())
     assert driven.handle(RoomCame("tm2 has joined")) == ()
-    assert driven.handle(StopUndone(placed=False)) == (Place(),)
+    assert driven.handle(StopUndone(placed=False)) == ()
     assert driven.life.state is State.WAITING
 
 
@@ -478,7 +475,7 @@ def test_a_place_is_forgotten_once_it_is_no_longer_suspended() -> None:
     assert (driven.life.state, driven.life.room) == (State.BACKING_OFF, None)
     driven.handle(RetryDue())
     driven.start(batches=1)
-    assert driven.handle(SuspendAsked("no room")) == (Suspend(),)
+    assert driven.handle(SuspendAsked("no room")) == (GoOn(),)
     driven.handle(RunEnded())
     driven.handle(Suspended())
     assert driven.life.state is State.SUSPENDED
@@ -497,7 +494,7 @@ def test_what_a_plan_can_not_stop_is_stopped_by_its_next_start() -> None:
     assert RetryAt(driven.now) in driven.handle(SuspendFailed("nobody answers"))
     assert (driven.life.state, driven.life.suspended) == (State.BACKING_OFF, "")
     driven.handle(RetryDue())
-    assert StopQuery() in driven.handle(StartAsked())
+    assert driven.life.writing  # so its next start stops it
 
 
 def test_what_is_lost_while_a_plan_stops_it_is_stopped() -> None:
@@ -609,11 +606,9 @@ class AnyLife(RuleBasedStateMachine):
 
     def carry_out(self, instructions: Iterable[Instruction]) -> None:
         for each in instructions:
-            if isinstance(each, StopQuery):
-                self.runs.clear()
-                self.attached = False
-                self.handle(RunEnded())
-            elif isinstance(each, StartQuery):
+            if isinstance(each, StartQuery):
+                if self.life.writing:
+                    self.stops()
                 self.starting = each
             elif isinstance(each, StopForMove):
                 self.moving = True
@@ -624,6 +619,11 @@ class AnyLife(RuleBasedStateMachine):
             elif isinstance(each, PutBack):
                 self.placed = True
                 self.handle(Failed("no jar anywhere", put_back=True, writes_on=bool(self.runs)))
+
+    def stops(self) -> None:
+        self.runs.clear()
+        self.attached = False
+        self.handle(RunEnded())
 
     @rule(seconds=st.floats(0.0, 100.0))
     def time_passes(self, seconds: float) -> None:
@@ -641,7 +641,7 @@ class AnyLife(RuleBasedStateMachine):
     def cannot_be_stopped_for_its_start(self) -> None:
         found = self.handle(StartAsked())
         self.placed = self.placed or bool(found)
-        if StopQuery() in found:
+        if found and self.life.writing:
             self.handle(Failed("it could not be stopped", writes_on=True))
         else:
             self.carry_out(found)
@@ -687,7 +687,7 @@ class AnyLife(RuleBasedStateMachine):
     @precondition(lambda self: self.life.state in (State.RUNNING, State.STALLED))
     @rule()
     def stands_still(self) -> None:
-        self.stalling = self.handle(Stalled()) == (EndStall(),) or self.stalling
+        self.stalling = self.handle(Stalled()) == (GoOn(),) or self.stalling
 
     @precondition(lambda self: self.stalling)
     @rule(ends=st.sampled_from(["stopped", "went on", "cannot be stopped"]))
@@ -755,7 +755,7 @@ class AnyLife(RuleBasedStateMachine):
 
     @rule()
     def is_asked_to_be_suspended(self) -> None:
-        begun = self.handle(SuspendAsked("no room")) == (Suspend(),)
+        begun = self.handle(SuspendAsked("no room")) == (GoOn(),)
         self.suspending, self.has_room = begun or self.suspending, self.has_room and not begun
 
     @precondition(lambda self: self.suspending)
@@ -803,8 +803,8 @@ class AnyLife(RuleBasedStateMachine):
     @rule(only_running=st.booleans())
     def is_stopped(self, only_running: bool) -> None:
         found = self.handle(StopAsked(only_running))
-        if self.starting is None:  # else once the start is answered
-            self.carry_out(found)
+        if found and self.starting is None:  # else once the start is answered
+            self.stops()
 
     @precondition(lambda self: self.starting is None)
     @rule()
