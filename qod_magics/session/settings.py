@@ -13,7 +13,8 @@ from qod_magics.errors import UsageProblem
 from qod_magics.machine.java import DEFAULT_JIT
 from qod_magics.machine.packages import expanded
 from qod_magics.policies import DEFAULT_POLICY, policy
-from qod_magics.spark.servers.server import SLOTS, ServerOptions, check_conf
+from qod_magics.spark.servers.conf import check_conf
+from qod_magics.spark.servers.server import SLOTS, ServerOptions
 
 #: Fraction of each task manager's cores that plans leave free, to drain backlogs and for the JVM itself.
 HEADROOM = 0.1

@@ -25,7 +25,7 @@ from qod_magics.session.status import DECLARED
 from qod_magics.spark.metrics import collector
 from qod_magics.spark.metrics.collector import Collector
 from qod_magics.spark.queries.modes import STATE_IN_BATCHES
-from qod_magics.spark.servers.server import REPORTS_KEPT
+from qod_magics.spark.servers.conf import REPORTS_KEPT
 from tests.live.applications import all_read, cell, count, held, instances, observed, rows, turn, written
 from tests.live.conftest import eventually, heard, new_topic, produce
 from tests.live.steady import SCHEMA as STEADY

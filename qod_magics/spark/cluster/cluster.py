@@ -36,8 +36,8 @@ from qod_magics.spark.queries.checkpoints import committed_ms, local_path, reach
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
 from qod_magics.spark.queries.progress import Batch
 from qod_magics.spark.queries.slot_time import Key, Run, shared_out, spent
+from qod_magics.spark.servers.conf import REPORTS_KEPT
 from qod_magics.spark.servers.cpu import TaskTime
-from qod_magics.spark.servers.server import REPORTS_KEPT
 from qod_magics.spark.servers.task_manager import TaskManager
 
 LOG = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from contextlib import suppress
 from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.events import State
 from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.servers.conf import REPORTS_KEPT, STAGES_KEPT
 from qod_magics.spark.servers.connection import begin
-from qod_magics.spark.servers.server import REPORTS_KEPT, STAGES_KEPT
 from qod_magics.spark.servers.task_manager import TaskManager
 
 #: Stages of a batch, at most as a rule: of a query with one shuffle, and of its sink.

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from qod_magics.application.streams.sink import absolute, is_url
 from qod_magics.errors import TaskManagerError
+from qod_magics.spark.servers.conf import SHUFFLE
 from qod_magics.spark.servers.connection import reason
 from qod_magics.spark.servers.cpu import setting
-from qod_magics.spark.servers.server import SHUFFLE
 from qod_magics.spark.servers.task_manager import TaskManager
 
 #: By topic and partition: the next offset to read.

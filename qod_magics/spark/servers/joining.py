@@ -13,6 +13,7 @@ from qod_magics.machine.cores import core_count, every_core, planned_cpus
 from qod_magics.machine.java import HOST
 from qod_magics.machine.releases import check_server
 from qod_magics.spark.plans import dial
+from qod_magics.spark.servers.conf import OWN_SESSION_CONF, SESSION_CONF, SHUFFLE, SHUFFLE_DEFAULT, stated_shuffle
 from qod_magics.spark.servers.connection import (
     CONNECT_MODE,
     call_within,
@@ -35,16 +36,7 @@ from qod_magics.spark.servers.cpu import (
 )
 from qod_magics.spark.servers.remote import Remote
 from qod_magics.spark.servers.rest import rest_of, ui_address
-from qod_magics.spark.servers.server import (
-    OWN_SESSION_CONF,
-    SESSION_CONF,
-    SHUFFLE,
-    SHUFFLE_DEFAULT,
-    LocalServer,
-    PortTakenError,
-    ServerOptions,
-    stated_shuffle,
-)
+from qod_magics.spark.servers.server import LocalServer, PortTakenError, ServerOptions
 from qod_magics.spark.servers.task_manager import INQUIRY_S, TaskManager
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
@@ -25,8 +26,11 @@ from qod_magics.machine.jars import connector_jars
 from qod_magics.machine.java import DEFAULT_JIT, HOST, JIT_OPTIONS, Java, find_java, free_ports
 from qod_magics.machine.packages import check_files, check_packages, package_jars, spark_words
 from qod_magics.machine.releases import check_server, release_at
+from qod_magics.spark.servers.conf import CONF, SHUFFLE
 from qod_magics.spark.servers.connection import CONNECT_MODE, REMOTE
 from qod_magics.spark.servers.own_jars import loopback_jar, shedding_jar, state_jar, with_jar
+
+T = TypeVar("T")
 
 _LOGGING = """\
 rootLogger.level = warn
@@ -53,127 +57,6 @@ TRIMMED = ("-XX:+IgnoreUnrecognizedVMOptions", "-XX:TrimNativeHeapInterval=60000
 _SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 #: Name of the archives of the server's classes.
 ARCHIVE = "task-manager"
-
-#: Spark keeps one report less than this per query, and this many stages of all queries; older ones are lost unless
-#: fetched before.
-REPORTS_KEPT, STAGES_KEPT = 64, 240
-
-#: Into how many partitions a query shuffles. Those of its state are fixed by its first batch: Spark keeps their number
-#: in the checkpoint, and takes it from there wherever the query runs later. See `TaskManager.shuffle`.
-SHUFFLE = "spark.sql.shuffle.partitions"
-#: Spark's own number of them: nobody has chosen it.
-SHUFFLE_DEFAULT = 200
-
-#: What a query's checkpoint (its state store's format) or our metrics depend on: the same on every task manager, since
-#: queries move between them. Each can be set per session, too.
-SESSION_CONF: Mapping[str, str] = {
-    SHUFFLE: "1",  # but while a query starts that is to have more
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    "spark.sql.streaming.numRecentProgressUpdates": str(REPORTS_KEPT),
-}
-#: The same for our own sessions, with settings on which results of recipes depend.
-OWN_SESSION_CONF: Mapping[str, str] = {
-    **SESSION_CONF,
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.session.timeZone": "UTC",
-}
-
-_LOOPBACK = "what the session starts listens on loopback only, behind a token"
-
-#: Settings of every local server; a user's `conf` overrides them.
-_CONF: Mapping[str, str] = {
-    **OWN_SESSION_CONF,
-    "spark.sql.streaming.metricsEnabled": "false",
-    "spark.connect.session.manager.defaultSessionTimeout": "-1",
-    # Other users of the machine reach the loopback interface, too: the driver's RPC and its blocks ask for a secret
-    # that Spark makes, the UI shows and changes nothing, and hides the password of Kafka.
-    "spark.authenticate": "true",
-    "spark.ui.killEnabled": "false",
-    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|keystore[.]key|jaas",
-    "spark.sql.redaction.options.regex": "(?i)url|secret|password|token|access[.]?key|keystore[.]key|jaas",
-    # the UI's page of Connect shows the statements, with the options of their sources
-    "spark.sql.redaction.string.regex": (
-        r'''(?is)LoginModule required(?:.*?;\\?"|[^;]*;)|(?:password|keystore[.]key)"\s*value:\s*"(?:[^"\\]|\\.)*"'''
-    ),
-    # Hadoop starts a process to set a local file's permissions and, with `FileContext`, others to check for links. A
-    # checkpoint ends with its session, and needs no checksum files.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    # A real-time batch ends when all rows read for it are processed, and only then reports what it read. With Spark's
-    # 32 MB on either side of a shuffle, an overloaded one reads far more than it can process in its time.
-    "spark.shuffle.streaming.networkBufferSize": "4096",
-    "spark.shuffle.streaming.writerMaxMemory": "81920",  # four buffers, and what sockets hold
-    "spark.shuffle.streaming.readerMaxMemory": "16384",
-    "spark.kafka.producer.cache.timeout": "1m",  # each run of a query has its own producer
-    # A streaming query has some 30 generated classes, and Spark's cache holds 100: beyond three queries, every batch
-    # would compile its classes again, which takes more CPU than all else that a light batch does.
-    "spark.sql.codegen.cache.maxEntries": "2000",
-    # back-to-back micro-batches have some ten stages per second and core
-    "spark.ui.retainedJobs": "200",
-    "spark.ui.retainedStages": str(STAGES_KEPT),
-    "spark.ui.retainedTasks": "400",
-    # an idle query polls offsets at this interval; Spark's 10 ms would take a part of the core
-    "spark.sql.streaming.pollingDelay": "50ms",
-    "spark.sql.ui.retainedExecutions": "20",
-    "spark.ui.showConsoleProgress": "false",
-    # every batch's plan is described once more: keep descriptions short
-    "spark.sql.ui.explainMode": "simple",
-    "spark.sql.maxPlanStringLength": "2000",
-    "spark.sql.debug.maxToStringFields": "8",
-}
-
-#: Settings that no user changes, by their beginnings, each with what to do instead.
-_REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(OWN_SESSION_CONF.keys() - {SHUFFLE}, "checkpoints and results of running queries depend on it"),
-    "spark.sql.streaming.checkpoint": "checkpoints of running queries depend on it",
-    "spark.sql.streaming.checkpointLocation": "give --checkpoints",
-    "spark.sql.streaming.checkpointFileManagerClass": "checkpoints of running queries depend on it",
-    "spark.jars.packages": "give --packages",
-    "spark.jars": "give --jars",
-    "spark.master": "give --cores and --slots",
-    "spark.driver.memory": "give --memory",
-    "spark.driver.extraJavaOptions": "give --memory and --jit",
-    "spark.driver.extraClassPath": "give --jars",
-    "spark.driver.host": _LOOPBACK,
-    "spark.driver.bindAddress": _LOOPBACK,
-    "spark.connect.grpc.binding": _LOOPBACK,
-    "spark.authenticate": _LOOPBACK,
-    "spark.ui.port": "the controller reads CPU there",
-    "spark.ui.enabled": "the controller reads CPU there",
-    "spark.port.maxRetries": "the session chooses the ports",
-    "spark.local.dir": "its directory ends with the task manager",
-}
-
-
-def check_conf(conf: Mapping[str, str]) -> None:
-    """Refuse Spark settings that the session depends on. Raises SetupError."""
-    for name in conf:
-        if not name.startswith("spark."):
-            raise SetupError(f"a Spark setting must begin with spark., got {name!r}", name=name, rule="Spark setting")
-        for refused, why in _REFUSED.items():
-            if name == refused or name.startswith(f"{refused}."):
-                raise SetupError(
-                    f"{name} must stay as the session sets it, got {conf[name]!r}; {why}", name=name, rule="ours"
-                )
-    if SHUFFLE in conf and stated_shuffle(conf[SHUFFLE]) is None:
-        raise SetupError(
-            f"{SHUFFLE} must be a whole number from 1, got {conf[SHUFFLE]!r}; without it, queries shuffle into as many "
-            "partitions as their task manager has cores",
-            name=SHUFFLE,
-            value=conf[SHUFFLE],
-            rule="positive",
-        )
-
-
-def stated_shuffle(text: str | None) -> int | None:
-    """Return the number of shuffle partitions that a user's setting states; None: it is none, or no number."""
-    return int(text) if text is not None and re.fullmatch(r"[1-9]\d{0,5}", text) else None
-
 
 #: Task slots of a server, many more than cores: long-running tasks hold one each, and the OS shares the CPU.
 SLOTS = 32
@@ -399,7 +282,7 @@ class LocalServer:
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
         ]
         conf = {
-            **_CONF,
+            **CONF,
             "spark.driver.host": HOST,  # a spark-defaults.conf may name another
             "spark.driver.bindAddress": HOST,
             "spark.connect.grpc.binding.address": HOST,
@@ -448,26 +331,26 @@ def server_archive() -> Path | None:
 def _on_loopback(command: list[str], home: Path) -> tuple[list[str], str]:
     """Return the same java command, with which shuffles in real-time mode listen on loopback, and ""; or, if that can't
     be, the command as it is, and why queries must not run in real-time mode."""
-    try:
-        return with_jar(command, loopback_jar(home)), ""
-    except SetupError as error:
-        return command, f"shuffles would listen on all interfaces: {error}"
+    made, why = _or(command, lambda: with_jar(command, loopback_jar(home)))
+    return made, why and f"shuffles would listen on all interfaces: {why}"
 
 
 def _with_shedding_source(connector: list[Path], java: Java, home: Path) -> tuple[list[Path], str]:
     """Return the jars of the connector with that of our Kafka source, and ""; or them alone, and why."""
-    try:
-        return [*connector, shedding_jar(java, home, connector)], ""
-    except SetupError as error:
-        return connector, str(error)
+    return _or(connector, lambda: [*connector, shedding_jar(java, home, connector)])
 
 
 def _with_state_jar(jars: list[Path], java: Java, home: Path) -> tuple[list[Path], str]:
     """Return these jars with the one that assigns state, and ""; or them alone, and why."""
+    return _or(jars, lambda: [*jars, state_jar(java, home)])
+
+
+def _or(plain: T, make: Callable[[], T]) -> tuple[T, str]:
+    """Return what is made, and ""; or the plain one, and why that can't be made."""
     try:
-        return [*jars, state_jar(java, home)], ""
+        return make(), ""
     except SetupError as error:
-        return jars, str(error)
+        return plain, str(error)
 
 
 def launch_command(java: Java, home: Path, main: str, arguments: Sequence[str]) -> list[str]:

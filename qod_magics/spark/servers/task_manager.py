@@ -14,6 +14,7 @@ from qod_magics.errors import LostError, TaskManagerError
 from qod_magics.machine.cores import every_core
 from qod_magics.machine.releases import without_realtime
 from qod_magics.spark.plans import dial
+from qod_magics.spark.servers.conf import OWN_SESSION_CONF, SESSION_CONF, SHUFFLE, SHUFFLE_DEFAULT
 from qod_magics.spark.servers.connection import (
     begin,
     beside,
@@ -38,7 +39,7 @@ from qod_magics.spark.servers.cpu import (
 )
 from qod_magics.spark.servers.own_jars import STATE_CLASS
 from qod_magics.spark.servers.rest import Rest, applications, rest_of, times_by_batch
-from qod_magics.spark.servers.server import OWN_SESSION_CONF, SESSION_CONF, SHUFFLE, SHUFFLE_DEFAULT, LocalServer
+from qod_magics.spark.servers.server import LocalServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,8 +16,8 @@ from qod_magics.spark.cluster.cluster import Cluster, Patience
 from qod_magics.spark.plans.job import Feed
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.progress import FeedCount
+from qod_magics.spark.servers.conf import REPORTS_KEPT
 from qod_magics.spark.servers.connection import begin
-from qod_magics.spark.servers.server import REPORTS_KEPT
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.spark.batches import batch
 from tests.spark.fakes import Parts, cluster, instance, manager, soon

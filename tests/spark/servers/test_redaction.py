@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from qod_magics.spark.servers.server import _CONF
+from qod_magics.spark.servers.conf import CONF
 
-OPTIONS = _CONF["spark.sql.redaction.options.regex"]
-TEXT = _CONF["spark.sql.redaction.string.regex"]
+OPTIONS = CONF["spark.sql.redaction.options.regex"]
+TEXT = CONF["spark.sql.redaction.string.regex"]
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ TEXT = _CONF["spark.sql.redaction.string.regex"]
 )
 def test_options_with_secrets_are_hidden(name: str) -> None:
     assert re.search(OPTIONS, name)
-    assert re.search(_CONF["spark.redaction.regex"], name)
+    assert re.search(CONF["spark.redaction.regex"], name)
 
 
 @pytest.mark.parametrize("name", ["kafka.bootstrap.servers", "subscribe", "kafka.sasl.mechanism", "startingOffsets"])
