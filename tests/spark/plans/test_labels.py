@@ -11,7 +11,8 @@ import pytest
 from qod_magics.application.shed_keys import Place
 from qod_magics.estimate.aggregates import WHILE_EXACT
 from qod_magics.spark.plans.expressions import Label
-from qod_magics.spark.plans.labels import KeyChoice, labels
+from qod_magics.spark.plans.key_choice import KeyChoice
+from qod_magics.spark.plans.labels import labels
 from tests.texts import tells
 
 EXACT, INTERVAL, ESTIMATE, KEPT, NOT = Label
