@@ -46,8 +46,8 @@ class ManualClock:
     A controller on this clock runs as fast as its cycles can be computed. Safe to use from several threads.
     """
 
-    def __init__(self, at: datetime | None = None) -> None:
-        self._start = at or datetime(2026, 1, 1, tzinfo=UTC)
+    def __init__(self) -> None:
+        self._start = datetime(2026, 1, 1, tzinfo=UTC)
         self._elapsed = 0.0
         self._lock = threading.Lock()
 

@@ -57,12 +57,12 @@ class EmbeddedBroker(Clients):
 
     Args:
         cpus: cores to pin it to, default all.
-        heap: the JVM's heap, as in `-Xmx`.
         archiving: write archives of classes of the broker and the format tool where none fit.
         java: finds Java.
         jars: finds the broker's jars, or fetches them.
 
     Attributes:
+        heap: the JVM's, as in `-Xmx`. Set it before `start`.
         data: the directory of its topics, which stays; None: a temporary one. Set it before `start`.
         retention: of each partition: by size alone. Kafka goes by the timestamps of records: an age would delete
             history that is written with its own timestamps before anybody has read it.
@@ -72,7 +72,6 @@ class EmbeddedBroker(Clients):
     def __init__(
         self,
         cpus: set[int] | None = None,
-        heap: str = "512m",
         archiving: bool = False,
         *,
         java: Callable[[], Java] = find_java,
@@ -80,7 +79,7 @@ class EmbeddedBroker(Clients):
     ) -> None:
         self._java, self._jars = java, jars
         self.cpus = cpus
-        self.heap = heap
+        self.heap = "512m"
         self.retention = Retention(seconds=None)
         self.archiving = archiving
         self.data: Path | None = None

@@ -80,7 +80,7 @@ def create_topics(
     _wait(lambda: missing.items() <= topic_partitions(kafka, timeout_s=timeout_s).items(), missing, "appear", timeout_s)
 
 
-def grow_topics(kafka: Kafka, topics: Mapping[str, int], *, timeout_s: float = TIMEOUT_S) -> None:
+def grow_topics(kafka: Kafka, topics: Mapping[str, int]) -> None:
     """Add partitions to these topics (name -> new total) and wait until they exist. A topic that has as many or more is
     left as it is.
 
@@ -91,14 +91,14 @@ def grow_topics(kafka: Kafka, topics: Mapping[str, int], *, timeout_s: float = T
     if not topics:
         return
     new = [NewPartitions(name, count) for name, count in topics.items()]
-    asked = kafka.admin().create_partitions(new, operation_timeout=timeout_s, request_timeout=timeout_s)
+    asked = kafka.admin().create_partitions(new, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)
     _settle(asked, "grow", unless=ClientError.INVALID_PARTITIONS)
 
     def have_grown() -> bool:
-        there = topic_partitions(kafka, timeout_s=timeout_s)
+        there = topic_partitions(kafka)
         return all(there.get(name, 0) >= count for name, count in topics.items())
 
-    _wait(have_grown, topics, "grow", timeout_s)
+    _wait(have_grown, topics, "grow", TIMEOUT_S)
 
 
 def delete_topics(kafka: Kafka, topics: Iterable[str], *, timeout_s: float = TIMEOUT_S) -> None:
@@ -151,14 +151,14 @@ def readable_partitions(kafka: Kafka, names: Collection[str], *, timeout_s: floa
     return found
 
 
-def partitions(kafka: Kafka, topic: str, *, timeout_s: float = TIMEOUT_S) -> int:
+def partitions(kafka: Kafka, topic: str) -> int:
     """Return the number of partitions of a topic.
 
     Raises:
         KafkaError: there is no such topic (the nearest name is suggested), or the broker does not answer.
 
     """
-    listed = _listed(kafka, timeout_s)
+    listed = _listed(kafka, TIMEOUT_S)
     if topic not in listed or not _has_leaders(listed[topic]):
         raise KafkaError(_unavailable(topic, listed))
     return len(listed[topic].partitions)

@@ -1,7 +1,7 @@
 """Static charts of a recording (the thesis' figure 5.2, and what it left out): records of a run -> Altair charts.
 
 All charts share the time axis, the colour of each task, a strip on top that names phases and events, and 1,000 px of
-width. `svg` and `png` render them on this machine, without a browser or a network.
+width. `svg` renders them on this machine, without a browser or a network.
 """
 
 from __future__ import annotations
@@ -340,12 +340,6 @@ def svg(chart: alt.TopLevelMixin) -> str:
     """Return the chart as SVG text."""
     text: str = vl_convert.vegalite_to_svg(_spec(chart), vl_version=VEGA_LITE)
     return text
-
-
-def png(chart: alt.TopLevelMixin, scale: float = 1.0) -> bytes:
-    """Return the chart as a PNG picture, `scale` pixels a px."""
-    picture: bytes = vl_convert.vegalite_to_png(_spec(chart), vl_version=VEGA_LITE, scale=scale)
-    return picture
 
 
 def arrow(edge: str) -> str:

@@ -59,13 +59,13 @@ def dags(
     return tasks
 
 
-def ask(draw: Draw, tasks: list[dict[str, Any]], minimums: Sequence[float] = MINIMUMS) -> None:
+def ask(draw: Draw, tasks: list[dict[str, Any]]) -> None:
     """Give the queries their priorities and minimum accuracies."""
     read = {name for task in tasks for name in task.get("upstream", ())}
     for task in tasks:
         if task["id"] not in read:
             task["priority"] = draw(st.integers(0, 3))
-            task["min_accuracy"] = draw(st.sampled_from(minimums))
+            task["min_accuracy"] = draw(st.sampled_from(MINIMUMS))
 
 
 def scaled(value: Mapping[str, Any], load: float, fitting: bool) -> Simulation:
@@ -109,7 +109,6 @@ def simulations(
     *,
     tasks: st.SearchStrategy[list[dict[str, Any]]] | None = None,
     machines: st.SearchStrategy[int] | None = None,
-    minimums: Sequence[float] = MINIMUMS,
     late: Sequence[float] = (),
     fitting: bool = True,
     slowdown: float = 2.0,
@@ -123,7 +122,7 @@ def simulations(
     `report_s`: seconds between reports.
     """
     drawn = draw(dags() if tasks is None else tasks)
-    ask(draw, drawn, minimums)
+    ask(draw, drawn)
     topics = [task["topic"] for task in drawn if "topic" in task]
     rates = {topic: draw(st.sampled_from((500.0, 1000.0, 2000.0))) for topic in topics}
     count = draw(st.integers(1, 3) if machines is None else machines)

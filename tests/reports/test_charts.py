@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -135,10 +134,3 @@ def test_more_rows_than_altair_s_limit_are_drawn_and_the_limit_stays() -> None:
     assert charts.svg(charts.cpu_chart(many)).startswith("<svg")
     with pytest.raises(alt.MaxRowsError):
         charts.cpu_chart(many).to_dict()
-
-
-def test_a_png_has_the_size_that_was_asked_for() -> None:
-    chart = charts.dropped_chart(records(taxi_drives()))
-    one, two = (struct.unpack(">II", charts.png(chart, scale)[16:24]) for scale in (1, 2))
-    assert two[0] == pytest.approx(2 * one[0], abs=2)
-    assert two[1] == pytest.approx(2 * one[1], abs=2)

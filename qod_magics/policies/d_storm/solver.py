@@ -187,9 +187,7 @@ class Consolidation:
     unit: str  #: "bytes/s" or "rows/s"
 
 
-def consolidation(
-    snapshot: Snapshot, headroom: float = 0.2, parameters: Parameters = DEFAULTS, known: Known = NOTHING_KNOWN
-) -> Consolidation | None:
+def consolidation(snapshot: Snapshot, headroom: float = 0.2, known: Known = NOTHING_KNOWN) -> Consolidation | None:
     """Return whether all instances pack on fewer task managers than are up, each filled to `1 - headroom` at most.
 
     None if they do not, or if that would move an instance that has to stay. Task managers that stand by count for
@@ -198,19 +196,18 @@ def consolidation(
     Args:
         snapshot: a valid one; demands are those at the workload (`observation.observed`).
         headroom: share of the free CPU and memory of each task manager to leave free, 0 <= headroom < 1.
-        parameters: weights, threshold and whether to relabel.
         known: better figures than the snapshot's.
 
     Raises:
         ValueError: `headroom` is out of range.
 
     """
-    seen = _observed(snapshot, headroom, parameters, known)
+    seen = _observed(snapshot, headroom, known)
     nodes = tuple(_reduced(node, 1.0 - headroom) for node in seen.problem.nodes)
-    packing = pack(seen.problem.with_nodes(nodes), parameters)
+    packing = pack(seen.problem.with_nodes(nodes), DEFAULTS)
     if not packing.is_complete or len(packing.used) == len(nodes):
         return None
-    found = _solution(seen, nodes, packing.placement, parameters)
+    found = _solution(seen, nodes, packing.placement)
     used = {node.id for node in found.used}
     if not set(found.moving).isdisjoint(known.staying):
         return None
@@ -220,10 +217,10 @@ def consolidation(
     return Consolidation(found.placement, moves, releasable, found.traffic_now, seen.unit)
 
 
-def _observed(snapshot: Snapshot, headroom: float, parameters: Parameters, known: Known) -> Observation:
+def _observed(snapshot: Snapshot, headroom: float, known: Known) -> Observation:
     if not 0.0 <= headroom < 1.0:
         raise ValueError(f"headroom is {headroom!r}: give a share of the capacity, 0 or more and below 1")
-    seen = observed(snapshot, parameters)
+    seen = observed(snapshot, DEFAULTS)
     problem = seen.problem
     demands = tuple(replace(each, cpu=known.needed.get(each.id, each.cpu)) for each in problem.demands)
     nodes = tuple(replace(each, cpu=known.available.get(each.id, each.cpu)) for each in problem.nodes)

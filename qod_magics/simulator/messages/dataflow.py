@@ -124,23 +124,6 @@ class Arrivals(Form, frozen=True):
         return random.paretovariate(self.pareto) * (self.pareto - 1) / self.pareto
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """Messages as they are listed, in the order of time."""
-
-    sent: tuple[Sent, ...] = ()
-
-    @property
-    def has_keys(self) -> bool:
-        """Return whether each message has a key."""
-        return all(each.key >= 0 for each in self.sent)
-
-    def messages(self, seed: str, until: int) -> Iterator[Sent]:
-        """Return the messages before `until`; the seed is not used."""
-        del seed
-        return (each for each in self.sent if each.at < until)
-
-
 #: How the output of a sender reaches the operators of a stage: each gets a part of the rows (and the progress), or one
 #: of them gets all: always the same one ("one": by the sender's number), in turns, or by the key of the rows.
 Exchange: TypeAlias = Literal["all", "one", "turns", "key"]

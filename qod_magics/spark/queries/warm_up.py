@@ -124,7 +124,7 @@ def warm_up(
     return time.monotonic() - begun
 
 
-def check_kafka(manager: TaskManager, kafka: Kafka, board: DialBoard, timeout_s: float = 60.0) -> None:
+def check_kafka(manager: TaskManager, kafka: Kafka, board: DialBoard) -> None:
     """Let the executors of a task manager read a row from a topic: what takes seconds, where a warm-up takes far more.
 
     Raises:
@@ -139,7 +139,7 @@ def check_kafka(manager: TaskManager, kafka: Kafka, board: DialBoard, timeout_s:
         producer.flush(10)
         options = {**kafka.spark_options(), "subscribe": topic}
         rows = manager.spark.read.format("kafka").options(**options)
-        found = manager.ask(lambda: rows.load().count(), "reading a topic", timeout_s)
+        found = manager.ask(lambda: rows.load().count(), "reading a topic", 60.0)
         why = f"got {found} of 1 row"
     except TaskManagerError as error:
         found, why = 0, f"got: {reason(error)}"

@@ -280,11 +280,11 @@ def endpoint(spark: SparkSession) -> str | None:
     return found
 
 
-def refuses(endpoint: str, timeout_s: float = 1.0) -> bool:
+def refuses(endpoint: str) -> bool:
     """Whether nothing listens at this `host:port`: its process has ended. No answer in time is no proof of that."""
     host, _, port = endpoint.rpartition(":")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout_s):
+        with socket.create_connection((host.strip("[]"), int(port)), 1.0):
             return False
     except ConnectionRefusedError:
         return True

@@ -58,6 +58,8 @@ _SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 #: Name of the archives of the server's classes.
 ARCHIVE = "task-manager"
 
+#: Timeout of a server's start, seconds.
+LISTENS_S = 180.0
 #: Task slots of a server, many more than cores: long-running tasks hold one each, and the OS shares the CPU.
 SLOTS = 32
 
@@ -230,7 +232,7 @@ class LocalServer:
         """Return the address of the server's UI and REST API."""
         return f"http://127.0.0.1:{self.ui_port}"
 
-    def wait_until_listening(self, timeout_s: float = 180.0) -> None:
+    def wait_until_listening(self) -> None:
         """Return once the server accepts connections: this one, not another process on its port.
 
         Raises:
@@ -238,7 +240,7 @@ class LocalServer:
             TaskManagerError: it ended otherwise, or did not listen in time.
 
         """
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + LISTENS_S
         while time.monotonic() < deadline:
             if not self.child.alive():
                 why = _reason(self.child.tail(200))
@@ -247,7 +249,7 @@ class LocalServer:
             if self._listens():
                 return
             time.sleep(0.05)
-        raise TaskManagerError(f"Task manager {self.name} does not listen after {timeout_s:g} s; see its log.")
+        raise TaskManagerError(f"Task manager {self.name} does not listen after {LISTENS_S:g} s; see its log.")
 
     def stop(self, timeout_s: float = 3.0) -> None:
         """End the server, after `timeout_s` seconds by force, and remove its directory."""

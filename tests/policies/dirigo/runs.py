@@ -20,9 +20,9 @@ from qod_magics.policies.dirigo import (
 )
 from qod_magics.policies.dirigo.base import Dirigo, Draws
 from qod_magics.simulator.messages import Dataflow, Engine, Job, Source, Stage, Store
-from qod_magics.simulator.messages.dataflow import Listed as ListedMessages
 from qod_magics.simulator.messages.dataflow import Sent
 from tests.policies.dirigo.oracles import Listed
+from tests.simulator.messages.listed import Listed as ListedMessages
 
 POLICIES: Mapping[str, type[Dirigo]] = {
     "SBS": PriorityBased,

@@ -14,10 +14,11 @@ from qod_magics.policies.dirigo.binding import by_laxity, shortest
 from qod_magics.policies.dirigo.queues import Answer, chunks
 from qod_magics.policies.of_engines import dispatcher, dispatcher_names
 from qod_magics.simulator.messages import Dataflow, Engine, Job, Source, Stage
-from qod_magics.simulator.messages.dataflow import Listed, Sent
+from qod_magics.simulator.messages.dataflow import Sent
 from tests.policies.dirigo.oracles import DATA, NAMES, oracle
 from tests.policies.dirigo.runs import ran
 from tests.raising import breaks
+from tests.simulator.messages.listed import Listed
 
 
 def options_of(run: dict[str, Any]) -> Options:

@@ -13,7 +13,7 @@ from qod_magics.core.engines import MS, US, Kind, Message
 from qod_magics.errors import UsageProblem
 from qod_magics.policies.dirigo import CentralRandom, LaxityBasedDirect, Options, RejectSend
 from qod_magics.simulator.messages import Dataflow, Engine, Job, Source, Stage
-from qod_magics.simulator.messages.dataflow import Listed, Sent
+from qod_magics.simulator.messages.dataflow import Sent
 from qod_magics.simulator.messages.operators import (
     Aggregate,
     Ends,
@@ -26,6 +26,7 @@ from qod_magics.simulator.messages.operators import (
 from tests.policies.dirigo.oracles import marker_count, oracle
 from tests.policies.dirigo.runs import POLICIES
 from tests.raising import breaks
+from tests.simulator.messages.listed import Listed
 
 WINDOW_MS = 10
 Event = tuple[int, int]  # ms, key

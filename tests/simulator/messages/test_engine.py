@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from qod_magics.core.engines import MS, US, Forward, Instruction, Kind, Message, Reply, Run, S, Topology
 from qod_magics.simulator.messages import Dataflow, Engine, Job, Links, Overheads, Source, Stage, Store
-from qod_magics.simulator.messages.dataflow import Arrivals, Listed, Sent
+from qod_magics.simulator.messages.dataflow import Arrivals, Sent
 from tests.simulator.messages.in_order import InOrder
+from tests.simulator.messages.listed import Listed
 
 
 def chain(clients: int = 2, *, width: int = 2, rows: int = 100, selectivity: float = 1.0) -> Job:
