@@ -33,11 +33,11 @@ class Samples:
             self.times.append(time)
             self.offsets.append(offset)
 
-    def thin(self, most: int) -> None:
-        """Drop every other one of the older half, if there are more than `most`."""
-        if len(self.times) > most:
-            del self.times[1 : most // 2 : 2]
-            del self.offsets[1 : most // 2 : 2]
+    def thin(self) -> None:
+        """Drop every other one of the older half, if there are more than MOST_SAMPLES."""
+        if len(self.times) > MOST_SAMPLES:
+            del self.times[1 : MOST_SAMPLES // 2 : 2]
+            del self.offsets[1 : MOST_SAMPLES // 2 : 2]
 
     def forget_before(self, time: float) -> None:
         """Drop older samples except the last of them: times just after `time` are interpolated from it."""
@@ -197,7 +197,7 @@ class Arrivals:
                     samples = known[partition] = Samples()
                 if not samples.times or time > samples.times[-1]:
                     samples.add(time, offset)
-                    samples.thin(MOST_SAMPLES)
+                    samples.thin()
 
     def forget(self, topic: str, positions: Mapping[int, int]) -> None:
         """Drop what rows from these positions on, by partition, do not need."""

@@ -35,9 +35,9 @@ class _Slowest:
 
     __slots__ = ("_heap", "_progress")
 
-    def __init__(self, channels: Sequence[int], origin: int) -> None:
-        self._progress = dict.fromkeys(channels, origin)
-        self._heap = [(origin, channel) for channel in sorted(channels)]  # current ones, and older
+    def __init__(self, channels: Sequence[int]) -> None:
+        self._progress = dict.fromkeys(channels, 0)
+        self._heap = [(0, channel) for channel in sorted(channels)]  # current ones, and older
 
     def advance(self, channel: int, progress: int) -> int:
         """Return the progress that all channels have reached, now that this one has reached `progress`."""
@@ -64,7 +64,7 @@ class Regular:
         self.rows = 0  #: read so far
         self.emitted = 0  #: rows so far
         self.waiting = 0  #: rows read that a later result counts
-        self._slowest = _Slowest(channels, 0) if len(channels) > 1 else None
+        self._slowest = _Slowest(channels) if len(channels) > 1 else None
 
     def execute(self, message: Message) -> tuple[Emitted, ...]:
         """Return the output of a message; fractions of a row are carried to the next."""

@@ -128,11 +128,11 @@ def read_sql(key: str, reading: DialReading, value: float = 1.0) -> str:
     return lookup if reading is DialReading.ROW else f"(SELECT {lookup} FROM VALUES (0))"
 
 
-def waiting_sql(key: str, most_s: float) -> str:
-    """Return SQL of a condition that is always true, but has the driver sleep for `most_s` * (1 - dial) seconds
+def waiting_sql(key: str) -> str:
+    """Return SQL of a condition that is always true, but has the driver sleep for MOST_S * (1 - dial) seconds
     whenever a micro-batch is planned. The batch's offsets are fixed by then, and stopping the query interrupts the
     sleep."""
-    ms = f"CAST((1.0D - {read_sql(key, DialReading.ROW)}) * {1000 * most_s!r}D AS BIGINT)"
+    ms = f"CAST((1.0D - {read_sql(key, DialReading.ROW)}) * {1000 * MOST_S!r}D AS BIGINT)"
     return f"COALESCE((SELECT reflect('java.lang.Thread', 'sleep', {ms}) FROM VALUES (0)), '') <> '-'"
 
 

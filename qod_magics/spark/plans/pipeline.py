@@ -22,7 +22,7 @@ from qod_magics.formats.json_values import Json
 from qod_magics.sources.registry import Sources, kind_of
 from qod_magics.sources.source import Part, kind_and_place
 from qod_magics.spark.plans import shedder
-from qod_magics.spark.plans.dial import MOST_S, DialBoard, DialReading, read_sql, waiting_sql
+from qod_magics.spark.plans.dial import DialBoard, DialReading, read_sql, waiting_sql
 from qod_magics.spark.plans.inlining import runs_python, streaming_plan_of
 from qod_magics.spark.plans.job import Feed, Job, PlanFacts, Read
 from qod_magics.spark.plans.own_source import SheddingSession
@@ -241,7 +241,7 @@ class Workshop:
         assert self.sources is not None
         source, records = self.sources.of(feed.topic), self.sources.read(self.spark, part)
         if paces and not on_read:
-            records = records.where(waiting_sql(self.board.pace(job.instance), MOST_S))
+            records = records.where(waiting_sql(self.board.pace(job.instance)))
         kept = self._shed(records, job, feed, timing, on_read)
         return (
             kept
