@@ -63,7 +63,7 @@ class Rest:
 
     address: str  #: of its UI
     application: str
-    headers: Mapping[str, str] = NO_HEADERS
+    headers: Mapping[str, str]  #: that each request has
 
     def _ask(self, path: str, timeout_s: float = STAGES_S) -> Any:
         return _answer(
