@@ -79,7 +79,7 @@ def test_one_under_a_quota_is_measured_by_process() -> None:
     assert limited.cpu_meter.cores == 1
     assert tells(limited.describe, "any core", "quota")
     assert limited.server is not None
-    assert limited.server.options.held is None
+    assert limited.server.options.pinned_to is None
 
 
 def test_a_pinned_one_is_measured_by_its_cores() -> None:
