@@ -105,7 +105,7 @@ ANSWERS: dict[str, dict[str, str]] = {
 }
 
 WITHOUT_SPARK = ("index", *ANSWERS)
-WITH_A_PART_ON_SPARK = ("lab10_buffers_and_chains",)
+WITH_A_PART_ON_SPARK = ("lab7_targets_and_machines", "lab10_buffers_and_chains", "lab11_hot_slices")
 LABS = sorted(path.stem for path in NOTEBOOKS.glob("lab*.ipynb"))
 OPEN = re.compile(r"^(?P<names>\w+(?:, \w+)*) = \.\.\.(?:, \.\.\.)*$", re.MULTILINE)
 

@@ -130,9 +130,23 @@ def on_spark(name: str, folder: Path, figures: str) -> Any:
     return ast.literal_eval(shown[figures])
 
 
+def test_lab_7_rescales_a_query_with_its_state(tmp_path: Path) -> None:
+    figures = "sent, counted, scaled['trips that wait'].fillna(0).tolist(), scaled['instances'].tolist()"
+    sent, counted, waiting, instances = on_spark("lab7_targets_and_machines.ipynb", tmp_path, figures)
+    assert counted == sent > 10_000
+    assert {1, 2} <= set(instances)
+    assert max(waiting) > 5 * max(waiting[-1], 100), "a backlog, which was read"
+
+
 def test_lab_10_spaces_batches_by_the_target(tmp_path: Path) -> None:
     figures = "paced.groupby(['policy', 'target, s'])[figures[0]].median().reset_index().to_dict('records')"
     rows = on_spark("lab10_buffers_and_chains.ipynb", tmp_path, figures)
     apart = {(row["policy"], row["target, s"]): row["batches, s apart"] for row in rows}
     assert apart["nephele", 4.0] > 1.3 * apart["nephele-flush", 4.0], apart
     assert apart["nephele", 1.5] < 0.8 * apart["nephele", 4.0], apart
+
+
+def test_lab_11_keeps_fewer_copies(tmp_path: Path) -> None:
+    figures = "ends.copies.groupby('policy').sum().to_dict(), ends.kB.groupby('policy').sum().to_dict()"
+    for kept in on_spark("lab11_hot_slices.ipynb", tmp_path, figures):
+        assert 0 < kept["getafix"] < 0.8 * kept["getafix-everywhere"], kept
