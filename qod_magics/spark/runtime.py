@@ -353,6 +353,7 @@ class SparkRuntime:
         """Stop all queries, close all task managers, delete the topics of streams. What fails is in `unstopped` and
         `undeleted`."""
         self._ended.set()
+        self.recovery.close()
         with self.cluster.lock:  # nothing is started any more, whatever change is under way
             self.cluster.begin_leaving(self.cluster.task_managers)
             for instance in self.cluster.all_instances:

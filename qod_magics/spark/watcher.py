@@ -14,6 +14,7 @@ from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.metrics.collector import Collector
 from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.metrics.peeks import Peeks
+from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.connection import reason
 
 #: Interval between two rounds of steps, seconds.
@@ -57,12 +58,13 @@ class Watcher:
             ("restarting ended queries", recovery.restart_ended, None),
             ("restarting readers of restored topics", recovery.restart_readers, None),
             ("finding hung task managers", recovery.kill_hung, None),
-            ("finding lost task managers", recovery.recover_lost, None),
+            ("finding lost task managers", partial(recovery.recover_lost, self._is_due), None),
             ("restarting failed queries", recovery.retry, None),
             ("tending task managers", lambda: self.tend_nodes(), None),
             ("collecting reports", collector.keep_up, None),
             ("looking at records", peeks.look, None),
         )
+        self._broker_answers = False  #: whether it has answered in this round
         self._failing: dict[str, str] = {}  #: failing steps, and why
         self._ended = ended
         self._thread = threading.Thread(target=self._watch, name="qod-runtime", daemon=True)
@@ -80,12 +82,15 @@ class Watcher:
 
     def _watch(self) -> None:
         while not self._ended.wait(WATCH_S):
-            broker_answers = self.attempt("sampling offsets", self.metrics.sample, unless=KafkaError)
+            self._broker_answers = self.attempt("sampling offsets", self.metrics.sample, unless=KafkaError)
             for what, call, unless in self._steps:
                 self.attempt(what, call, unless)
-            self.attempt(
-                "finding stalled queries", partial(self.recovery.notice, broker_answers, self.metrics.rows_waiting)
-            )
+            stalled = partial(self.recovery.notice, self._broker_answers, self.metrics.rows_waiting)
+            self.attempt("finding stalled queries", stalled)
+
+    def _is_due(self, instance: Instance) -> bool:
+        """Return whether an instance should end a batch: without its broker, none does."""
+        return self._broker_answers and self.metrics.is_due(instance)
 
     def attempt(self, what: str, call: Callable[[], object], unless: type[Exception] | None = None) -> bool:
         """Return whether a step succeeded. An error becomes an event if it is new and not of the type `unless`, which

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -141,6 +142,48 @@ class Standalone:
         )
         self._children.callback(child.stop, 3.0)
         return child
+
+
+class Proxy:
+    """Takes connections on loopback, and passes them on to a port: it stays up whatever happens to who listens there.
+
+    What it can't pass on gets no answer.
+    """
+
+    def __init__(self, to: int) -> None:
+        self._to = to
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listening.getsockname()[1]
+        self._open: list[socket.socket] = [self._listening]
+
+    def __enter__(self) -> Proxy:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in list(self._open):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listening.accept()
+                self._open.append(near)
+                with suppress(OSError):
+                    far = socket.create_connection(("127.0.0.1", self._to))
+                    self._open.append(far)
+                    for one, other in ((near, far), (far, near)):
+                        threading.Thread(target=_pass_on, args=(one, other), daemon=True).start()
+
+
+def _pass_on(one: socket.socket, other: socket.socket) -> None:
+    with suppress(OSError):
+        while data := one.recv(65536):
+            other.sendall(data)
+    with suppress(OSError):
+        other.shutdown(socket.SHUT_RDWR)
 
 
 def _wait_for(child: Child, port: int, timeout_s: float = 120.0) -> None:

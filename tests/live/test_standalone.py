@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import psutil
 import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.machine.java import free_ports
 from qod_magics.session.session import Session
 from qod_magics.spark.plans.dial import DialReading
+from qod_magics.spark.queries.checkpoints import shuffle_partitions
 from qod_magics.spark.queries.instance import Instance
+from qod_magics.spark.servers.cpu import answer
 from qod_magics.spark.servers.server import LocalServer, ServerOptions
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.live.applications import count, observed, turn
 from tests.live.conftest import eventually, produce
-from tests.live.standalone import LEAST_BATCH, SLOTS, Standalone
+from tests.live.standalone import LEAST_BATCH, SLOTS, Proxy, Standalone
 from tests.live.steady import SCHEMA, Steady
 from tests.live.watching import Events, books, by_window, running, settled
 
@@ -123,6 +130,46 @@ def test_a_stateful_query_moves_between_it_and_a_local_one(
     assert counted(session, "moving") == sent
 
 
+def slowly(source: DataFrame) -> DataFrame:
+    """How often each key came, with a hash that takes nearly all of a batch's time, behind the shuffle."""
+    hashed = "aggregate(sequence(1, 20000), CAST(key AS STRING), (hash, i) -> sha2(concat(hash, key), 512))"
+    return source.groupBy("key").count().withColumn("hash", F.expr(hashed))
+
+
+def tasks_at_once(manager: TaskManager) -> int:
+    """How many tasks run on it now."""
+    active = answer(f"{manager.ui}/api/v1/applications/{manager.application}/stages?status=active", 5.0)
+    return sum(stage["numActiveTasks"] for stage in active)
+
+
+def test_a_heavy_aggregation_uses_its_slots_and_goes_on_where_there_is_one(
+    recommending: Session, topic: str, theirs: TaskManager
+) -> None:
+    session, sent = recommending, 0
+    anchor = counting(session, "anchor", topic)
+    session.move(anchor.id, theirs.id)
+    options: dict[str, Any] = {"schema": "key LONG", "starting": "earliest", "near": "anchor"}
+    session.stream("heavy", slowly, topic=topic, priority=1, min_accuracy=0.1, sink="memory", **options)
+    query = session.runtime.instances["heavy.1"]
+    assert query.task_manager is theirs
+    assert session.runtime.task_managers["tm1"].shuffle == 1
+    produce(session, topic, ({"key": i % 100} for i in range(1000)))
+    sent += 1000
+    most = 0
+    deadline = time.monotonic() + 60.0
+    while time.monotonic() < deadline and counted(session, "heavy") < sent:
+        most = max(most, tasks_at_once(theirs))
+    print(f"{most} tasks at once of {SLOTS} slots")
+    assert most >= SLOTS / 2
+    for target in ("tm1", theirs.id):
+        session.move(query.id, target)
+        assert query.task_manager is session.runtime.task_managers[target], query.failure
+        sent += produce(session, topic, ({"key": i % 100} for i in range(500)))
+        eventually(lambda: counted(session, "heavy") >= sent, what=f"{sent} rows counted on {target}")  # noqa: B023
+        assert counted(session, "heavy") == sent
+        assert shuffle_partitions(query.checkpoint) == query.shuffles == SLOTS
+
+
 def test_dials_turn_on_its_executors_and_metrics_come_back(brief: Session, topic: str, theirs: TaskManager) -> None:
     session = brief
     query = counting(session, "dialled", topic, "realtime")
@@ -163,6 +210,27 @@ def test_dials_turn_on_its_executors_and_metrics_come_back(brief: Session, topic
     assert seen[0].task_manager == theirs.id
 
 
+def test_a_session_object_is_a_task_manager_and_stays_open(
+    recommending: Session, topic: str, standalone: Standalone, theirs: TaskManager
+) -> None:
+    session = recommending
+    own = SparkSession.builder.remote(standalone.url).create()
+    id = session.add_task_manager(spark=own)
+    try:
+        manager = session.runtime.task_managers[id]
+        assert (manager.kind, manager.shuffle) == ("attached", SLOTS)
+        query = counting(session, "objects", topic)
+        session.move(query.id, id)
+        sent = produce(session, topic, rows(0, 1000))
+        eventually(lambda: counted(session, "objects") >= sent, what=session.status)
+        assert query.task_manager is manager
+    finally:
+        session.stop_all()
+        session.remove_task_manager(id)
+    assert own.conf.get("spark.sql.shuffle.partitions") == "200"
+    own.stop()
+
+
 def test_a_wrong_token_is_one_line(cluster: Session, standalone: Standalone) -> None:
     managers = set(cluster.runtime.task_managers)
     for url in (f"sc://localhost:{standalone.port}", f"sc://localhost:{standalone.port}/;token=wrong"):
@@ -191,6 +259,44 @@ def test_what_is_no_url_is_one_line(cluster: Session, url: str) -> None:
     with pytest.raises(QodError, match="localhost:") as caught:
         cluster.add_task_manager(url)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("end", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_server_behind_a_proxy_that_stays_up_is_missed_and_fenced(
+    recommending: Session, topic: str, monkeypatch: pytest.MonkeyPatch, end: signal.Signals
+) -> None:
+    """It is killed, or stands still and wakes up once its query runs elsewhere: then the old query ends."""
+    session = recommending
+    monkeypatch.setattr(session.runtime.cluster, "patience", replace(session.runtime.cluster.patience, lease_s=10.0))
+    server = LocalServer("theirs", ServerOptions(jit="c1"))
+    try:
+        server.wait_until_listening()
+        with Proxy(server.port) as proxy:
+            url = server.url.replace(str(server.port), str(proxy.port))
+            id = session.add_task_manager(url, cores=1)
+            lost = session.runtime.task_managers[id]
+            sent = produce(session, topic, rows(0, 1500))
+            query = counting(session, "fenced", topic)
+            session.move(query.id, id)
+            eventually(lambda: counted(session, "fenced") >= sent, what="all rows counted")
+            os.kill(server.child.pid, end)
+            sent += produce(session, topic, rows(sent, sent + 500))
+
+            def missed() -> bool:
+                observed(session)
+                return id not in session.runtime.task_managers
+
+            eventually(missed, 90.0, what="the loss noticed")
+            eventually(lambda: counted(session, "fenced") >= sent, what="all rows counted elsewhere")
+            if end is signal.SIGSTOP:
+                os.kill(server.child.pid, signal.SIGCONT)
+                eventually(lambda: lost.spark.is_stopped, what="its session released, and the old query with it")
+            sent += produce(session, topic, rows(sent, sent + 500))
+            eventually(lambda: counted(session, "fenced") >= sent, what="the rest counted")
+            assert counted(session, "fenced") == sent
+            assert lost is not query.task_manager
+    finally:
+        server.stop()
 
 
 def test_a_server_behind_a_url_that_is_gone_is_missed(brief: Session, topic: str) -> None:

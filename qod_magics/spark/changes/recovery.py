@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
@@ -15,6 +16,7 @@ from qod_magics.lifecycle.events import (
     State,
     WentOn,
 )
+from qod_magics.spark.changes.lease import Leases
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
@@ -27,6 +29,9 @@ from qod_magics.spark.servers.task_manager import TaskManager
 BUSY_OVER_S = 10.0
 #: A silent task manager that used more than this share of a core is not idle, but too busy to answer.
 AT_WORK = 0.02
+#: Interval of asking a server that was lost by its lease whether it answers again; and for how long: by then it has
+#: ended our session itself, seconds.
+ASKING_S, ASKED_S = 5.0, 3600.0
 
 
 class Recovery:
@@ -39,6 +44,8 @@ class Recovery:
         self.lifecycle = lifecycle
         self._missing: frozenset[str] = frozenset()  #: topics that were missing at the last check
         self._told_silent: WeakSet[TaskManager] = WeakSet()
+        self._leases = Leases(clock)
+        self._ended = threading.Event()
         self._pings: WeakKeyDictionary[TaskManager, Future[object]] = WeakKeyDictionary()
         #: of silent task managers: when they answered a ping last or, if they have not, got the first one
         self._heard_at: WeakKeyDictionary[TaskManager, float] = WeakKeyDictionary()
@@ -49,6 +56,10 @@ class Recovery:
 
     def __repr__(self) -> str:
         return f"recovery of {len(self.cluster.instances)} instances"
+
+    def close(self) -> None:
+        """Stop asking servers that were lost whether they answer again."""
+        self._ended.set()
 
     def restart_ended(self) -> None:
         """Restart the queries that have ended by themselves, after a back-off. A query that Spark refuses in real-time
@@ -128,11 +139,17 @@ class Recovery:
             self._pings[manager] = begin(manager.active_runs, f"ping-{manager.id}")
         return self._heard_at[manager]
 
-    def recover_lost(self) -> None:
+    def recover_lost(self, due: Callable[[Instance], bool] = lambda _: False) -> None:
         """Find lost task managers and restart their instances on the others. Do the same with an instance that arrived
-        on a task manager after its removal, or could not leave it before."""
+        on a task manager after its removal, or could not leave it before.
+
+        Args:
+            due: tells whether a running instance should write a batch: its broker answers, and rows wait for it by its
+                checkpoint, or it ends batches without any.
+
+        """
         for manager in list(self.cluster.task_managers.values()):
-            if not self._is_lost(manager):
+            if not (why := self._loss(manager, due)):
                 continue
             with self.cluster.lock:
                 if not self.cluster.part_from(manager.id):
@@ -142,35 +159,61 @@ class Recovery:
                     "task-manager-lost",
                     task_manager=manager.id,
                     instances=[i.id for i in orphans],
-                    why="its process ended" if manager.kind == "local" else "it is gone",
+                    why=why,
                 )
             for instance in orphans:
                 instance.detach(f"{manager.id} was lost", manager.id)
-            begin(manager.close, f"closing-{manager.id}")
+            begin(partial(self._close, manager), f"closing-{manager.id}")
         for instance in self.cluster.all_instances:
             home, strays = instance.task_manager, instance.state in (State.RUNNING, State.BACKING_OFF, State.STALLED)
             if strays and home is not None and home.id not in self.cluster.task_managers:
                 instance.detach(f"{home.id} was removed", home.id)
         self.place_waiting()
 
-    def _is_lost(self, manager: TaskManager) -> bool:
-        """Return whether a task manager has ended. A silent one of the user's is reported once and otherwise left
-        alone: its queries may run on, and a second run of them would write to the same checkpoints."""
+    def _loss(self, manager: TaskManager, due: Callable[[Instance], bool]) -> str:
+        """Return why a task manager is lost, as one clause; "" if it is not. A silent one of the user's is reported
+        once and otherwise left alone until it refuses connections or its lease runs out: its queries may run on, and a
+        second run of them would write to the same checkpoints."""
         if manager.kind == "local" or not manager.alive():
-            return not manager.alive()
+            return "" if manager.alive() else "its process ended"
         since = self._silent_since(manager)
+        if since is None:
+            self._leases.renewed(manager)
+        here = [i for i in self.cluster.all_instances if i.task_manager is manager and i.state is State.RUNNING]
+        lease_s = self.cluster.patience.lease_s
+        quiet_s = 0.0 if since is None else self._leases.quiet_s(manager, here, due, lease_s)
         silent_s = 0.0 if since is None else self._clock() - since
         if silent_s <= self.cluster.patience.silence_s:
             self._told_silent.discard(manager)
-            return False
+            return ""
         if manager not in self._told_silent:
             self._told_silent.add(manager)
             why = (
                 f"it has not answered for {silent_s:.0f} s; its queries may still run, and are not started elsewhere "
-                f"until it refuses connections or is removed (%qod remove-tm {manager.id})"
+                "until it refuses connections, or writes nothing into their checkpoints though rows wait, or is "
+                f"removed (%qod remove-tm {manager.id})"
             )
             self.cluster.event("task-manager-silent", task_manager=manager.id, why=why)
-        return manager.gone()
+        if manager.gone():
+            return "it is gone"
+        if not quiet_s or silent_s < lease_s:
+            return ""
+        return (
+            f"it has not answered for {silent_s:.0f} s, and for {quiet_s:.0f} s it has written nothing into the "
+            "checkpoints of its queries, though rows wait"
+        )
+
+    def _close(self, manager: TaskManager) -> None:
+        """Close a lost task manager: one that may only stand still once it answers again, so that its queries end."""
+        deadline = time.monotonic() + ASKED_S
+        while not manager.gone() and not self._ended.is_set() and time.monotonic() < deadline:
+            ping = begin(manager.active_runs, f"ping-{manager.id}")
+            while not (ping.done() or self._ended.is_set()):
+                self._ended.wait(1.0)
+            if ping.done() and ping.exception() is None:
+                break
+            self._ended.wait(ASKING_S)
+        manager.close()
 
     def place_waiting(self) -> None:
         """Start the instances that wait for a task manager, if there is one."""

@@ -64,6 +64,8 @@ class Patience:
     silence_s: float = (
         15.0  #: for an answer of the user's server, before it is reported; it is lost once it is gone, too
     )
+    #: without a batch written though rows wait, for one that does not answer: it is lost then, whatever stays connected
+    lease_s: float = 60.0
     hung_s: float = 30.0  #: for an answer of a local server that is idle, before it is killed
 
 

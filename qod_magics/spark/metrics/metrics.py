@@ -22,6 +22,7 @@ from qod_magics.spark.cluster.observation import InstanceView, TaskView, observa
 from qod_magics.spark.cluster.state import can_lend, state_facts
 from qod_magics.spark.metrics.latency import Lateness
 from qod_magics.spark.plans.job import feed_of, reader
+from qod_magics.spark.queries.checkpoints import reached
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
 from qod_magics.spark.servers.connection import reason
 from qod_magics.spark.servers.task_manager import TaskManager
@@ -274,6 +275,19 @@ class Metrics:
                 read = {p: account.next_row(p) for p in feed.partitions}
                 rows += sum(max(int(ends.get(p, 0)) - position, 0) for p, position in read.items())
         return rows
+
+    def is_due(self, instance: Instance) -> bool:
+        """Return whether an instance should end a batch: in real-time mode, or as rows wait by its checkpoint."""
+        if instance.mode == "real-time":
+            return True
+        found, now = reached(instance.checkpoint), time.monotonic()
+        if found is None:
+            return False
+        for feed in instance.job.feeds:
+            ends, read = self.history.at(feed.topic, now), {**feed.starting, **found.ended.get(feed.topic, {})}
+            if any(int(ends.get(p, 0)) > read.get(p, 0) for p in feed.partitions):
+                return True
+        return False
 
     def input_rates(self, over_s: float) -> dict[str, float]:
         """Return the input rate of each source with a topic, rows/s, over the last `over_s` sampled seconds or two

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,7 @@ from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.plans.dial import written
 from qod_magics.spark.plans.job import Feed
 from qod_magics.spark.queries.instance import Instance
+from qod_magics.spark.queries.progress import Batch
 from qod_magics.spark.servers.connection import begin
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.raising import breaks
@@ -510,6 +512,8 @@ class Silent:
 
     """
 
+    due: Callable[[Instance], bool] = staticmethod(lambda _: False)  #: whether its query should write a batch
+
     def __init__(self, used_s: Callable[[float], float] | None) -> None:
         self.home, self.now = manager("tm1"), 1000.0
         self.home.kind = "connect" if used_s is None else "local"
@@ -528,7 +532,7 @@ class Silent:
         for _ in range(round(seconds)):
             self.now += 1.0
             self.parts.recovery.kill_hung()
-            self.parts.recovery.recover_lost()
+            self.parts.recovery.recover_lost(self.due)
             ping = self.parts.recovery._pings.get(self.home)
             if ping is not None and self.home.spark.gate.is_set():  # type: ignore[attr-defined]
                 ping.result(10)
@@ -561,6 +565,60 @@ def test_one_that_answers_is_not_silent_however_long_ago_a_poll_failed(used_s: C
     assert silent.wait(600.0) == []
     silent.answers(False)
     assert silent.wait(PATIENCE.hung_s + 2.0) == ["task-manager-silent" if used_s is None else "task-manager-hung"]
+
+
+def writing(checkpoint: Path, batch: int) -> None:
+    """Have a driver plan a batch."""
+    (checkpoint / "offsets").mkdir(exist_ok=True)
+    (checkpoint / "offsets" / str(batch)).write_text("v1")
+    os.utime(checkpoint / "offsets", (batch, batch))
+
+
+@pytest.mark.parametrize("case", ["it works on", "no rows wait", "no checkpoint tells", "dead"])
+def test_one_behind_a_proxy_is_lost_once_it_writes_nothing_though_rows_wait(case: str, tmp_path: Path) -> None:
+    """Its port takes connections, and nothing answers: it may be slow, cut off, or gone."""
+    silent, lease_s = Silent(None), PATIENCE.lease_s
+    silent.home.ended = False
+    silent.due = lambda _: case != "no rows wait"
+    if case != "no checkpoint tells":
+        silent.one.checkpoint = str(tmp_path)
+        writing(tmp_path, 1)
+    assert silent.wait(lease_s - 2.0) == ["task-manager-silent"]
+    if case == "it works on":
+        for batch in range(2, 8):
+            writing(tmp_path, batch)
+            assert silent.wait(lease_s - 5.0) == ["task-manager-silent"]
+        assert silent.wait(10.0)[1:] == ["task-manager-lost"], "now it does not"
+    elif case == "dead":
+        assert silent.wait(5.0)[1:] == ["task-manager-lost"]
+        assert (silent.one.task_manager, silent.one.state) == (None, State.WAITING)
+        assert silent.one.books_differ, "it may have written a batch that it could not report"
+    else:
+        assert silent.wait(5 * lease_s) == ["task-manager-silent"]
+        assert silent.one.task_manager is silent.home
+    silent.parts.recovery.close()
+
+
+def test_a_long_batch_is_waited_for(tmp_path: Path) -> None:
+    silent, lease_s = Silent(None), PATIENCE.lease_s
+    silent.home.ended, silent.due, silent.one.checkpoint = False, lambda _: True, str(tmp_path)
+    writing(tmp_path, 1)
+    silent.one.meter.spans.append((0.0, Batch("r", 0, 0.0, 2 * lease_s, 0.0, (), 0, {})))
+    assert silent.wait(6 * lease_s) == ["task-manager-silent"]
+    assert silent.wait(lease_s + 5.0)[1:] == ["task-manager-lost"]
+    silent.parts.recovery.close()
+
+
+def test_one_that_was_lost_by_its_lease_loses_its_queries_once_it_answers(tmp_path: Path) -> None:
+    silent, closed = Silent(None), threading.Event()
+    silent.home.ended, silent.due, silent.one.checkpoint = False, lambda _: True, str(tmp_path)
+    silent.home.close = closed.set  # type: ignore[method-assign, assignment]
+    writing(tmp_path, 1)
+    silent.wait(PATIENCE.lease_s + 5.0)
+    assert not closed.wait(0.2), "it does not answer: what it is told would be lost"
+    silent.answers(True)
+    assert closed.wait(10.0)
+    silent.parts.recovery.close()
 
 
 @pytest.mark.parametrize("gone", [False, True])
