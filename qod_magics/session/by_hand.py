@@ -11,6 +11,8 @@ from qod_magics.errors import UsageProblem
 from qod_magics.session import nodes
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from qod_magics.controller import Controller, ControllerThread
     from qod_magics.session.resources import TaskManagers
     from qod_magics.spark.runtime import SparkRuntime
@@ -28,6 +30,7 @@ class ByHand:
         self,
         url: str | None = None,
         *,
+        spark: SparkSession | None = None,
         cores: int | None = None,
         cpus: Sequence[int] | None = None,
         ui: str | None = None,
@@ -36,10 +39,13 @@ class ByHand:
         memory: str | None = None,
         slots: int | None = None,
     ) -> str:
-        """Start another local task manager, or connect to the server at `url`; returns its id once it is warmed up.
+        """Start another local task manager, connect to the server at `url`, or use another Spark session of the
+        notebook's, `spark`, which asks for its tokens itself; returns its id once it is warmed up.
+
         Options that are None are the session's. With a budget, the standby is taken if no option is given. Raises
-        SetupError, TaskManagerError (also where the budget is used up), UsageProblem."""
-        return self._managers.add(url, cores, cpus, ui, ui_headers, jit, memory, slots)
+        SetupError, TaskManagerError (also where the budget is used up), UsageProblem.
+        """
+        return self._managers.add(url, spark, cores, cpus, ui, ui_headers, jit, memory, slots)
 
     def remove_task_manager(self, id: str, *, kill: bool = False) -> bool:
         """Move its instances to the others, then stop it or, with a budget, keep it as the standby; with `kill`, kill

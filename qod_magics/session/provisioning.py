@@ -196,8 +196,11 @@ class Provisioner:
 
     def attach(self, spark: SparkSession) -> TaskManager:
         """Attach an existing Spark session. Raises TaskManagerError."""
-        made = attach_session("spark", spark, self._runtime.board, self._headroom)
-        return self.join(self._warmed(self._with_dials(made)))
+        return self.join(self.attached("spark", spark))
+
+    def attached(self, id: str, spark: SparkSession) -> TaskManager:
+        """Return a session of the notebook's, warm; it has not joined. Raises TaskManagerError."""
+        return self._warmed(self._with_dials(attach_session(id, spark, self._runtime.board, self._headroom)))
 
     def _with_dials(self, made: TaskManager) -> TaskManager:
         """Return the same one, with a topic for its dials where it needs one; if that fails, it is closed. Raises

@@ -22,7 +22,7 @@ from qod_magics.session.keeping import Keeper
 from qod_magics.session.nodes import SessionNodes
 from qod_magics.session.pool import CONNECT, LOCAL, Budget, Pool
 from qod_magics.session.provisioning import BudgetMaker, Provisioner
-from qod_magics.session.settings import Settings, check_kind
+from qod_magics.session.settings import Settings, check_kind, check_session
 from qod_magics.spark.plans.dial import DialBoard
 from qod_magics.spark.queries.checkpoints import checkpoint_root
 from qod_magics.spark.queries.warm_up import warm_up
@@ -34,7 +34,7 @@ from qod_magics.spark.servers.server import LocalServer, ServerOptions, server_a
 from qod_magics.spark.servers.task_manager import TaskManager
 
 if TYPE_CHECKING:
-    pass
+    from pyspark.sql import SparkSession
 
 # --- Archives for the first start -------------------------------------------------------------------------------------
 # First start on a set-up: run a session's JVMs once and archive their classes, to make later starts faster.
@@ -136,6 +136,7 @@ class TaskManagers:
     def add(
         self,
         url: str | None,
+        spark: SparkSession | None,
         cores: int | None,
         cpus: Sequence[int] | None,
         ui: str | None,
@@ -146,7 +147,10 @@ class TaskManagers:
     ) -> str:
         """`Session.add_task_manager`."""
         of_local = {"cpus": cpus, "jit": jit, "memory": memory, "slots": slots}
-        check_kind(url, {"ui": ui, "ui-header": ui_headers or None}, of_local)
+        if spark is not None:
+            check_session(url, {"cores": cores, "ui": ui, "ui-header": ui_headers or None, **of_local})
+        else:
+            check_kind(url, {"ui": ui, "ui-header": ui_headers or None}, of_local)
         server = None if url is None else Remote(url, cores, "" if ui == NO_UI else ui, ui_headers or {})
         if cores is not None and cpus is not None:
             raise UsageProblem(
@@ -161,15 +165,17 @@ class TaskManagers:
             return self._settings.server(made.cores(cores, cpus), pinned, slots=slots, jit=jit, memory=memory)
 
         def make(id: str) -> TaskManager:
+            if spark is not None:
+                return made.attached(id, spark)
             return made.started(id, options) if server is None else made.connected(id, server)
 
-        if url is None:
+        if url is None and spark is None:
             options()  # wrong ones are refused before a standby gives way
 
         if self.nodes is None:
             return made.join(make(made.name())).id
-        plain = all(option is None for option in (url, cores, *of_local.values()))
-        return self.nodes.admit(LOCAL if url is None else CONNECT, make, plain=plain, url=url)
+        plain = all(option is None for option in (url, spark, cores, *of_local.values()))
+        return self.nodes.admit(LOCAL if url is None and spark is None else CONNECT, make, plain=plain, url=url)
 
     def remove(self, id: str, kill: bool) -> bool:
         """`Session.remove_task_manager`."""

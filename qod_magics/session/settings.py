@@ -142,3 +142,14 @@ def check_kind(url: str | None, of_servers: Mapping[str, object], of_local: Mapp
     for name, value in refused.items():
         if value is not None:
             raise UsageProblem(f"--{name} is an option of {why}", name=name, rule="other kind")
+
+
+def check_session(url: str | None, others: Mapping[str, object]) -> None:
+    """Refuse a URL and options beside a Spark session that is to be a task manager. Raises UsageProblem."""
+    given = [name for name, value in {"url": url, **others}.items() if value is not None]
+    if given:
+        raise UsageProblem(
+            f"a Spark session must be given without other options, got {', '.join(given)}; leave them out",
+            name=given[0],
+            rule="other kind",
+        )

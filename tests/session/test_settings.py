@@ -11,7 +11,7 @@ import pytest
 from qod_magics.errors import KafkaError, SetupError, UsageProblem
 from qod_magics.kafka.broker import configure
 from qod_magics.session.session import Session
-from qod_magics.session.settings import SettingKeywords, Settings, check_kind
+from qod_magics.session.settings import SettingKeywords, Settings, check_kind, check_session
 from tests.raising import breaks
 
 NOBODY = "127.0.0.1:1"  #: a broker that is asked in vain
@@ -100,3 +100,12 @@ def test_the_ends_of_what_is_allowed_are(tmp_path: Path) -> None:
 def test_type_checkers_know_all_settings() -> None:
     found = {name: each.__forward_arg__ for name, each in SettingKeywords.__annotations__.items()}
     assert found == {each.name: each.type for each in fields(Settings)}
+
+
+@pytest.mark.parametrize(
+    ("url", "others", "name"), [("sc://h:1", {}, "url"), (None, {"cores": None, "jit": "c1"}, "jit")]
+)
+def test_a_spark_session_comes_without_other_options(url: str | None, others: dict[str, Any], name: str) -> None:
+    with pytest.raises(UsageProblem, check=breaks("other kind", name=name)):
+        check_session(url, others)
+    check_session(None, {"cores": None})

@@ -264,7 +264,7 @@ def beside(spark: SparkSession) -> SparkSession:
     """
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    channel = copy.deepcopy(spark.client._builder)
+    channel = _same_way(spark.client._builder)
     channel._params.pop("session_id", None)  # of a URL that names one
     other: SparkSession = type(spark)(connection=channel)
     other.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=1000)])
@@ -272,11 +272,27 @@ def beside(spark: SparkSession) -> SparkSession:
     return other
 
 
+def _same_way(builder: Any) -> Any:
+    """Return a copy of what tells a session how to reach its server. What it asks for tokens, which may change with
+    each call, is the same for both: a deep copy would keep the token of now, or fail at a lock."""
+    other = copy.copy(builder)
+    other._params = dict(builder._params)
+    return other
+
+
 def clone(spark: SparkSession) -> SparkSession:
     """Make a session of our own that begins with the settings, views and functions of the notebook's session, classic
     or Connect, and shares none of them from then on."""
     if is_connect(spark):
-        other = spark.cloneSession()
+        builder = spark.client._builder
+        like = _same_way(builder)
+        with suppress(AttributeError):  # pyspark makes a deep copy
+            builder.__deepcopy__ = lambda _: like
+        try:
+            other = spark.cloneSession()
+        finally:
+            with suppress(AttributeError):
+                del builder.__deepcopy__
         _ours.open.add(other)
         return other
     return type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from qod_magics.spark.servers import connection
-from qod_magics.spark.servers.connection import Ours, beside, is_connect, is_loopback, leave_connect_mode, offer
+from qod_magics.spark.servers.connection import Ours, beside, clone, is_connect, is_loopback, leave_connect_mode, offer
 
 
 def test_connect_mode_is_left_when_nobody_is_connected(monkeypatch: pytest.MonkeyPatch, ours: Ours) -> None:
@@ -104,6 +106,44 @@ def test_a_session_beside_another_one_is_its_own(server_session: Any, ours: Ours
         assert other in ours.open
     finally:
         other.client.close()
+
+
+CLONE = "00000000-0000-4000-8000-000000000001"
+
+
+def test_a_session_beside_one_with_changing_tokens_asks_for_them_too(ours: Ours) -> None:
+    """Such a source of tokens has a lock or a connection, which can't be copied."""
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+    from pyspark.sql.connect.session import SparkSession
+
+    class Renewed(DefaultChannelBuilder):
+        def __init__(self) -> None:
+            super().__init__("sc://localhost:7/;user_id=u")
+            self.own_lock, self.asked = threading.Lock(), [0]
+
+        def metadata(self) -> list[tuple[str, str]]:
+            with self.own_lock:
+                self.asked[0] += 1
+            return [*super().metadata(), ("authorization", f"Bearer {self.asked[0]}")]
+
+    theirs = SparkSession(connection=Renewed())
+    stub: Any = theirs.client._stub
+    stub.CloneSession = lambda *_, **__: SimpleNamespace(new_session_id=CLONE)  # the server's answer
+    other: Any = beside(theirs)  # type: ignore[arg-type]
+    cloned: Any = clone(theirs)  # type: ignore[arg-type]
+    try:
+        sessions = (theirs, other, cloned, theirs)
+        tokens = [dict(each.client._builder.metadata())["authorization"] for each in sessions]
+        asked = theirs.client._builder.asked[0]
+        assert tokens == [f"Bearer {asked - back}" for back in (3, 2, 1, 0)]
+        assert (cloned.session_id, cloned.client._builder.session_id) == (CLONE, CLONE)
+        assert theirs.client._builder.session_id is None
+        assert other.session_id != theirs.session_id
+        with pytest.raises(TypeError):
+            copy.deepcopy(theirs.client._builder)
+    finally:
+        for each in sessions[:3]:
+            each.client.close()
 
 
 def test_the_builder_gives_the_session_that_is_offered(
