@@ -54,6 +54,9 @@ from qod_magics.spark.servers.connection import gather, reason
 from qod_magics.spark.servers.task_manager import TaskManager
 from qod_magics.spark.watcher import WATCH_S, Watcher
 
+#: Timeout until a killed task manager is noticed, seconds.
+KILLED_WITHIN_S = 30.0
+
 
 class SparkRuntime:
     """Task managers, the instances on them, and the books. All public methods may be called from any thread.
@@ -215,7 +218,8 @@ class SparkRuntime:
         self.withdraw(id).close()  # `recovery` restarts elsewhere what still runs on it
 
     def withdraw(self, id: str, why: str | None = None) -> TaskManager:
-        """The same, without closing it: returns it. A query that did not end in time may still run on it.
+        """Move its instances to the others and take it out of the cluster. Returns it, still open: a query that did not
+        end in time may still run on it.
 
         Raises:
             TaskManagerError: it does not exist, or it is the last and has instances.
@@ -249,7 +253,7 @@ class SparkRuntime:
         cores = self.cluster.manager(id).limit(share)
         self.cluster.event("cpu-limited", task_manager=id, cores=cores, share=share)
 
-    def kill_task_manager(self, id: str, timeout_s: float = 30.0) -> None:
+    def kill_task_manager(self, id: str) -> None:
         """Kill a local one without moving its instances: they restart on the others, as after a crash.
 
         Raises:
@@ -258,10 +262,10 @@ class SparkRuntime:
         """
         manager = self.cluster.manager(id)
         manager.kill()
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + KILLED_WITHIN_S
         while self.task_managers.get(id) is manager:  # until the watcher notices
             if time.monotonic() > deadline:
-                raise TaskManagerError(f"{id} has not ended for {timeout_s:g} s after it was killed.")
+                raise TaskManagerError(f"{id} has not ended for {KILLED_WITHIN_S:g} s after it was killed.")
             time.sleep(0.1)
 
     def workshop(self, manager: TaskManager | None = None) -> Workshop:
@@ -358,7 +362,8 @@ class SparkRuntime:
             self.cluster.begin_leaving(self.cluster.task_managers)
             for instance in self.cluster.all_instances:
                 instance.handle(StopAsked())
-        with ExitStack() as then:  # each of these is done, also if the user interrupts one before it
+        # last first: queries stop, then task managers close; each is done, also if the user interrupts one before it
+        with ExitStack() as then:
             then.callback(self.deployment.sources.close)
             then.callback(self.cluster.clear)
             then.callback(self._delete_topics)
