@@ -201,7 +201,7 @@ def burst(session: Session, topic: str) -> None:
     assert producer.flush(PATIENCE_S) == 0
 
 
-@pytest.mark.parametrize("mode", ["realtime", "microbatch"])
+@pytest.mark.parametrize("mode", ["realtime", pytest.param("microbatch", marks=pytest.mark.slow)])
 def test_rows_that_a_stream_has_twice_are_counted_and_told(cluster: Session, mode: str) -> None:
     """A task manager is killed within a batch of one of two senders, later a row ends every batch that reads it.
 
