@@ -43,6 +43,8 @@ from qod_magics.spark.changes.scaler import Scaler
 from qod_magics.spark.cluster.books import Incomplete
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.cluster.reports import rule_counts
+from qod_magics.spark.cluster.views import bottleneck
 from qod_magics.spark.metrics.collector import Collector
 from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.metrics.peeks import Peeks
@@ -154,7 +156,7 @@ class SparkRuntime:
     @property
     def rule_counts(self) -> Sequence[RuleCount]:
         """Return how many rows have broken each rule of the deployed streams."""
-        return self.cluster.rule_counts
+        return rule_counts(self.cluster)
 
     @property
     def deployment(self) -> Deployment:
@@ -177,7 +179,7 @@ class SparkRuntime:
 
     def bottleneck(self, instance: Instance) -> str:
         """Return what takes most of the time of an instance's batches, in words; "" where nothing stands out."""
-        return self.cluster.bottleneck(instance)
+        return bottleneck(self.cluster, instance)
 
     # -- task managers ---------------------------------------------------------------------------------------------
 
@@ -263,7 +265,7 @@ class SparkRuntime:
         manager = self.cluster.manager(id)
         manager.kill()
         deadline = time.monotonic() + KILLED_WITHIN_S
-        while self.task_managers.get(id) is manager:  # until the watcher notices
+        while self.cluster.has(manager):  # until the watcher notices
             if time.monotonic() > deadline:
                 raise TaskManagerError(f"{id} has not ended for {KILLED_WITHIN_S:g} s after it was killed.")
             time.sleep(0.1)

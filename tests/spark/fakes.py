@@ -206,7 +206,7 @@ class FakeTaskManager:
         self.assigned.append((target, list(sources), column, partitions, tuple(own)))
         return "0 0 0"
 
-    def workbench(self) -> None:
+    def workshop(self, *_: Any) -> None:
         """No session: no plan is built on it."""
 
     def active_runs(self) -> set[str]:

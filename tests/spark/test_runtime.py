@@ -23,6 +23,7 @@ from qod_magics.lifecycle.events import MoveAsked, State
 from qod_magics.lifecycle.query import QueryLife
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.observation import InstanceView
+from qod_magics.spark.cluster.views import instance_views
 from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.job import Feed, Job
@@ -482,11 +483,11 @@ def test_a_query_that_has_failed_uses_no_cpu(runtime: SparkRuntime, state: State
     wall = time.time()
     instance.meter.add(batch(0, wall - 2.0, wall, read=1000))
     instance.meter.charge("run", 0, TaskTime(1.0, 1.0))
-    (view,) = runtime.cluster.views()
+    (view,) = instance_views(runtime.cluster)
     assert view.reading is not None
     assert view.reading.cpu
     instance.life.state = state
-    (view,) = runtime.cluster.views()
+    (view,) = instance_views(runtime.cluster)
     assert view.reading is not None
     assert view.reading.cpu == 0.0
     runtime.cluster.instances.clear()

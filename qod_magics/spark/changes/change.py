@@ -20,6 +20,7 @@ from qod_magics.lifecycle.events import Instruction, State, StopAsked
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.reports import take_reports
 from qod_magics.spark.cluster.state import state_facts
 from qod_magics.spark.plans.dial import MOST_S
 from qod_magics.spark.queries.instance import Instance
@@ -218,7 +219,7 @@ class Draining:
             if instance.state is State.RUNNING:
                 with instance.lock:
                     instance.poll()
-                self._cluster.take(instance)
+                take_reports(self._cluster, instance)
         return sum(account.count(self._ends[account.topic]).waiting for account in self._accounts)
 
 

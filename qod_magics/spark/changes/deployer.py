@@ -40,6 +40,7 @@ from qod_magics.spark.cluster.books import left_text
 from qod_magics.spark.cluster.cluster import Before, Cluster
 from qod_magics.spark.cluster.deployment import Deployment, Prepared
 from qod_magics.spark.cluster.jobs import instance_jobs
+from qod_magics.spark.cluster.placing import targets_for
 from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.job import Job, feed_of, names_and_types
@@ -181,7 +182,7 @@ class Deployer:
 
     def _deploy(self, decision: Decision, specs: Sequence[TaskSpec], checked: Checked, returning: Returning) -> None:
         """Carry out a deployment. Raises what made it fail, once what ran before is put back."""
-        before, life = self.before(), Deploying(decision)
+        before, life = self.cluster.before(), Deploying(decision)
         prepared: Prepared | None = None
         gone: set[str] = set()
         new: list[Instance] = []
@@ -383,11 +384,10 @@ class Deployer:
     def _forget(self, task: str) -> None:
         """Remove a task's instances, its row counts, and the dials of the task and of the edges from and to it."""
         board = self.cluster.board
-        paced = [of(each.id) for each in self.cluster.instances_of(task) for of in (board.pace, board.due)]
         self.cluster.forget_task(task)
         pipes = [pipe.name for pipe in self.cluster.deployment.pipes.values() if task in (pipe.source, pipe.target)]
         self.cluster.forget_dials(
-            (board.source(task), board.accept(task), board.accuracy(task), *map(board.send, pipes), *paced)
+            (board.source(task), board.accept(task), board.accuracy(task), *map(board.send, pipes))
         )
 
     def _instances(self, spec: TaskSpec, afresh: bool) -> list[Instance]:
@@ -396,7 +396,7 @@ class Deployer:
         if afresh:
             self.new_generation(spec)
         had = {instance.id: instance for instance in self.cluster.instances_of(spec.id)}
-        self.cluster.forget(spec.id)
+        self.cluster.drop_instances(spec.id)
         generation = self._generation[spec.id]
         made = []
         for job in instance_jobs(self.cluster.deployment, spec, generation):
@@ -416,7 +416,7 @@ class Deployer:
         """Start them where they were, or where the policy places them. Raises the first error."""
         with suppress(KafkaError):  # a new topic may have no leader yet; the watcher retries
             self.metrics.sample()
-        targets = self.cluster.targets({i.id: () for i in instances if i.task_manager is None})
+        targets = targets_for(self.cluster, {i.id: () for i in instances if i.task_manager is None})
 
         def start(instance: Instance) -> None:
             home = instance.task_manager or self.cluster.manager(targets[instance.id])
@@ -425,10 +425,6 @@ class Deployer:
         step_s = self.cluster.patience.step_s
         _all({i.id: partial(start, i) for i in instances}, step_s)
         _all({i.id: partial(self.lifecycle.settle, i) for i in instances}, step_s)
-
-    def before(self) -> Before:
-        """Return what runs now, before a change that may fail."""
-        return self.cluster.before()
 
     def roll_back(self, before: Before, stopped: Sequence[Instance], why: str | None = None) -> None:
         """Undo a failed change: run exactly the instances that ran before it, with the dials that they had. Those that

@@ -283,7 +283,7 @@ class Fuser:
 
     def _change(self, change: _Change, after: Deployment, why: str) -> None:
         """Carry out a change. Raises what made it fail, once all was put back."""
-        cluster, before = self.cluster, self.deployer.before()
+        cluster, before = self.cluster, self.cluster.before()
         senders = [(i, i.job) for i in cluster.all_instances if i.job.task in change.gone[0].upstream]
         stopped: list[Instance] = []
         last = change.gone[-1].id

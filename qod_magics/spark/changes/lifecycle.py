@@ -19,6 +19,7 @@ from qod_magics.lifecycle.events import (
     Tell,
 )
 from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.reports import reports_ended, run_ended, take_reports
 from qod_magics.spark.plans.parsing import FAILS, JSON, OUT_OF_RANGE, SHOWN
 from qod_magics.spark.plans.writing import TOO_LARGE
 from qod_magics.spark.queries.instance import Instance
@@ -102,7 +103,7 @@ class Lifecycle:
     def start(self, instance: Instance, manager: TaskManager) -> None:
         """Start an instance on a task manager. Raises QodError."""
         if instance.has_ended:
-            self.cluster.run_ended(instance)
+            run_ended(self.cluster, instance)
         self.cluster.before_start()
         instance.start(
             manager,
@@ -111,7 +112,7 @@ class Lifecycle:
             self.cluster.dials_of(instance),
             free([manager], [other for other in self.cluster.all_instances if other is not instance])[manager.id],
             self.cluster.deployment.sources,
-            partial(self.cluster.run_ended, instance),
+            partial(run_ended, self.cluster, instance),
         )
 
     def stop(
@@ -122,11 +123,11 @@ class Lifecycle:
         try:
             instance.stop(at_batch_end_s, ended=ended)
         finally:
-            self.cluster.take(instance)
+            take_reports(self.cluster, instance)
             if instance.has_ended:
-                self.cluster.reports_ended(instance)
+                reports_ended(self.cluster, instance)
             if instance.has_ended and read_on:
-                self.cluster.run_ended(instance)
+                run_ended(self.cluster, instance)
 
     def settle(self, instance: Instance) -> None:
         """Wait until the first real-time batch of a query that was just started has tasks: Spark refuses some plans
@@ -179,7 +180,7 @@ class Lifecycle:
         begun, reported = time.monotonic(), False
         while not stopping.done():
             wait((stopping,), 0.25)
-            removed = self.cluster.task_managers.get(source.id) is not source
+            removed = not self.cluster.has(source)
             if not source.alive() or (removed and source.kind == "connect"):  # which ends its session
                 if removed and instance.task_manager is source:
                     instance.detach(f"{source.id} was removed", source.id)
@@ -225,7 +226,7 @@ class Lifecycle:
         if instance.state is State.STOPPED:
             return
         put_back, manager = manager is not None, manager or instance.task_manager
-        if manager is None or not manager.alive() or self.cluster.task_managers.get(manager.id) is not manager:
+        if manager is None or not manager.alive() or not self.cluster.has(manager):
             instance.detach(why)
             return
         leaving, told = manager.id in self.cluster.leaving, explained(why, instance)

@@ -31,6 +31,7 @@ from qod_magics.lifecycle.events import (
 from qod_magics.spark.changes.change import between_batches, ended
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.placing import targets_for
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.connection import begin, reason
 from qod_magics.spark.servers.task_manager import TaskManager
@@ -109,7 +110,7 @@ class Mover:
             here = [i for i in self.cluster.all_instances if i.task_manager is manager]
             if not here:
                 return
-            targets, why = self.cluster.targets({i.id: {manager.id} for i in here}), f"{manager.id} is removed"
+            targets, why = targets_for(self.cluster, {i.id: {manager.id} for i in here}), f"{manager.id} is removed"
             moves = [self.begin_move(i.id, targets[i.id], why) for i in here if i.id in targets]
             for moved in moves:
                 moved.result(max(deadline - time.monotonic(), 0.0))
@@ -232,7 +233,7 @@ class Mover:
 
     def _find(self, instance: Instance, tried: Collection[str]) -> Instructions:
         with suppress(TaskManagerError):  # none is up
-            other = self.cluster.targets({instance.id: tried}).get(instance.id)
+            other = targets_for(self.cluster, {instance.id: tried}).get(instance.id)
             if other is not None and other in self.cluster.task_managers:
                 return instance.handle(OtherFound(other))
         return instance.handle(NoOther())

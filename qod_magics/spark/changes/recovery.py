@@ -19,6 +19,8 @@ from qod_magics.lifecycle.events import (
 from qod_magics.spark.changes.lease import Leases
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.placing import targets_for
+from qod_magics.spark.cluster.reports import take_reports
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
 from qod_magics.spark.queries.instance_state import counted_share
 from qod_magics.spark.queries.modes import refuses_realtime
@@ -220,7 +222,7 @@ class Recovery:
         waiting = [i for i in self.cluster.all_instances if i.state is State.WAITING]
         if not waiting or not self.cluster.task_managers:
             return
-        targets = self.cluster.targets({i.id: set() for i in waiting})
+        targets = targets_for(self.cluster, {i.id: set() for i in waiting})
         for instance in waiting:
             manager = self.cluster.task_managers.get(targets.get(instance.id, ""))  # it may have left meanwhile
             if manager is not None and instance.handle(PlaceAsked(manager.id)):
@@ -256,7 +258,7 @@ class Recovery:
         home, tried = instance.task_manager, self._stopping.get(id(instance))
         if instance.state is not State.STOPPED or home is None:
             return False
-        if not home.alive() or self.cluster.task_managers.get(home.id) is not home:
+        if not home.alive() or not self.cluster.has(home):
             return False
         return tried is None or not tried.done() or instance.unended is not None
 
@@ -320,7 +322,7 @@ class Recovery:
         try:
             with instance.lock:
                 batch = instance.poll()
-            self.cluster.take(instance)
+            take_reports(self.cluster, instance)
             if batch:
                 instance.handle(WentOn())
                 return

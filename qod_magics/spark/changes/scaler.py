@@ -54,6 +54,7 @@ from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Pipe
+from qod_magics.spark.cluster.placing import targets_for
 from qod_magics.spark.cluster.state import Heir, assign_state
 from qod_magics.spark.plans.job import feeds_of
 from qod_magics.spark.queries.instance import Instance
@@ -347,7 +348,7 @@ class Scaler:
         asked = {i.id: managers.get(to.get(i.id, "")) for i in instances if i.id not in homes}
         homes |= {id: home for id, home in asked.items() if home is not None and self.cluster.is_up(home)}
         with suppress(Exception):  # none is up, or the policy fails: the watcher asks again, and reports that
-            placed = self.cluster.targets({i.id: () for i in instances if i.id not in homes})
+            placed = targets_for(self.cluster, {i.id: () for i in instances if i.id not in homes})
             homes |= {id: managers[target] for id, target in placed.items() if target in managers}
 
         def start(instance: Instance) -> None:

@@ -8,6 +8,8 @@ from contextlib import suppress
 from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.events import State
 from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.reports import take_reports
+from qod_magics.spark.cluster.views import batching_on, slot_times
 from qod_magics.spark.servers.conf import REPORTS_KEPT, STAGES_KEPT
 from qod_magics.spark.servers.connection import begin
 from qod_magics.spark.servers.task_manager import TaskManager
@@ -67,7 +69,7 @@ class Collector:
                 if why is not None:  # a batch may have ended between the two calls
                     with suppress(Exception):
                         instance.poll()
-                self.cluster.take(instance)
+                take_reports(self.cluster, instance)
                 if why is not None and run_id is not None:
                     instance.found_ended(run_id, why)
             except Exception as error:  # poll the others all the same; its reports are entered next time
@@ -90,10 +92,10 @@ class Collector:
 
     def _charge_slots(self, manager: TaskManager) -> None:
         """Charge micro-batches with their slot time, where the CPU of a task manager can't be measured."""
-        here = self.cluster.batching_on(manager)
-        slot_times = self.cluster.slot_times(manager) if here else {}
+        here = batching_on(self.cluster, manager)
+        taken = slot_times(self.cluster, manager) if here else {}
         for instance in here:
-            mine = {key: times for key, times in slot_times.items() if key[0] == instance.run_id}
+            mine = {key: times for key, times in taken.items() if key[0] == instance.run_id}
             instance.meter.take(mine)
 
     def _charge_python(self, manager: TaskManager) -> None:

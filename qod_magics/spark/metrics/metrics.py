@@ -17,9 +17,10 @@ from qod_magics.core.runtime import Count, FeedRows, Observation
 from qod_magics.kafka.history import OffsetHistory
 from qod_magics.lifecycle.admission import TaskFacts, why_state_stays
 from qod_magics.sources.source import Part, is_topic
-from qod_magics.spark.cluster.cluster import MB, OTHERS_PERIODS, Cluster
+from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.observation import InstanceView, TaskView, observation
 from qod_magics.spark.cluster.state import can_lend, state_facts
+from qod_magics.spark.cluster.views import MB, OTHERS_PERIODS, core_managers, instance_views
 from qod_magics.spark.metrics.latency import Lateness
 from qod_magics.spark.plans.job import feed_of, reader
 from qod_magics.spark.queries.checkpoints import reached
@@ -130,7 +131,7 @@ class Metrics:
 
     def observation(self) -> Observation:
         """Return the present state, and the events since the last observation."""
-        views = [self._at_rest(self._with_input(self._with_queue(view))) for view in self.cluster.views()]
+        views = [self._at_rest(self._with_input(self._with_queue(view))) for view in instance_views(self.cluster)]
         for manager in self.cluster.task_managers.values():
             self._measure(manager, [v for v in views if v.task_manager == manager.id and v.current])
         wall = time.time()
@@ -155,7 +156,7 @@ class Metrics:
         ]
         events = self.cluster.take_events()
         return observation(
-            self._with_memory(self.cluster.core_managers(), views),
+            self._with_memory(core_managers(self.cluster), views),
             tasks,
             views,
             lag=feeds.lag,

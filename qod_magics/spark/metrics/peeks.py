@@ -25,6 +25,7 @@ from qod_magics.sources.registry import kind_of
 from qod_magics.spark.cluster.books import Account, Gap, columnless_text, malformed_event
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.repeats import Stretch, repeats_text
+from qod_magics.spark.cluster.reports import note_deleted
 from qod_magics.spark.plans.job import reader
 from qod_magics.spark.plans.shedder import sent_by
 from qod_magics.spark.servers.connection import begin
@@ -81,7 +82,7 @@ class Peeks:
         for name, account in deployment.accounts.items():
             if not kind_of(account.topic).has_gaps:
                 continue
-            self.cluster.note_deleted(name, account.topic, 0, now)  # of those found before, what is not told yet
+            note_deleted(self.cluster, name, account.topic, 0, now)  # of those found before, what is not told yet
             if account.gap is not None:
                 found = found or partial(self._explain, name, account, account.gap)
             if name in deployment.pipes:
@@ -154,7 +155,7 @@ class Peeks:
                 account.settle(gap)
             if deleted:
                 account.deleted += deleted
-                self.cluster.note_deleted(name, topic, deleted, self._clock())
+                note_deleted(self.cluster, name, topic, deleted, self._clock())
 
     def _name_columns(self, name: str, account: Account) -> None:
         names: dict[str, None] = {}

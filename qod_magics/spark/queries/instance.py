@@ -225,15 +225,7 @@ class Instance(InstanceState):
             self._stop_previous_run(task_manager)
             run_ended()
             task_manager.turn(dials)
-            workshop = Workshop(
-                task_manager.workbench(),
-                board,
-                task_manager.reading,
-                task_manager.dials,
-                kafka,
-                task_manager.sheds_on_read,
-                sources,
-            )
+            workshop = task_manager.workshop(board, kafka, sources)
             try:
                 if self.facts is None:
                     self.facts = workshop.plan_facts(self.job)

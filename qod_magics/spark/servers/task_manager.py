@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 from qod_magics.errors import LostError, TaskManagerError
 from qod_magics.machine.cores import every_core
 from qod_magics.machine.releases import without_realtime
+from qod_magics.sources.registry import Sources
 from qod_magics.spark.plans import dial
+from qod_magics.spark.plans.dial import DialBoard
+from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.servers.conf import OWN_SESSION_CONF, SESSION_CONF, SHUFFLE, SHUFFLE_DEFAULT
 from qod_magics.spark.servers.connection import (
     begin,
@@ -280,6 +283,10 @@ class TaskManager:
             with suppress(Exception):  # without one of these, the recipe's error names it
                 share_views(self.notebooks, self.spark)
         return self.spark
+
+    def workshop(self, board: DialBoard, kafka: Mapping[str, str], sources: Sources | None) -> Workshop:
+        """Return what builds plans on it, with these names of dials, options of Spark's Kafka source, and sources."""
+        return Workshop(self.workbench(), board, self.reading, self.dials, kafka, self.sheds_on_read, sources)
 
     def for_notebook(self) -> SparkSession:
         """A session for the notebook's batch work: its own, or another one beside ours, which makes no call here."""

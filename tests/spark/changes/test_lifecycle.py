@@ -31,6 +31,7 @@ from qod_magics.lifecycle.events import (
 from qod_magics.lifecycle.query import RECOVERED_AFTER_S, QueryLife
 from qod_magics.spark.cluster.cluster import Cluster, Patience
 from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.cluster.reports import take_reports
 from qod_magics.spark.plans.dial import written
 from qod_magics.spark.plans.job import Feed
 from qod_magics.spark.queries.instance import Instance
@@ -207,7 +208,7 @@ def test_a_move_is_told_from_where_it_was_to_where_it_came_and_not_at_all_if_it_
     now = time.time()
     one.run_id = "next"
     one.meter.add(batch(0, now, now + 1.0, run="next"))
-    made.take(one)
+    take_reports(made, one)
     told = [event.detail for event in made.events if event.kind == "move"]
     assert [(each["from"], each["to"]) for each in told] == ([("tm1", "tm3")] if third else [])
     assert all(each["took_s"] <= now - stopped_at + 0.01 for each in told)

@@ -14,6 +14,7 @@ from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.events import Failed
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.reports import run_ended
 from qod_magics.spark.plans.job import Feed
 from qod_magics.spark.queries.instance import Instance
 from tests.spark.fakes import Parts, Query, cluster, instance, manager
@@ -75,12 +76,12 @@ def test_the_batch_is_read_again_and_what_it_had_sent_is_looked_for(
     found, one = made
     ends(one, one.task_manager)
     assert one.has_ended
-    found.run_ended(one)
+    run_ended(found, one)
     source, stream = (found.deployment.accounts[name] for name in ("T", "T>q"))
     assert source.count({0: 65}).read_again == 25
     assert [(each.sender, each.after) for each in stream.repeats.open] == [(1, COMMITTED)]
     assert [(event.kind, event.detail["rows"]) for event in found.events] == [("rows-read-again", 25)]
-    found.run_ended(one)  # its start fails, and is tried once more
+    run_ended(found, one)  # its start fails, and is tried once more
     assert source.again == 25
     assert len(stream.repeats.open) == 1
 
@@ -91,7 +92,7 @@ def test_of_a_query_that_was_stopped_at_the_end_of_a_batch_nothing_is_read_again
     """The next one is planned, and held: it has read no row."""
     found, one = made
     one.stop(ended=True)
-    found.run_ended(one)
+    run_ended(found, one)
     assert found.deployment.accounts["T"].again == 0
 
 
@@ -117,7 +118,7 @@ def test_rows_of_a_query_that_nobody_continues_are_read_again_only_once_it_is_pu
     Parts(found).lifecycle.stop(one, read_on=False)
     account = found.deployment.accounts["T"]
     assert (account.again, found.events) == (0, [])
-    found.run_ended(one)  # as its next start does
+    run_ended(found, one)  # as its next start does
     assert account.again == 25
 
 
@@ -150,13 +151,13 @@ def test_of_another_topic_nothing_is_counted_by_a_checkpoint(
 def test_a_new_checkpoint_has_sent_nothing(made: tuple[Cluster, Instance], tmp_path: Path) -> None:
     found, one = made
     one.checkpoint = str(tmp_path / "2")
-    found.run_ended(one)
+    run_ended(found, one)
     assert found.deployment.accounts["T>q"].repeats.open == []
 
 
 def test_where_the_checkpoint_can_not_be_read_the_first_start_tells_nothing(made: tuple[Cluster, Instance]) -> None:
     found, one = made
     one.checkpoint, one.begun = "s3a://bucket/cp", False
-    found.run_ended(one)
+    run_ended(found, one)
     repeats = found.deployment.accounts["T>q"].repeats
     assert repeats.open == []

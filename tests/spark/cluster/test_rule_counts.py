@@ -6,6 +6,7 @@ from qod_magics.application.streams.rules import Rule, RuleCount
 from qod_magics.application.tasks import tasks
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.cluster.reports import _note_broken, rule_counts
 from qod_magics.spark.plans.dial import DialBoard
 from tests.application.frames import application, stream
 
@@ -21,13 +22,13 @@ def made() -> Cluster:
 
 def test_rules_that_end_a_query_have_no_count() -> None:
     cluster = made()
-    cluster._note_broken("q", {"q": (3, 0, 2)})
-    cluster._note_broken("q", {"q": (1, 0, 0)})
-    assert cluster.rule_counts == [RuleCount("q", DROPPED, 4), RuleCount("q", KEPT, 2)]
+    _note_broken(cluster, "q", {"q": (3, 0, 2)})
+    _note_broken(cluster, "q", {"q": (1, 0, 0)})
+    assert rule_counts(cluster) == [RuleCount("q", DROPPED, 4), RuleCount("q", KEPT, 2)]
 
 
 def test_counts_of_other_rules_are_not_taken() -> None:
     cluster = made()
-    cluster._note_broken("q", {"q": (3, 2)})
-    cluster._note_broken("q", {})
-    assert [each.rows for each in cluster.rule_counts] == [0, 0]
+    _note_broken(cluster, "q", {"q": (3, 2)})
+    _note_broken(cluster, "q", {})
+    assert [each.rows for each in rule_counts(cluster)] == [0, 0]

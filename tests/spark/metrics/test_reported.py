@@ -13,6 +13,7 @@ import pytest
 from qod_magics.lifecycle.events import State
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Cluster, Patience
+from qod_magics.spark.cluster.reports import take_reports
 from qod_magics.spark.plans.job import Feed
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.progress import FeedCount
@@ -272,7 +273,7 @@ def test_a_first_batch_that_read_its_input_twice_drops_no_row_twice_at_its_sendi
     one.reported.append(batch(0, 0.0, 1.0, feeds=(twice,), out=12, sent={"0": 4}))
     once = FeedCount("trips-topic", {0: 10}, {0: 20}, read=10, kept=6)
     one.reported.append(batch(1, 1.0, 2.0, feeds=(once,), out=6, sent={"0": 2}))
-    made.take(one)
+    take_reports(made, one)
     assert made.deployment.accounts["trips"].dropped == 8
     assert made.deployment.accounts["trips>fares"].dropped_before == 8
 
@@ -310,7 +311,7 @@ def test_a_late_report_of_a_stream_that_was_removed_is_not_of_the_stream_of_that
     account = made.deployment.accounts["trips>fares"] = Account("s.trips.fares.2", {0: 0}, {0: 10})
     read = FeedCount("s.trips.fares.1", {0: 4000}, {0: 5000}, read=1000, kept=1000)
     old.reported.append(batch(7, 0.0, 1.0, feeds=(read,)))
-    made.take(old)
+    take_reports(made, old)
     assert (account.position, account.processed, account.unreported) == ({0: 10}, 0, 0)
 
 

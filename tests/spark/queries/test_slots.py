@@ -15,6 +15,7 @@ from qod_magics.core.snapshot import replace
 from qod_magics.lifecycle.events import State
 from qod_magics.policies.stream_economics.placing import placed as scheduled
 from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.placing import targets_for
 from qod_magics.spark.plans.job import Feed, PlanFacts
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.modes import TOO_FEW_SLOTS
@@ -71,14 +72,14 @@ def test_a_new_query_goes_where_slots_are_free() -> None:
     other = reading(1, homes[1], Query())
     other.job, other.mode = replace(other.job, instance="O.1", task="O"), "real-time"
     made.instances["O.1"] = other
-    assert made.targets({"N.1": ()}) == {"N.1": "tm2"}
+    assert targets_for(made, {"N.1": ()}) == {"N.1": "tm2"}
     new.mode_wanted = "microbatch"
-    assert made.targets({"N.1": ()}) == {"N.1": "tm1"}
+    assert targets_for(made, {"N.1": ()}) == {"N.1": "tm1"}
 
 
 def test_where_nobody_has_enough_slots_the_policy_decides() -> None:
     made = placing(with_slots("tm1", 4), with_slots("tm2", 8), instances=(reading(12),))
-    assert made.targets({"T.1": ()}) == {"T.1": "tm1"}
+    assert targets_for(made, {"T.1": ()}) == {"T.1": "tm1"}
 
 
 @pytest.mark.parametrize("place", [fewest_first, scheduled])
@@ -90,11 +91,11 @@ def test_one_starts_where_the_stream_runs_that_it_is_to_be_near(place: Placer) -
     new.job = replace(new.job, instance="N.1", task="N")
     made = placing(*homes, instances=(runs, new))
     made.place = place
-    assert made.targets({"N.1": ()}) == {"N.1": "tm1"}
+    assert targets_for(made, {"N.1": ()}) == {"N.1": "tm1"}
     declared = (stream("T", topic="t", priority=1), stream("N", topic="t", priority=1, near="T"))
     made.deployment.specs = {each.name: TaskSpec((each,), True) for each in declared}
-    assert made.targets({"N.1": ()}) == {"N.1": "tm2"}
-    assert made.targets({"N.1": {"tm2"}}) == {"N.1": "tm1"}
+    assert targets_for(made, {"N.1": ()}) == {"N.1": "tm2"}
+    assert targets_for(made, {"N.1": {"tm2"}}) == {"N.1": "tm1"}
 
 
 def test_one_that_was_refused_for_want_of_slots_is_tried_again_elsewhere() -> None:
@@ -104,7 +105,7 @@ def test_one_that_was_refused_for_want_of_slots_is_tried_again_elsewhere() -> No
     one.fall_back(f"[{TOO_FEW_SLOTS}] it needs 12, but only 4 are free")
     assert slots_of(one) == 12
     made = placing(home, with_slots("tm2", None), instances=(one,))
-    assert made.targets({"T.1": ()}) == {"T.1": "tm2"}  # whose number of slots is unknown
+    assert targets_for(made, {"T.1": ()}) == {"T.1": "tm2"}  # whose number of slots is unknown
 
 
 @given(

@@ -10,6 +10,7 @@ import pytest
 
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.cluster.views import instance_views
 from qod_magics.spark.metrics.collector import Collector
 from qod_magics.spark.plans.dial import DialBoard
 from qod_magics.spark.plans.job import Job, PlanFacts
@@ -80,7 +81,7 @@ def test_the_snapshot_says_how_much_of_the_cpu_it_is() -> None:
     watching = collector(only)
     watching.cluster.task_managers["tm1"] = tm
     watching._charge_python(tm)
-    (view,) = watching.cluster.views()
+    (view,) = instance_views(watching.cluster)
     assert view.fields["python_cpu"] == 50.0
     assert view.reading is not None
     assert view.reading.cpu == pytest.approx(10.0 + 50.0, rel=0.01)
