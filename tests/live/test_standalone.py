@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
+from urllib.request import urlopen
 
 import psutil
 import pytest
@@ -20,7 +22,6 @@ from qod_magics.session.session import Session
 from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.queries.checkpoints import shuffle_partitions
 from qod_magics.spark.queries.instance import Instance
-from qod_magics.spark.servers.cpu import answer
 from qod_magics.spark.servers.server import LocalServer, ServerOptions
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.live.applications import count, observed, turn
@@ -138,8 +139,8 @@ def slowly(source: DataFrame) -> DataFrame:
 
 def tasks_at_once(manager: TaskManager) -> int:
     """How many tasks run on it now."""
-    active = answer(f"{manager.ui}/api/v1/applications/{manager.application}/stages?status=active", 5.0)
-    return sum(stage["numActiveTasks"] for stage in active)
+    with urlopen(f"{manager.ui}/api/v1/applications/{manager.application}/stages?status=active", timeout=5) as reply:
+        return sum(stage["numActiveTasks"] for stage in json.load(reply))
 
 
 def test_a_heavy_aggregation_uses_its_slots_and_goes_on_where_there_is_one(
