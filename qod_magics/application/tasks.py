@@ -382,6 +382,8 @@ def why_not_fused(first: TaskSpec, second: TaskSpec, specs: Iterable[TaskSpec], 
         return f"their modes differ: {', '.join(modes)}"
     if len(triggers) > 1:
         return f"their triggers differ: {', '.join(f'{seconds:g} s' for seconds in triggers)}"
+    if refusal := _one_checkpoint(first) or _one_checkpoint(second):
+        return refusal
     if first.parallelism != second.parallelism:
         return f"{first.id} has parallelism {first.parallelism}, {second.id} {second.parallelism}"
     if second.key is not None and second.parallelism > 1:
@@ -392,6 +394,13 @@ def why_not_fused(first: TaskSpec, second: TaskSpec, specs: Iterable[TaskSpec], 
             "both to 1 before"
         )
     return ""
+
+
+def _one_checkpoint(spec: TaskSpec) -> str:
+    """Return why a task can't get another checkpoint; "" if it can."""
+    if spec.sink is None or not spec.sink.file_log:
+        return ""
+    return f"{spec.id} would get another checkpoint, and a directory as that of {spec.sink} is of one"
 
 
 def why_not_unfused(
@@ -407,6 +416,8 @@ def why_not_unfused(
         keeps_state: whether its query does.
 
     """
+    if refusal := _one_checkpoint(spec):
+        return refusal
     others = [each for each in specs if each.id != spec.id]
     within = [each.id for each in others if edge in fused_edges(each)]
     if any(head.topic is None and not head.upstream for head in spec.heads):

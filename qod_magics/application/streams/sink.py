@@ -104,6 +104,12 @@ class Sink:
         """
         return None
 
+    @property
+    def file_log(self) -> str:
+        """Return the directory in which Spark may log batches by their numbers, so that it is of one query with one
+        instance; "": none."""
+        return ""
+
     def check_new(self) -> None:
         """Raise ApplicationError where rows of a query that begins on a new checkpoint would be lost there."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from os.path import normpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -81,14 +82,20 @@ class DataSource(Sink):
         writer = rows.writeStream.format(self.format).options(**dict(self.options))
         return writer.option("path", self.place) if self.place else writer
 
+    @property
+    def file_log(self) -> str:
+        """Return its place: a format of another package may write files by Spark's own log."""
+        place = re.sub("^file:(//(localhost)?)?(?=/)", "", self.place)
+        return normpath(place) if place.startswith("/") else place
+
     def check_new(self) -> None:
-        """Raise ApplicationError where Spark's own log of files has batches of another query: it would skip as many
-        of this one. A place on another machine is not looked at."""
-        log = Path(re.sub("^file:(//(localhost)?)?(?=/)", "", self.place)) / FILE_LOG
-        if self.place and any(each.name.isdigit() for each in (log.iterdir() if log.is_dir() else ())):
+        """Raise ApplicationError where the directory has a log of batches: Spark skips every batch whose number is in
+        it. A place on another machine is not looked at."""
+        log = Path(self.file_log) / FILE_LOG
+        if self.file_log and any(each.name.isdigit() for each in (log.iterdir() if log.is_dir() else ())):
             raise ApplicationError(
-                f"--sink {self} must be a directory that no other query has written, got one with {FILE_LOG}: Spark "
-                "would skip the first batches of this one; take another directory",
+                f"--sink {self} must be a directory without {FILE_LOG} where a query begins on a new checkpoint, got "
+                "one with it: Spark would skip the first batches; take another directory",
                 value=self.place,
                 option="--sink",
                 rule="own directory",
@@ -106,6 +113,11 @@ class Delta(DataSource):
     kind: ClassVar[str] = DELTA
     appends: ClassVar[bool] = True
     exactly_once: ClassVar[bool] = True
+
+    @property
+    def file_log(self) -> str:
+        """Return "": Delta tells the batches of queries apart."""
+        return ""
 
     @classmethod
     def parsed(cls, place: str | None) -> Sink:

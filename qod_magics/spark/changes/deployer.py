@@ -163,6 +163,9 @@ class Deployer:
             )
             returning = self.resuming.returning(decision.new, specs, checked)
             decision = decision.returning(returning.going_on, returning.other_columns)
+            for spec in specs:
+                if spec.sink is not None and decision.fates[spec.id].new_checkpoints:
+                    spec.sink.check_new()
             checked = replace(checked, resumed=decision.resuming, kept=returning.going_on)
             self._deploy(decision, specs, checked, returning)
             self.resumed, self.lost_state = decision.resuming, frozenset(decision.losing_state)

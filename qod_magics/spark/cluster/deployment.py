@@ -468,7 +468,7 @@ class Deployment:
         more."""
         feeds = feeds_of(spec)
         table = self.checked.tables.get(spec.id)
-        if table is not None and table.by_insert:
+        if (table is not None and table.by_insert) or (spec.sink is not None and spec.sink.file_log):
             return 1
         topics = [self.source_partitions[name] for name in feeds if name in self.source_partitions]
         if topics:

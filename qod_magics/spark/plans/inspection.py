@@ -307,6 +307,7 @@ class Inspection:
                 self._check_topics(spec, workshop)
             check.add(spec)
             table = self._table(spec, checked.schemas[spec.id], workshop)
+            _check_own_directory(spec, specs)
             if table is not None:
                 _check_alone(spec, table, checked.tables)
                 checked.tables[spec.id] = table
@@ -457,6 +458,31 @@ def _note_labels(spec: TaskSpec, found: Labels | None, labels: dict[str, Labels]
     """Add what shedding does to a task's columns. Raises ApplicationError if its rows may be dropped, and must not."""
     if found is None:
         return
+def _check_own_directory(spec: TaskSpec, specs: Sequence[TaskSpec]) -> None:
+    """Raise ApplicationError where two instances or queries would share a log of batches, by whose numbers Spark skips
+    those that another has written."""
+    directory = "" if spec.sink is None else spec.sink.file_log
+    if not directory:
+        return
+    if spec.parallelism > 1:
+        raise ApplicationError(
+            f"--parallelism must be 1 for {spec.sink}, got {spec.parallelism}: Spark could skip batches of one "
+            "instance that have the numbers of another's",
+            name=spec.id,
+            option="--parallelism",
+            rule="one writer",
+        )
+    twice = next((s.id for s in specs if s.id != spec.id and s.sink is not None and s.sink.file_log == directory), None)
+    if twice is not None:
+        raise ApplicationError(
+            f"--sink must be a place that no other query writes, got {spec.sink} for {twice!r} and {spec.id!r}; give "
+            "each a place of its own",
+            name=spec.id,
+            option="--sink",
+            rule="one writer",
+        )
+
+
     if all(name in labels for name in spec.upstream):
         labels[spec.id] = found  # else nothing is known of the columns that it reads
     if found.refused is not None and spec.id in losing:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from qod_magics.application.streams.sink import AT_LEAST_ONCE, EXACTLY_ONCE, TableFacts
+from qod_magics.application.streams.sink import AT_LEAST_ONCE, EXACTLY_ONCE, Parquet, TableFacts
 from qod_magics.application.streams.tables import DataSource, Delta, Iceberg, Table
 from qod_magics.errors import ApplicationError
 from tests.raising import breaks
@@ -109,3 +109,6 @@ def test_a_new_query_does_not_write_where_spark_would_skip_its_batches(tmp_path:
     with pytest.raises(ApplicationError, check=breaks("own directory", option="--sink")):
         sink.check_new()
     DataSource("noop", "").check_new()
+    assert sink.file_log == DataSource("org.acme.Store", f"{tmp_path}/").file_log == str(tmp_path)
+    assert DataSource("org.acme.Store", "s3a://b/out").file_log == "s3a://b/out"
+    assert (DataSource("noop", "").file_log, Delta("delta", "/x").file_log, Parquet("/x").file_log) == ("", "", "")

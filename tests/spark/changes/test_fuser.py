@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StructField, StructType
 
 from qod_magics.application.streams.sink import Parquet
+from qod_magics.application.streams.tables import DataSource
 from qod_magics.application.tasks import fused, tasks
 from qod_magics.core.plan import Fuse, Unfuse
 from qod_magics.errors import TaskManagerError
@@ -418,6 +419,23 @@ def test_files_of_a_query_with_state_stay_in_their_directory(made: Made, tmp_pat
     made.fuser.fuse(("mid", "q")).result(10.0)
     assert made["q.1"].job.run == run
     assert made["q.1"].checkpoint.endswith("/q/2/1")
+
+
+def test_a_query_whose_sink_is_of_one_checkpoint_is_neither_fused_nor_unfused(made: Made) -> None:
+    """Nor is that offered to policies."""
+    metrics, before = Metrics(made.cluster), made.deployment.specs["q"]
+    store = replace(before, streams=(replace(before.tail, sink=DataSource("org.acme.Store", "/data")),))
+    assert metrics._fusion(store, True)["fusable"] == 0
+    made.deployment.specs["q"] = store
+    with pytest.raises(TaskManagerError, match=r"q would get another checkpoint.*/data"):
+        made.fuser.fuse(("mid", "q"))
+    made.deployment.specs["q"] = before
+    made.fuser.fuse(("mid", "q")).result(10.0)
+    both = made.deployment.specs["q"]
+    made.deployment.specs["q"] = both = replace(both, streams=(*both.streams[:-1], store.tail))
+    assert metrics._fusion(both, False)["inseparable"] == ("mid>q",)
+    with pytest.raises(TaskManagerError, match=r"q would get another checkpoint.*/data"):
+        made.fuser.unfuse(("mid", "q"))
 
 
 def test_groups_in_files_stay_complete(made: Made, tmp_path: Path) -> None:
