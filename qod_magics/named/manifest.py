@@ -66,6 +66,7 @@ class KeptTask(msgspec.Struct, omit_defaults=True):
     keeps_state: bool = False
     chained: bool = False
     parallelism: int = 0  #: as declared, whatever it was scaled to; 0: a release before this field wrote it
+    pattern: str | None = None  #: of its topics; None: they were named
     upstream: list[str] = []
     edges: list[tuple[str, str]] = []  #: tasks that feed it, each with the stream that reads it
     chosen: list[str] = []  #: its streams whose shed key follows from all queries that read them

@@ -263,14 +263,15 @@ class Deployer:
         jobs on their checkpoints, and `Mover.restart_outdated` restarts them. Does nothing while a deployment is under
         way. Raises KafkaError."""
         deployment, now = self.cluster.deployment, time.monotonic()
-        patterns = {spec.pattern: spec for spec in list(deployment.specs.values()) if spec.pattern is not None}
-        if not patterns or now < self._topics_looked_up + TOPICS_EVERY_S:
+        specs = [spec for spec in list(deployment.specs.values()) if spec.pattern is not None]
+        if not specs or now < self._topics_looked_up + TOPICS_EVERY_S:
             return
         self._topics_looked_up = now
         there = topic_partitions(deployment.sources.context.of(""), timeout_s=TOPICS_EVERY_S)
-        known = set(deployment.topics())
-        found = {name for pattern in patterns for name in matching(pattern, there)}
-        begins = {name: deployment.sources.begin(name, EARLIEST) for name in sorted(found - known)}
+        lacked: set[str] = set()  # by some task: another may read the topic already
+        for spec in specs:
+            lacked |= set(matching(spec.pattern or "", there)) - {topic.topic for topic in spec.topics.values()}
+        begins = {name: deployment.sources.begin(name, EARLIEST) for name in sorted(lacked)}
         with self.cluster.lock:
             if not self.deploying.acquire(blocking=False):
                 return
@@ -454,7 +455,7 @@ class Deployer:
 
 
 def _lack_topics(specs: Iterable[TaskSpec], deployment: Deployment) -> bool:
-    """Return whether tasks lack topics of a pattern that the running ones have got since."""
+    """Return whether the running tasks have adopted topics that these specs lack."""
     heads = [head for spec in specs for head in spec.heads]
     return any(
         not set(head.topic.topics) >= set(deployment.topics_of_pattern(head.name, head.topic.pattern))

@@ -181,11 +181,11 @@ class Resuming:
         return {(source, head) for task in self.left.values() for source, head in task.edges}
 
     def topics_read(self, stream: str, pattern: str) -> tuple[str, ...]:
-        """Return the topics of a pattern that an earlier kernel's task read for a stream, in their order."""
+        """Return the topics that an earlier kernel's task read for a stream by this pattern, in their order."""
         return tuple(
             kept.topic
             for task in self.left.values()
-            if stream in task.streams
+            if stream in task.streams and task.pattern == pattern
             for feed, kept in task.feeds.items()
             if head_of(feed.rpartition(">")[0]) == stream and matching(pattern, [kept.topic])
         )
@@ -323,6 +323,7 @@ class Resuming:
                 keeps_state=any(i.facts is not None and i.facts.keeps_state for i in instances),
                 chained=spec.id in deployment.checked.chained,
                 parallelism=spec.parallelism,
+                pattern=spec.pattern,
                 upstream=list(spec.upstream),
                 chosen=[stream for stream in spec.members if stream in self.chosen],
                 edges=[(source, head.name) for head in spec.heads for source in head.upstream],

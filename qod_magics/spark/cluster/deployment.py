@@ -387,9 +387,11 @@ class Deployment:
 
     def restrict(self, streams: Mapping[str, StreamDeclaration], labels: Mapping[str, Labels]) -> None:
         """Give tasks these declarations of their streams, which differ in their restrictions only, and what shedding
-        does to the columns of tasks, by task."""
+        does to the columns of tasks, by task. A pattern keeps the topics that it has by now."""
         self.specs = {
-            id: replace(spec, streams=tuple(streams.get(each.name, each) for each in spec.streams))
+            id: replace(
+                spec, streams=tuple(_keeping_topics(streams.get(each.name, each), each) for each in spec.streams)
+            )
             for id, spec in self.specs.items()
         }
         known = {**self.checked.labels, **labels}
@@ -579,6 +581,13 @@ class Deployment:
         own = accounts.get(feed_of(spec, head))
         left = [accounts[name] for name in names if name in accounts and name not in stay]
         return own or (furthest_behind(left) if left else None)
+
+
+def _keeping_topics(stream: StreamDeclaration, now: StreamDeclaration) -> StreamDeclaration:
+    """Return a stream with the topics that its pattern has `now`: it may have got some since it was declared."""
+    if stream.topic is None or now.topic is None or now.topic.pattern is None:
+        return stream
+    return replace(stream, inputs=stream.topic.with_topics(now.topic.topics))
 
 
 def _spread(spec: TaskSpec) -> object:

@@ -22,6 +22,7 @@ from qod_magics.application.streams.topic_input import RECORD_KEY
 from qod_magics.application.tasks import Edges, TaskSpec, head_of, sources_of, tasks
 from qod_magics.application.weights import WEIGHT, Origins, Usage, Usages, Weights, origins
 from qod_magics.errors import ApplicationError
+from qod_magics.kafka.topics import topic_partitions
 from qod_magics.sources.registry import Sources, kind_of
 from qod_magics.spark.plans.expressions import Label
 from qod_magics.spark.plans.inlining import (
@@ -306,8 +307,8 @@ class Inspection:
             if spec not in self._passed:
                 self._check_topics(spec, workshop)
             check.add(spec)
-            table = self._table(spec, checked.schemas[spec.id], workshop)
             _check_own_directory(spec, specs)
+            table = self._table(spec, checked.schemas[spec.id], workshop)
             if table is not None:
                 _check_alone(spec, table, checked.tables)
                 checked.tables[spec.id] = table
@@ -333,9 +334,18 @@ class Inspection:
         known.define(workshop.spark)
         return sink.found(workshop.spark, columns)
 
+    def _splits(self, spec: TaskSpec) -> dict[str, int]:
+        """Return the splits of a task's topics; of those of a pattern, which can be deleted, only of topics that are
+        there. Raises KafkaError."""
+        topics = [topic.topic for topic in spec.topics.values()]
+        if spec.pattern is None:
+            return {topic: self.sources.splits(topic) for topic in topics}
+        there = topic_partitions(self.sources.context.of(""))
+        return {topic: there[topic] for topic in topics if topic in there}
+
     def _check_topics(self, spec: TaskSpec, workshop: Workshop) -> None:
-        counts = {topic.topic: self.sources.splits(topic.topic) for topic in spec.topics.values()}
-        most = max(counts.values(), default=0)
+        counts = self._splits(spec)
+        most = max(counts.values(), default=spec.parallelism)
         for topic in spec.topics.values():
             count = counts[topic.topic] if spec.pattern is None else most
             if spec.parallelism > count:
@@ -391,7 +401,7 @@ class Inspection:
 
     def _even_split(self, spec: TaskSpec, workshop: Workshop) -> int:
         """Over how many instances its topics' partitions can be spread evenly; 0 if it can't be inlined."""
-        counts = [self.sources.splits(topic.topic) for topic in spec.topics.values()]
+        counts = self._splits(spec).values()
         try:
             with workshop.result(probe(spec, {}, {}, Weights(), _as_it_is)) as rows:
                 return gcd(*counts) if is_inlinable(streaming_plan_of(rows)) else 0
@@ -448,16 +458,6 @@ def _check_alone(spec: TaskSpec, table: TableFacts, others: Mapping[str, TableFa
         )
 
 
-def acts_on_rows(streams: Collection[StreamDeclaration]) -> bool:
-    """Tell whether these streams count rows that break rules, or send rejects: each reader that made their rows itself
-    would do so again."""
-    return any(each.expect or (each.topic is not None and each.topic.rejects is not None) for each in streams)
-
-
-def _note_labels(spec: TaskSpec, found: Labels | None, labels: dict[str, Labels], losing: Collection[str]) -> None:
-    """Add what shedding does to a task's columns. Raises ApplicationError if its rows may be dropped, and must not."""
-    if found is None:
-        return
 def _check_own_directory(spec: TaskSpec, specs: Sequence[TaskSpec]) -> None:
     """Raise ApplicationError where two instances or queries would share a log of batches, by whose numbers Spark skips
     those that another has written."""
@@ -483,6 +483,16 @@ def _check_own_directory(spec: TaskSpec, specs: Sequence[TaskSpec]) -> None:
         )
 
 
+def acts_on_rows(streams: Collection[StreamDeclaration]) -> bool:
+    """Tell whether these streams count rows that break rules, or send rejects: each reader that made their rows itself
+    would do so again."""
+    return any(each.expect or (each.topic is not None and each.topic.rejects is not None) for each in streams)
+
+
+def _note_labels(spec: TaskSpec, found: Labels | None, labels: dict[str, Labels], losing: Collection[str]) -> None:
+    """Add what shedding does to a task's columns. Raises ApplicationError if its rows may be dropped, and must not."""
+    if found is None:
+        return
     if all(name in labels for name in spec.upstream):
         labels[spec.id] = found  # else nothing is known of the columns that it reads
     if found.refused is not None and spec.id in losing:

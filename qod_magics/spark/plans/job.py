@@ -58,7 +58,8 @@ class Feed:
 
     @property
     def starting_here(self) -> Mapping[int, int]:
-        """Return where a new checkpoint begins to read its partitions; 0: one that is not known yet."""
+        """Return where a new checkpoint begins to read its partitions; 0 for a partition that the row accounting does
+        not know yet."""
         return {partition: self.starting.get(partition, 0) for partition in self.partitions}
 
 

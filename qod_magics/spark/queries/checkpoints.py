@@ -176,11 +176,12 @@ def read_more(checkpoint: str, first: Mapping[str, Mapping[int, int]]) -> None:
 
     """
     place = local_path(checkpoint)
+    if place is None:
+        return
     try:
-        ended = None if place is None else _last_ended(checkpoint)
-        for batch in [] if place is None else _numbers(place / "offsets"):
+        ended = _last_ended(checkpoint)
+        for batch in _numbers(place / "offsets"):
             if ended is None or batch >= ended - 1:  # a batch is read again from the offsets of the one before
-                assert place is not None
                 path = place / "offsets" / str(batch)
                 log = path.read_text("utf-8")
                 if (more := with_topics(log, first)) != log:

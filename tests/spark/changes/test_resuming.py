@@ -15,9 +15,10 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.streams.stream import StreamDeclaration
+from qod_magics.application.streams.tables import DataSource
 from qod_magics.application.streams.topic_input import TopicInput
 from qod_magics.application.tasks import TaskSpec, tasks
-from qod_magics.errors import TaskManagerError
+from qod_magics.errors import ApplicationError, TaskManagerError
 from qod_magics.named.manifest import VERSION, KeptTask, Manifest, decoded, encoded
 from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.resuming import Resuming, matched, parts, waiting_streams
@@ -508,3 +509,64 @@ def test_topics_that_come_later_are_read_from_their_first_row_and_by_the_next_ke
     later.deployer.adopt_topics()
     (spec,) = later.cluster.deployment.specs.values()
     assert [topic.topic for topic in spec.topics.values()] == ["trips-b", "trips-a", "trips-c"]
+
+
+def topics_of(kernel: Kernel) -> dict[str, list[str]]:
+    return {id: [each.topic for each in spec.topics.values()] for id, spec in kernel.cluster.deployment.specs.items()}
+
+
+@pytest.mark.parametrize("other", ["U", "V"], ids=["by its name", "by the same pattern"])
+def test_a_topic_that_another_stream_reads_is_read_by_the_pattern_too(tmp_path: Path, other: str) -> None:
+    kafka = FakeKafka({"trips-b": 2})
+    kernel = Kernel(kafka, tmp_path)
+    kernel.deploy(*patterned(kernel))
+    kafka.create("trips-a", 1)
+    kafka.set_ends("trips-a", {0: 5})
+    input = TopicInput("trips-b,trips-a", pattern="trips-.*") if other == "V" else TopicInput("trips-a")
+    second = tasks(application(StreamDeclaration(other, PythonRecipe("source"), input, priority=1)))
+    kernel.deploy(*patterned(kernel), *second)
+    kernel.deployer.adopt_topics()
+    assert topics_of(kernel)["T"] == ["trips-b", "trips-a"]
+    assert kernel.cluster.deployment.accounts["T:trips-a>T"].count(kafka.ends("trips-a")).waiting == 5
+    assert kinds(kernel.cluster).count("topic-added") == 1
+
+
+def test_topics_that_were_adopted_meanwhile_survive_new_restrictions(tmp_path: Path) -> None:
+    kafka = FakeKafka({"trips-b": 2})
+    kernel = Kernel(kafka, tmp_path)
+    kernel.deploy(*patterned(kernel))
+    (stale,) = patterned(kernel)
+    kafka.create("trips-a", 1)
+    kernel.deployer.adopt_topics()
+    kernel.deployer.restrict([replace(stale, streams=(replace(stale.tail, priority=7),))])
+    assert topics_of(kernel) == {"T": ["trips-b", "trips-a"]}
+    assert kernel.cluster.deployment.specs["T"].tail.priority == 7
+
+
+def test_topics_read_are_of_the_same_pattern_only(tmp_path: Path) -> None:
+    kafka = FakeKafka({"trips-b": 2})
+    kernel = Kernel(kafka, tmp_path)
+    kernel.deploy(*patterned(kernel))
+    later = then(kernel, None)
+    assert later.resuming.topics_read("T", "trips-.*") == ("trips-b",)
+    assert later.resuming.topics_read("T", "trips.*") == ()
+    kernel.deploy(*tasks(application(stream("T", topic="trips-b", priority=1))))
+    assert then(kernel, None).resuming.topics_read("T", "trips-.*") == ()
+
+
+def test_a_query_that_would_begin_on_a_log_of_batches_is_refused_and_what_ran_goes_on(
+    kafka: FakeKafka, tmp_path: Path
+) -> None:
+    kernel, out = Kernel(kafka, tmp_path / "checkpoints"), tmp_path / "out"
+    kernel.deploy(spec := task(sink=DataSource("org.acme.Store", str(out))))
+    ran = kernel.cluster.instances["T.1"]
+    assert kernel.cluster.deployment.max_parallelism(spec) == 1
+    (out / "_spark_metadata").mkdir(parents=True)
+    (out / "_spark_metadata" / "0").write_text("v1")
+    with pytest.raises(ApplicationError, check=breaks("own directory", option="--sink")):
+        kernel.deploy(edited(spec, "source.where('n > 0')"))
+    assert kernel.cluster.instances["T.1"] is ran
+    kernel.deploy(spec)
+    later = then(kernel, None)
+    later.deploy(spec)
+    assert later.checkpoint() == kernel.checkpoint()

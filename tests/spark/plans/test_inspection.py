@@ -15,10 +15,10 @@ from qod_magics.application.recipes.python import PythonRecipe
 from qod_magics.application.streams.rules import Rule
 from qod_magics.application.streams.sink import KafkaTopic, Memory, Sink, TableFacts
 from qod_magics.application.streams.stream import StreamDeclaration
-from qod_magics.application.streams.tables import Table
+from qod_magics.application.streams.tables import DataSource, Table
 from qod_magics.application.streams.topic_input import TopicInput
 from qod_magics.application.tasks import tasks
-from qod_magics.errors import ApplicationError
+from qod_magics.errors import ApplicationError, KafkaError
 from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context
 from qod_magics.spark.plans import inspection
@@ -192,3 +192,52 @@ def test_one_instance_of_one_query_inserts_into_a_table() -> None:
     _check_alone(alone, table, {"p": replace(table, location="file:/y")})
     with pytest.raises(ApplicationError, check=breaks("one writer", option="--sink")):
         _check_alone(alone, table, {"p": table})
+
+
+def test_one_instance_of_one_query_writes_where_batches_are_logged_by_number() -> None:
+    store = DataSource("org.acme.Store", "/data/out")
+
+    def check(*declared: StreamDeclaration) -> None:
+        workshop: Any = SimpleNamespace(spark=Formats(), result=Plans({"q": "id: bigint", "p": "id: bigint"}).result)
+        Inspection(Sources(Context(FakeKafka({"t": 2})))).check(tasks(application(*declared)), workshop, {})
+
+    one = stream("q", topic="t", priority=1, sink=store)
+    with pytest.raises(ApplicationError, check=breaks("one writer", option="--parallelism", name="q")):
+        check(replace(one, parallelism=2))
+    with pytest.raises(ApplicationError, check=breaks("one writer", option="--sink")):
+        check(one, stream("p", topic="t", priority=1, sink=replace(store, place="file:///data/out/")))
+    check(one, stream("p", topic="t", priority=1, sink=replace(store, place="/data/other")))
+    check(replace(one, sink=replace(store, place=""), parallelism=2))
+
+
+class Formats:
+    """A session that has each format."""
+
+    schema = None
+
+    @property
+    def read(self) -> Formats:
+        return self
+
+    def format(self, name: str) -> Formats:
+        return self
+
+    def load(self) -> Formats:
+        return self
+
+
+def test_a_deleted_topic_of_a_pattern_is_not_counted_and_refuses_no_cell() -> None:
+    def check(kafka: FakeKafka, pattern: str | None, parallelism: int) -> None:
+        topic = TopicInput("trips-1,trips-2", "id BIGINT", pattern=pattern)
+        declared = StreamDeclaration("q", PythonRecipe("source"), topic, priority=1, parallelism=parallelism)
+        plans = Plans({"q": "id: bigint"})
+        checks: Any = SimpleNamespace(result=plans.result, check_schema=lambda *_: None, check_format=lambda *_: None)
+        Inspection(Sources(Context(kafka))).check(tasks(application(declared)), checks, {})
+
+    left = FakeKafka({"trips-2": 2})
+    check(left, "trips-.*", 2)
+    check(FakeKafka({}), "trips-.*", 2)
+    with pytest.raises(ApplicationError, check=breaks("partitions")):
+        check(left, "trips-.*", 3)
+    with pytest.raises(KafkaError):
+        check(left, None, 1)

@@ -139,6 +139,7 @@ def test_a_batch_that_was_under_way_is_read_again_with_the_topics_that_it_had(tm
     assert logs[1:] == [[f'{{"a":{{"0":{batch}}}}}', '{"b":{"0":9}}'] for batch in (1, 2, 3)]
     assert sorted(each.name for each in (tmp_path / "offsets").iterdir()) == ["0", "1", "2", "3"]
     read_more(str(tmp_path / "none"), {"a": {0: 0}})
+    read_more("s3a://bucket/cp", {"a": {0: 0}})
     (tmp_path / "offsets" / "3").write_text(entry("x"))
     with pytest.raises(TaskManagerError):
         read_more(str(tmp_path), {"a": {0: 0}, "b": {0: 9}})
