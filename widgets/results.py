@@ -45,13 +45,16 @@ class ResultsView(Watched):
         title: above the chart.
         look: makes the page of now; must not raise.
         left: called when the thread has ended, and when the last view closes after that.
+        every_s: seconds between two looks.
 
     """
 
     paused = traitlets.Bool(False).tag(sync=True)  #: what is on show stays as it is
 
-    def __init__(self, title: str, look: Callable[[], Page], left: Callable[[], object]) -> None:
-        self._look, self._after = look, left
+    def __init__(
+        self, title: str, look: Callable[[], Page], left: Callable[[], object], every_s: float = EVERY_S
+    ) -> None:
+        self._look, self._after, self._every_s = look, left, every_s
         self._page: Page | None = None  #: sent last
         self._fresh = False  #: whether a view has opened that shows nothing yet
         self._over = False
@@ -107,7 +110,7 @@ class ResultsView(Watched):
                 if not self.watched or ((self.ended or self._over) and not self._fresh):
                     self._thread = None
                     break
-            self._wake.wait(max(EVERY_S, REST * (time.monotonic() - began)))
+            self._wake.wait(max(self._every_s, REST * (time.monotonic() - began)))
         self._after()
 
     def _show(self) -> None:
