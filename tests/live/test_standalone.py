@@ -7,8 +7,9 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.request import urlopen
 
 import psutil
@@ -29,6 +30,8 @@ from tests.live.conftest import eventually, produce
 from tests.live.standalone import LEAST_BATCH, SLOTS, Proxy, Standalone
 from tests.live.steady import SCHEMA, Steady
 from tests.live.watching import Events, books, by_window, running, settled
+
+HandingOn: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 KEYS = 7
 
@@ -57,9 +60,10 @@ def joined(cluster: Session, standalone: Standalone) -> Iterator[Callable[[], Ta
 
 
 @pytest.fixture
-def theirs(joined: Callable[[], TaskManager], standalone: Standalone) -> TaskManager:
+def theirs(joined: Callable[[], TaskManager], standalone: Standalone, handing_on: HandingOn) -> TaskManager:
     """The standalone cluster as a task manager of the shared session, whole again if a test has broken it."""
-    standalone.mend()
+    with handing_on():
+        standalone.mend()
     return joined()
 
 
@@ -337,7 +341,7 @@ def by_windows(session: Session, name: str) -> dict[tuple[str, int], int]:
 
 
 def test_counts_stay_exact_when_its_driver_freezes_a_worker_ends_and_its_driver_ends(
-    brief: Session, topic: str, standalone: Standalone, theirs: TaskManager
+    brief: Session, topic: str, standalone: Standalone, theirs: TaskManager, handing_on: HandingOn
 ) -> None:
     session, begun = brief, time.monotonic()
     options: dict[str, Any] = {"topic": topic, "schema": SCHEMA, "priority": 1, "min_accuracy": 0.1, "sink": "memory"}
@@ -367,7 +371,8 @@ def test_counts_stay_exact_when_its_driver_freezes_a_worker_ends_and_its_driver_
         standalone.kill_worker(0)
         flows("on the other worker")
         assert theirs.id in session.runtime.task_managers
-        standalone.mend()
+        with handing_on():
+            standalone.mend()
         flows("on both")
         driver.kill()
         events.first("task-manager-lost", task_manager=theirs.id)

@@ -20,7 +20,7 @@ from tests.kafka.fakes import FakeKafka
 from tests.raising import breaks
 from tests.session.test_nodes import WAIT_S, Manager
 
-NOTHING: dict[str, Any] = dict.fromkeys(("url", "cores", "cpus", "ui", "ui_headers", "jit", "memory", "slots"))
+NOTHING: dict[str, Any] = dict.fromkeys(("url", "spark", "cores", "cpus", "ui", "ui_headers", "jit", "memory", "slots"))
 
 
 class FakeProvisioner(Provisioner):
