@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class AlarmLines:
-    """Writes alarms under the cell that ran last, or to a terminal; a shell that is neither, such as that of a run
-    without a notebook, has its own way to report them.
+    """Writes alarms under the cell that ran last, or to a terminal. A shell that is neither, such as that of a run
+    without a notebook, has its own way to report them: there, these lines are not `shown`.
 
     Args:
         shell: of the notebook.
@@ -28,20 +28,30 @@ class AlarmLines:
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
         self._cell: dict[str, Any] = {}  #: the request that asked for the cell that ran last
+        self.cell_begins()  # the one that loads the extension
 
     def __repr__(self) -> str:
         return "alarms under the last cell"
 
+    @property
+    def shown(self) -> bool:
+        """Whether the shell has a place for these lines: it is that of a kernel, or of a terminal."""
+        return self._kernel is not None or hasattr(self._shell, "mainloop")
+
+    @property
+    def _kernel(self) -> Any:
+        return getattr(self._shell, "kernel", None)
+
     def cell_begins(self) -> None:
         """Note the cell that is about to run, on its thread."""
         parent = getattr(self._shell, "get_parent", None)
-        self._cell = dict(parent()) if parent is not None else {}
+        self._cell = dict(parent() or {}) if parent is not None else {}  # none while a kernel starts
 
     def __call__(self, alarm: Alarm) -> None:
         """Write one line."""
-        line, kernel = f"{alarm}\n", getattr(self._shell, "kernel", None)
+        line, kernel = f"{alarm}\n", self._kernel
         if kernel is not None:
             content = {"name": "stderr", "text": line}
             kernel.session.send(kernel.iopub_socket, "stream", content, parent=self._cell, ident=b"stream.stderr")
-        elif hasattr(self._shell, "mainloop"):  # a terminal
+        else:
             sys.stderr.write(line)

@@ -314,7 +314,8 @@ class ClusterCommands(Commands):
     def _keep(self, begun: Begun, session: Session) -> None:
         self._begun, self.session = begun, session
         self.shell.user_ns["qod"] = session
-        session.on_event(self.alarm_lines)
+        if self.alarm_lines.shown:
+            session.on_event(self.alarm_lines)
         self._bind_spark(session)
 
     def _bind_spark(self, session: Session) -> None:

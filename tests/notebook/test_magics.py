@@ -643,7 +643,6 @@ def test_spark_is_bound_where_the_name_is_free(notebook: Notebook) -> None:
     names, session = notebook.shell.user_ns, Beside()
     notebook.magics._keep(Begun("up", {}, {}), session)  # type: ignore[arg-type]
     first = session.spark
-    assert session.hooks == [notebook.magics.alarm_lines]
     notebook.shown("1")
     assert names["spark"] is first
     session.spark = object()  # the task manager of the first one has left
@@ -654,6 +653,17 @@ def test_spark_is_bound_where_the_name_is_free(notebook: Notebook) -> None:
     notebook.shown("%qod down")
     assert names["spark"] == "mine"
     assert "qod" not in names
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_alarms_call_the_lines_of_a_shell_that_shows_them(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    if terminal:
+        monkeypatch.setattr(notebook.shell, "mainloop", None, raising=False)
+    session = Beside()
+    notebook.magics._keep(Begun("up", {}, {}), session)  # type: ignore[arg-type]
+    assert session.hooks == [notebook.magics.alarm_lines] * terminal
 
 
 def test_a_spark_that_was_bound_goes_with_the_session(notebook: Notebook) -> None:
