@@ -62,6 +62,8 @@ def run(
 
 
 def _text(output: Any) -> str:
+    if output.get("name") == "stderr":
+        return ""  # alarms
     text: str = output.text if output.output_type == "stream" else output.data["text/plain"]
     return text
 
