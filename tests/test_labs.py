@@ -3,11 +3,14 @@ Their parts on Spark are left out here (they run in live/test_notebooks.py)."""
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nbformat
@@ -15,6 +18,7 @@ import pytest
 from jupyter_client import KernelManager
 from nbclient import NotebookClient
 
+from qod_magics.core.runtime import Count
 from qod_magics.notebook.replies import FROM_THE_START
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
@@ -218,3 +222,34 @@ def test_links_lead_somewhere(path: Path) -> None:
         if cell.cell_type == "markdown":
             for target in re.findall(r"\]\(([\w./]+)\)", cell.source):
                 assert (NOTEBOOKS / target).exists(), target
+
+
+def test_lab7_waits_until_a_cycle_has_counted_its_trips() -> None:
+    """The first cycles have measured nothing, or no row of that stream yet."""
+    (cell,) = [cell for cell in read("lab7_targets_and_machines").cells if "async def until" in cell.source]
+    functions = [
+        node
+        for node in ast.parse(cell.source.split("\nif live:")[0]).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in {"on_the_way", "until"}
+    ]
+    counted = Count(arrived=7, processed=7)
+    counts: list[dict[str, Count]] = [{}, {"rides>zones": counted}]
+    cycles = [
+        SimpleNamespace(measured=None),
+        *(SimpleNamespace(measured=SimpleNamespace(counts=each)) for each in counts),
+    ]
+    qod, asked = SimpleNamespace(last=None), list[Count]()
+
+    async def watch(_: float) -> None:
+        qod.last = cycles.pop(0)
+
+    qod.watch = watch
+    names: dict[str, Any] = {"qod": qod}
+    exec(compile(ast.Module(functions, []), "lab 7", "exec"), names)
+
+    def done(trips: Count) -> bool:
+        asked.append(trips)
+        return trips.processed == 7
+
+    asyncio.run(names["until"](done))
+    assert (asked, cycles) == ([counted], [])
