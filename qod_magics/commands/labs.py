@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from qod_magics.errors import SetupError, UsageProblem, counted
 #: The folder of notebooks beside this package: as a wheel has it, and as a checkout has it.
 FOLDERS = ("qod_notebooks", "notebooks")
 INDEX = "index.ipynb"
-#: Of what these begin or end with, nothing is copied: somebody has worked in a checkout.
+#: Not copied: what Jupyter and Python leave in a checkout.
 _LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__")
 
 
@@ -46,6 +47,7 @@ def copy(source: Path, target: Path) -> tuple[int, int]:
 
     Raises:
         UsageProblem: the target can't be a directory.
+        OSError: a file could not be copied; no part of it stays. Others are copied.
 
     """
     if target.exists() and not target.is_dir():
@@ -57,9 +59,17 @@ def copy(source: Path, target: Path) -> tuple[int, int]:
         if Path(to).exists():
             stay += 1
         else:
-            shutil.copyfile(file, to)
+            part = Path(f"{to}.part")
+            try:
+                shutil.copyfile(file, part)
+                os.replace(part, to)
+            finally:
+                part.unlink(missing_ok=True)
             made += 1
         return to
 
-    shutil.copytree(source, target, ignore=_LEFT_OUT, copy_function=place, dirs_exist_ok=True)
+    try:
+        shutil.copytree(source, target, ignore=_LEFT_OUT, copy_function=place, dirs_exist_ok=True)
+    except shutil.Error as error:  # of each file that failed: from, to, why
+        raise OSError(error.args[0][0][2]) from None
     return made, stay

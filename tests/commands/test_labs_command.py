@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -38,6 +41,30 @@ def test_a_file_in_the_way_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert command(["labs", str(tmp_path / "there")]) == 2
     said = capsys.readouterr().err
     assert (said.count("\n"), tells(said, "directory", str(tmp_path / "there"))) == (1, True)
+
+
+def test_a_copy_that_failed_midway_leaves_nothing_and_is_made_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(source: str, target: Path) -> None:
+        """Copy, until the disk is full in the middle of one file."""
+        target.write_bytes(Path(source).read_bytes()[:100])
+        if Path(source).name == "nephele.json":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+
+    whole = files(labs.notebooks())
+    with monkeypatch.context() as on:
+        on.setattr(shutil, "copyfile", full)
+        assert command(["labs", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert (said.count("\n"), tells(said, os.strerror(errno.ENOSPC), "nephele.json")) == (1, True)
+    assert "[(" not in said
+    there = files(tmp_path)
+    assert (there < whole, "scenarios/nephele.json" in there) == (True, False)
+    assert command(["labs", str(tmp_path)]) == 0
+    assert (tmp_path / "scenarios/nephele.json").read_bytes() == (
+        labs.notebooks() / "scenarios/nephele.json"
+    ).read_bytes()
 
 
 def test_an_installation_without_notebooks_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
