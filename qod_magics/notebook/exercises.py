@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from qod_magics.errors import SetupError, UsageProblem
+from qod_magics.errors import SetupError, UsageProblem, lacking
 from qod_magics.machine.java import find_java
 
 
@@ -46,16 +46,17 @@ def runs_on_spark(scale: float = 1.0) -> bool:
         scale: of the length of its phases; 0 leaves that part out.
 
     """
-    lacking = "its length is 0" if scale <= 0 else _lacking()
-    if lacking:
-        print(f"The part on Spark is skipped: {lacking}")
-    return not lacking
+    why = "its length is 0" if scale <= 0 else _lacking()
+    if why:
+        print(f"The part on Spark is skipped: {why}")
+    return not why
 
 
 def _lacking() -> str:
-    """Return what of Spark this machine lacks, "" if nothing."""
-    if find_spec("pyspark") is None:
-        return "there is no package pyspark. `pip install 'qod_magics[spark,kafka]'` brings it."
+    """Return what of Spark and Kafka this machine lacks, "" if nothing."""
+    for name in ("pyspark", "confluent_kafka"):
+        if find_spec(name) is None and (error := lacking(ImportError(name=name), "this part")):
+            return str(error)
     try:
         find_java()
     except SetupError as error:

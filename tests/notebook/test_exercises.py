@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import pytest
 
@@ -67,8 +69,24 @@ def test_what_can_not_be_compared_is_said():
         check(1, object())
 
 
+@pytest.mark.parametrize("package", ["pyspark", "confluent_kafka"])
+def test_what_runs_on_spark_is_left_out_where_a_package_is_missing(package, monkeypatch, capsys):
+    for name in ("pyspark", "confluent_kafka"):
+        monkeypatch.setitem(sys.modules, name, None if name == package else sys.modules.get(name) or _package(name))
+    assert not runs_on_spark()
+    assert tells(capsys.readouterr().out, package, "pip install")
+
+
+def _package(name):
+    """A package of this name, as far as it is looked for."""
+    package = ModuleType(name)
+    package.__spec__ = ModuleSpec(name, None)
+    return package
+
+
 def test_what_runs_on_spark_is_left_out_where_there_is_no_java(tmp_path, monkeypatch, capsys):
     pytest.importorskip("pyspark")
+    pytest.importorskip("confluent_kafka")
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n")
