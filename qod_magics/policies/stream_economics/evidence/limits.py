@@ -19,8 +19,8 @@ WAITING_S, WAITING_COLD_S, WAITING_COLD_SHARED_S, WAITING_FIRST_S = 5.0, 10.0, 2
 #: The same with a new query where a batch under way can't be thinned: under an overload, the one that begins after that
 #: takes as many times as long as rows come faster than they are carried.
 WAITING_UNTHINNED_S = 15.0
-#: Where rows take less than this share of the time, by the times of batches, these settle at an interval that follows,
-#: and `WAITING_ROUNDS` of them may wait, up to `WAITING_FIRST_S`.
+#: Batches settle if their rows take less than this share of the time, as measured. Then `WAITING_ROUNDS` of these
+#: intervals may wait, up to `WAITING_FIRST_S`.
 SETTLING = 0.8
 #: Ordinary backlog between two micro-batches, seconds of input.
 REST_S = 2.5
@@ -56,7 +56,7 @@ class Intervals:
     settles_s: float = 0.0  #: at which batches settle back to back at accuracy 1, by costs
     round_s: float = 0.0  #: the latest that rows wait for, as far as costs explain it
     pace_s: float = 0.0  #: minimum interval, if batches are paced
-    settled_s: float = 0.0  #: at which batches settle back to back, by their times; 0: they may not
+    settles_by_times_s: float = 0.0  #: at which batches settle back to back, by their times; 0: they may not
 
     @property
     def ordinary_s(self) -> float:
@@ -93,7 +93,7 @@ class Intervals:
         limit_s = max(cold_s if is_cold else WAITING_S, usual_s, WAITING_PACED * self.pace_s)
         if is_open:
             rounds = WAITING_ROUNDS_COLD if is_cold else WAITING_ROUNDS
-            settled_s = min(WAITING_ROUNDS * self.settled_s, WAITING_FIRST_S)
+            settled_s = min(WAITING_ROUNDS * self.settles_by_times_s, WAITING_FIRST_S)
             most_s = inf if thinned or not is_cold else max(WAITING_UNTHINNED_S, usual_s, settled_s)
             limit_s = min(max(limit_s, rounds * max(self.settles_s, steady_s)), most_s)
         return limit_s if any_ended else max(limit_s, WAITING_FIRST_S)
