@@ -31,8 +31,8 @@ from qod_magics.spark.servers.task_manager import TaskManager
 BUSY_OVER_S = 10.0
 #: A silent task manager that used more than this share of a core is not idle, but too busy to answer.
 AT_WORK = 0.02
-#: Interval of asking a server that was lost by its lease whether it answers again; and for how long: by then it has
-#: ended our session itself, seconds.
+#: Interval of pings to a server that was lost by its lease, seconds; and for how long they go on: by then it has ended
+#: our session itself.
 ASKING_S, ASKED_S = 5.0, 3600.0
 
 
@@ -181,7 +181,7 @@ class Recovery:
         since = self._silent_since(manager)
         if since is None:
             self._leases.renewed(manager)
-        here = [i for i in self.cluster.all_instances if i.task_manager is manager and i.state is State.RUNNING]
+        here = [i for i in self.cluster.all_instances if i.task_manager is manager and i.life.writing]
         lease_s = self.cluster.patience.lease_s
         quiet_s = 0.0 if since is None else self._leases.quiet_s(manager, here, due, lease_s)
         silent_s = 0.0 if since is None else self._clock() - since
@@ -206,11 +206,12 @@ class Recovery:
         )
 
     def _close(self, manager: TaskManager) -> None:
-        """Close a lost task manager: one that may only stand still once it answers again, so that its queries end."""
+        """Close a lost task manager. One that may only stand still is closed once it answers again: only then do its
+        queries end."""
         deadline = time.monotonic() + ASKED_S
         while not manager.gone() and not self._ended.is_set() and time.monotonic() < deadline:
             ping = begin(manager.active_runs, f"ping-{manager.id}")
-            while not (ping.done() or self._ended.is_set()):
+            while not (ping.done() or self._ended.is_set() or time.monotonic() >= deadline):
                 self._ended.wait(1.0)
             if ping.done() and ping.exception() is None:
                 break

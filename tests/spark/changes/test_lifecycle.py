@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -598,6 +598,38 @@ def test_one_behind_a_proxy_is_lost_once_it_writes_nothing_though_rows_wait(case
         assert silent.wait(5 * lease_s) == ["task-manager-silent"]
         assert silent.one.task_manager is silent.home
     silent.parts.recovery.close()
+
+
+@pytest.mark.parametrize("case", ["one could not be stopped", "another moves, and works on"])
+def test_a_lease_is_that_of_all_runs_that_may_write(case: str, tmp_path: Path) -> None:
+    silent, lease_s = Silent(None), PATIENCE.lease_s
+    silent.home.ended, silent.due, silent.one.checkpoint = False, lambda _: True, str(tmp_path)
+    writing(tmp_path, 1)
+    if case == "one could not be stopped":
+        silent.one.unended, silent.one.query = silent.one.query, None
+        silent.one.life.state = State.BACKING_OFF
+        assert silent.one.life.writing
+        assert silent.wait(lease_s + 5.0) == ["task-manager-silent", "task-manager-lost"]
+    else:
+        other = instance(silent.home, Query())
+        other.job, other.checkpoint = replace(other.job, instance="T.2", index=1), str(tmp_path / "2")
+        Path(other.checkpoint).mkdir()
+        other.life.state = State.MOVING
+        silent.parts.cluster.put([other])
+        for batch in range(1, 8):
+            writing(Path(other.checkpoint), batch)
+            assert silent.wait(lease_s - 5.0) == ["task-manager-silent"]
+        assert silent.wait(10.0)[1:] == ["task-manager-lost"]
+    silent.parts.recovery.close()
+
+
+def test_one_that_is_lost_is_closed_in_the_end_though_its_ping_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent, closed = Silent(None), threading.Event()
+    silent.home.ended, silent.home.close = False, closed.set  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr("qod_magics.spark.changes.recovery.ASKED_S", 0.2)
+    begin(partial(silent.parts.recovery._close, silent.home), "closing")
+    assert closed.wait(10.0)
+    silent.answers(True)
 
 
 def test_a_long_batch_is_waited_for(tmp_path: Path) -> None:
