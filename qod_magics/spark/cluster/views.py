@@ -86,10 +86,19 @@ def batching_on(cluster: Cluster, manager: TaskManager) -> list[Instance]:
 def slot_times(cluster: Cluster, manager: TaskManager) -> dict[Key, TaskTime]:
     """Return the slot time of the latest micro-batches on a task manager, by batch."""
     here = batching_on(cluster, manager)
-    told = {key: times for each in here for key, times in list(each.meter.told.items())}
+    told = {key: times for each in here for key, times in _told(each, manager).items()}
     taken = sum(slots.slots_of(i) for i in cluster.all_instances if i.task_manager is manager and i.mode == "real-time")
     left = max(manager.capacity - taken, 1.0)
-    return shared_out([Run(each.batches, each.width, each.widest) for each in here], left, told)
+    return shared_out([_run(each) for each in here], left, told)
+
+
+def _run(instance: Instance) -> Run:
+    return Run(instance.batches, instance.width, instance.widest)
+
+
+def _told(instance: Instance, manager: TaskManager) -> dict[Key, TaskTime]:
+    """Return the times of its batches' tasks that the Spark UI has told."""
+    return dict(instance.meter.told if manager.cpu_meter is None else instance.meter.times)
 
 
 def bottleneck(cluster: Cluster, instance: Instance) -> str:
@@ -98,8 +107,7 @@ def bottleneck(cluster: Cluster, instance: Instance) -> str:
     if manager is None or instance.mode != "micro-batch":
         return ""
     gap_s = 0.0 if instance.pauses_on_read else cluster.delay_s(instance)
-    told = instance.meter.told if manager.cpu_meter is None else instance.meter.times
-    found = spent(instance.batches, slot_times(cluster, manager), dict(told), instance.width, gap_s)
+    found = spent(_run(instance), slot_times(cluster, manager), _told(instance, manager), gap_s)
     return "" if found is None else found.bottleneck
 
 

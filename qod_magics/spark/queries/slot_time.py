@@ -185,20 +185,17 @@ class Spent:
         return f"batches of {_seconds(self.whole_s)} {', and '.join(parts)}" if parts else ""
 
 
-def spent(
-    batches: Sequence[Batch], taken: Mapping[Key, TaskTime], told: Mapping[Key, TaskTime], width: float, gap_s: float
-) -> Spent | None:
+def spent(run: Run, taken: Mapping[Key, TaskTime], told: Mapping[Key, TaskTime], gap_s: float) -> Spent | None:
     """Return where the time of the latest batches goes; None without any.
 
     Args:
-        batches: of one instance, the newest last.
+        run: of one instance.
         taken: by batch, slot time.
         told: by batch, the time of its tasks, where the Spark UI tells it.
-        width: slots that it can use at a time.
         gap_s: the delay by which batches are paced.
 
     """
-    latest = [each for each in batches[-BATCHES_TOLD:] if (each.run_id, each.batch_id) in taken]
+    latest = [each for each in run.batches[-BATCHES_TOLD:] if (each.run_id, each.batch_id) in taken]
     if not latest:
         return None
     planned, waited, worked = [], [], []
@@ -206,7 +203,7 @@ def spent(
         key = each.run_id, each.batch_id
         tasks_s = max(each.end - each.start - each.planning_s, 0.0)
         planned.append(max(each.planning_s - gap_s, 0.0))
-        worked.append(min(taken[key].cpu_s / width, tasks_s))
+        worked.append(min(taken[key].cpu_s / run.used(each, told.get(key)), tasks_s))
         waited.append(tasks_s - worked[-1])
     times = [told[key] for each in latest if (key := (each.run_id, each.batch_id)) in told]
     run_s = sum(each.run_s for each in times)

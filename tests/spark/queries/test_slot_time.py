@@ -136,7 +136,7 @@ def report(**given: Any) -> str:
     keys = [("a", i) for i in range(3)]
     taken = dict.fromkeys(keys, TaskTime(given["slot_s"], given["slot_s"]))
     told = dict.fromkeys(keys, TaskTime(*given["told"])) if "told" in given else {}
-    found = spent(batches, taken, told, 1.0, given.get("gap_s", 0.0))
+    found = spent(Run(batches, 1.0), taken, told, given.get("gap_s", 0.0))
     assert found is not None
     return found.bottleneck
 
@@ -157,3 +157,14 @@ def test_what_takes_most_of_the_time_of_batches_is_named(given_: Any, says: list
     text = report(**given_)
     assert all(each in text for each in says), text
     assert not any(each in text for each in not_), text
+
+
+def test_two_that_share_the_slots_behind_their_shuffles_wait_for_half_of_them() -> None:
+    runs = [Run([batch(name, 0, 0.0, 10.0)], 1.0, 4.0) for name in ("a", "b")]
+    told = {(name, 0): TaskTime(20.0, 20.0) for name in ("a", "b")}
+    taken = shared_out(runs, 4.0, told)
+    for run in runs:
+        found = spent(run, taken, told, 0.0)
+        assert found is not None
+        assert (found.working_s, found.waiting_s) == (5.0, 5.0)
+        assert "5.0 s for a slot" in found.bottleneck
