@@ -20,7 +20,7 @@ SHUFFLE_DEFAULT = 200
 #: What a query's checkpoint (its state store's format) or our metrics depend on: the same on every task manager, since
 #: queries move between them. Each can be set per session, too.
 SESSION_CONF: Mapping[str, str] = {
-    SHUFFLE: "1",  # but while a query starts that is to have more
+    SHUFFLE: "1",  # until the first query starts; then as many as the last one that did: see TaskManager.shuffling
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),

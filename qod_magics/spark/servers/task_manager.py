@@ -217,7 +217,10 @@ class TaskManager:
     @property
     def shuffle(self) -> int:
         """Return into how many partitions a query shuffles whose first batch runs here in micro-batches: as many as the
-        user's setting says, or one for each of its cores, so that an aggregation can use them all."""
+        user's setting says, or one for each of its cores, so that an aggregation can use them all. One where nothing
+        tells that it does: slot time counts the readers of a batch alone then."""
+        if self._stated_shuffle is None and self.cpu_meter is None and self.rest is None:
+            return 1
         return self._stated_shuffle or min(max(int(self.capacity), 1), SHUFFLE_DEFAULT)
 
     @contextmanager
@@ -236,7 +239,7 @@ class TaskManager:
                     name=self.id,
                     rule="answers",
                 )
-            if self._shuffles != partitions:
+            if not self._starts or self._shuffles != partitions:  # a recipe may have changed it since the last start
                 self._shuffles = None
                 self.spark.conf.set(SHUFFLE, str(partitions))
                 self._shuffles = partitions

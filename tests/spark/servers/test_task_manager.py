@@ -207,6 +207,8 @@ def test_a_query_shuffles_into_a_partition_for_each_core_or_as_the_user_says(
 ) -> None:
     options: Any = {"kind": "connect", "cores": 0.9 * capacity, "board": BOARD, "capacity": capacity, "shuffle": stated}
     made = TaskManager("tm1", Spark(), **options)  # type: ignore[arg-type]
+    assert made.shuffle == (stated or 1), "nothing tells how many slots a batch uses behind a shuffle"
+    made.ui, made.application = "http://127.0.0.1:9", "app"
     assert made.shuffle == partitions
     if stated is None:
         made.capacity = 2.0  # executors have gone
@@ -246,6 +248,16 @@ def test_starts_that_shuffle_alike_go_on_together_and_others_wait(monkeypatch: p
     assert spark.made == ["8", "1"]
 
 
+def test_no_query_takes_the_partitions_that_the_recipe_of_another_has_set() -> None:
+    spark = Setting()
+    made = TaskManager("tm1", spark, kind="connect", cores=8.0, board=BOARD)  # type: ignore[arg-type]
+    with made.shuffling(8):
+        pass
+    spark.conf.set("spark.sql.shuffle.partitions", "16")
+    with made.shuffling(8):
+        assert spark.settings["spark.sql.shuffle.partitions"] == "8"
+
+
 def _given(spark: Any, *_: object) -> Any:
     return spark
 
@@ -255,15 +267,18 @@ def test_the_shuffle_partitions_of_a_server_are_its_users_if_they_are_not_sparks
 ) -> None:
     name = "spark.sql.shuffle.partitions"
     monkeypatch.setattr(Spark, "stop", lambda _: None, raising=False)
-    for stated, partitions in (("200", 4), ("64", 64)):
+    for stated, partitions in (("200", 1), ("64", 64)):  # without a UI, in one
         spark: Any = Setting(**{name: stated})
         server = Remote("sc://there:1", cores=4.0, ui="")
         made = joining.attach_url("tm1", server, BOARD, 0.1, connect=partial(_given, spark))
         assert (made.shuffle, spark.settings[name]) == (partitions, "1"), "the session is ours"
+    counted = dict.fromkeys(range(2), 1.0)
+    on(FakeMachine(range(2), None), monkeypatch)
     for stated, partitions in (("200", 2), ("7", 7)):
         session = Notebooks(2)
         session.settings[name] = stated
-        attached = joining.attach_session("spark", session, BOARD, 0.1, clone=Clones())  # type: ignore[arg-type]
+        options: Any = {"clone": Clones(), "core_seconds": lambda: counted}
+        attached = joining.attach_session("spark", session, BOARD, 0.1, **options)  # type: ignore[arg-type]
         assert (attached.shuffle, session.settings[name]) == (partitions, stated)
 
 
