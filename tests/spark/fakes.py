@@ -177,6 +177,7 @@ class FakeTaskManager:
     python_meter: Any = None
     sheds_on_read = False
     no_state_jar = ""
+    shuffle = 1
     dials: Mapping[str, float] = {}
 
     def __init__(self, id: str = "tm1", kind: str = "local", cpu_meter: Any = None) -> None:

@@ -20,6 +20,7 @@ from qod_magics.lifecycle.events import (
 )
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.reports import reports_ended, run_ended, take_reports
+from qod_magics.spark.cluster.state import shuffle_for
 from qod_magics.spark.plans.parsing import FAILS, JSON, OUT_OF_RANGE, SHOWN
 from qod_magics.spark.plans.writing import TOO_LARGE
 from qod_magics.spark.queries.instance import Instance
@@ -113,6 +114,7 @@ class Lifecycle:
             free([manager], [other for other in self.cluster.all_instances if other is not instance])[manager.id],
             self.cluster.deployment.sources,
             partial(run_ended, self.cluster, instance),
+            shuffle_for(self.cluster, instance, manager),
         )
 
     def stop(

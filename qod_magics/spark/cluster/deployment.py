@@ -122,6 +122,8 @@ class Deployment:
         default_factory=dict
     )  #: by name of the feed, where its reader was scaled
     declarations: dict[str, int] = field(default_factory=dict)  #: by task: how often with another recipe or input
+    #: shuffle partitions of a task with a key at its first start, by task and its declarations; copies share it
+    shuffles: dict[tuple[str, int], int] = field(default_factory=dict)
     retired: dict[str, Account] = field(default_factory=dict)  #: of streams within fused tasks, by `_stream`
     #: by feed of a task of an earlier kernel, the stream that read its topic; until tasks are adopted
     earlier: dict[str, str] = field(default_factory=dict)
@@ -519,6 +521,11 @@ class Deployment:
             for name, assignment in self.assignments.items()
             if reader(name) not in tasks or reader(name) in resuming
         }
+
+    def shuffle_of(self, task: str, partitions: int) -> int:
+        """Return into how many partitions a task shuffles since it was declared last: by its first start, which asks
+        for so many."""
+        return self.shuffles.setdefault((task, self.declarations.get(task, 0)), partitions)
 
     def accounts_of(self, task: str) -> dict[str, Account]:
         """Return the accounts of what a task reads, by feed."""

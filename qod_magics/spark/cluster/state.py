@@ -20,7 +20,14 @@ from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Pipe
 from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.plans.job import feeds_of
-from qod_magics.spark.queries.checkpoints import Left, inherit, local_path, why_not_divided, why_not_transplanted
+from qod_magics.spark.queries.checkpoints import (
+    Left,
+    inherit,
+    local_path,
+    shuffle_partitions,
+    why_not_divided,
+    why_not_transplanted,
+)
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.connection import gather
 from qod_magics.spark.servers.task_manager import ASSIGNING_S, TaskManager
@@ -46,16 +53,37 @@ def _obstacle(cluster: Cluster, spec: TaskSpec | None, mine: Sequence[Instance])
             return refusal
         if instance.mode == "real-time":
             return "real-time mode keeps it in a format of its own: declare it with --mode microbatch"
-    if refusal := why_not_divided(instance.checkpoint for instance in mine):
-        return refusal
     if spec is not None and spec.sink is not None and spec.sink.appends:
         return "it writes files or a table, whose log has the numbers of one query's batches"
     if spec is not None and (whole := cluster.deployment.checked.whole.get(spec.id)):
         return f"{whole} over groups: each instance would write a whole result"
     managers = [each for each in list(cluster.task_managers.values()) if each.alive()]
-    if not managers or any(not each.no_state_jar for each in managers):
+    if managers and all(each.no_state_jar for each in managers):
+        return f"no task manager can write it, since {managers[0].no_state_jar}"
+    if spec is None or spec.key is None:  # it can't be assigned anyhow
         return ""
-    return f"no task manager can write it, since {managers[0].no_state_jar}"
+    return why_not_divided(instance.checkpoint for instance in mine)
+
+
+def shuffle_for(cluster: Cluster, instance: Instance, home: TaskManager) -> int:
+    """Return into how many partitions an instance shuffles if its first batch runs in micro-batches on `home`.
+
+    All instances of a task with a key have the same number, or its state could not be rescaled. It is that of their
+    checkpoints; else the one of its first start: that of the home of a single instance, or of several the smallest of
+    all task managers that are up, since each of them may run any of them.
+    """
+    deployment, task = cluster.deployment, instance.job.task
+    spec = deployment.specs.get(task)
+    if spec is None or spec.key is None:
+        return home.shuffle
+    found = {shuffle_partitions(each.checkpoint) for each in cluster.instances_of(task)} - {None}
+    if len(found) == 1 and (kept := found.pop()) is not None:
+        return kept
+    with cluster.lock:
+        homes = [home]
+        if deployment.instances(spec) > 1:
+            homes += [each for each in cluster.task_managers.values() if each.alive() and cluster.is_up(each)]
+        return deployment.shuffle_of(task, min(each.shuffle for each in homes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,10 +201,12 @@ class Instance(InstanceState):
         free_slots: float = inf,
         sources: Sources | None = None,
         run_ended: Callable[[], object] = lambda: None,
+        shuffle: int | None = None,
     ) -> None:
         """Build the job on this task manager and start it from its checkpoint, in the mode with the higher throughput
         per core: real-time mode if it keeps no state, Spark supports it and `free_slots` are enough for it, else
-        micro-batches. `run_ended` is called once no earlier run is under way.
+        micro-batches. `run_ended` is called once no earlier run is under way. If its first batch is one of these, it
+        shuffles into `shuffle` partitions, by default into as many as the task manager says.
 
         Raises:
             QodError: it can't be built or started there.
@@ -236,7 +238,7 @@ class Instance(InstanceState):
                 raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {reason(error)}") from error
             if not refusal:
                 try:
-                    self._begin(start, task_manager, workshop, realtime=True)
+                    self._begin(start, task_manager, workshop, shuffle, realtime=True)
                     return
                 except QodError:
                     raise
@@ -251,16 +253,18 @@ class Instance(InstanceState):
                         ) from error
                     refusal = self.no_realtime = reason(error)
             try:
-                self._begin(start, task_manager, workshop, realtime=False, why=refusal)
+                self._begin(start, task_manager, workshop, shuffle, realtime=False, why=refusal)
             except QodError:
                 raise
             except Exception as error:
                 raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {reason(error)}") from error
 
-    def _shuffle_on(self, manager: TaskManager, *, realtime: bool) -> int:
+    def _shuffle_on(self, manager: TaskManager, asked: int | None, *, realtime: bool) -> int:
         """Return into how many partitions it shuffles if its first batch runs there: one in real-time mode, where each
         of them would hold a slot, and one where the order of its whole result counts, which one task writes then."""
-        return 1 if realtime or self.job.whole else manager.shuffle
+        if realtime or self.job.whole:
+            return 1
+        return manager.shuffle if asked is None else asked
 
     def _stop_previous_run(self, task_manager: TaskManager) -> None:
         """Stop a previous run that has not ended, also one that another call has started meanwhile: two runs at once
@@ -281,7 +285,14 @@ class Instance(InstanceState):
         self.handle(RunEnded())
 
     def _begin(
-        self, start: StartQuery, task_manager: TaskManager, workshop: Workshop, *, realtime: bool, why: str = ""
+        self,
+        start: StartQuery,
+        task_manager: TaskManager,
+        workshop: Workshop,
+        shuffle: int | None = None,
+        *,
+        realtime: bool,
+        why: str = "",
     ) -> None:
         job = self.job  # it may change meanwhile
         if job.sink is not None and is_new(self.checkpoint, begun=self.begun):
@@ -303,7 +314,7 @@ class Instance(InstanceState):
                         writer = writer.trigger(realTime=f"{max(trigger or 0.0, REALTIME_BATCH_S):g} seconds")
                     else:
                         writer = writer.trigger(processingTime=f"{job.batches_every_s:g} seconds")
-                    chosen = self._shuffle_on(task_manager, realtime=realtime)
+                    chosen = self._shuffle_on(task_manager, shuffle, realtime=realtime)
                     with task_manager.shuffling(chosen):
                         query = writer.start() if job.sink is None else job.sink.begin(writer, job.table)
                 break

@@ -25,6 +25,7 @@ from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Cluster, Patience
 from qod_magics.spark.cluster.deployment import Pipe
 from qod_magics.spark.cluster.jobs import instance_jobs
+from qod_magics.spark.cluster.state import shuffle_for, state_facts
 from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.job import PlanFacts
@@ -419,6 +420,60 @@ def test_state_that_can_t_be_assigned_is_refused_before_anything_stops(counting:
     with pytest.raises(TaskManagerError, check=breaks("assignable state", name="q")):
         made.scaler.scale("q", 2)
     assert (one.state, counting.assigned) == (State.RUNNING, [])
+
+
+def shuffled(checkpoint: str, partitions: int) -> None:
+    """Have a checkpoint's query shuffle into so many partitions."""
+    log = Path(checkpoint, "offsets/5")
+    version, told, *reads = log.read_text().splitlines()
+    told = json.dumps({**json.loads(told), "conf": {"spark.sql.shuffle.partitions": str(partitions)}})
+    log.write_text("\n".join((version, told, *reads)))
+
+
+def sized(made: Made, **cores: int) -> None:
+    """Have the task managers shuffle into a partition for each of so many cores."""
+    for id, capacity in cores.items():
+        home = made.cluster.task_managers[id]
+        home.capacity, home.ui, home.application = float(capacity), "http://127.0.0.1:9", "app"
+
+
+def test_instances_that_share_out_a_state_shuffle_alike_wherever_they_begin(counting: Counting) -> None:
+    made = counting.made
+    there, deployment = made.cluster, made.cluster.deployment
+    sized(made, tm1=2, tm2=4)
+    small, large = (there.task_managers[id] for id in ("tm1", "tm2"))
+    one = made["q.1"]
+    assert [shuffle_for(there, one, home) for home in (large, small)] == [4, 4], "that of its first start"
+    deployment.declared({"q"})
+    spec = deployment.specs["q"]
+    deployment.assignments["src>q"] = ((0, 1), (2, 3))
+    assert [shuffle_for(there, one, home) for home in (large, small)] == [2, 2]
+    sized(made, tm1=1)
+    assert shuffle_for(there, one, small) == 2, "a task manager that is as small comes too late"
+    shuffled(one.checkpoint, 8)
+    assert shuffle_for(there, one, small) == 8, "that of the state that there is"
+    deployment.specs["q"] = replace(spec, streams=(replace(spec.streams[0], key=None),))
+    assert shuffle_for(there, one, small) == 1
+
+
+def test_an_instance_starts_with_the_shuffle_of_its_task(counting: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, asked = counting.made, list[object]()
+    monkeypatch.setattr("tests.spark.fakes.FakeInstance.start", lambda self, *given: asked.append(given[-1]))
+    sized(made, tm1=2, tm2=4)
+    for id in ("tm2", "tm1"):
+        made.parts.lifecycle.start(made["q.1"], made.cluster.task_managers[id])
+    assert asked == [4, 4]
+
+
+def test_no_log_is_read_where_the_key_decides(counting: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, read = counting.made, list[object]()
+    monkeypatch.setattr("qod_magics.spark.cluster.state.why_not_divided", lambda places: read.append(places) or "")
+    spec = made.cluster.deployment.specs["q"]
+    state_facts(made.cluster, "q")
+    assert len(read) == 1
+    made.cluster.deployment.specs["q"] = replace(spec, streams=(replace(spec.streams[0], key=None),))
+    state_facts(made.cluster, "q")
+    assert len(read) == 1
 
 
 def test_the_newest_rows_of_groups_stay_the_newest(made: Made) -> None:
