@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,7 +24,6 @@ from qod_magics.machine.releases import without_realtime
 from qod_magics.session.session import Session
 from qod_magics.session.status import DECLARED
 from qod_magics.spark.metrics import collector
-from qod_magics.spark.metrics.collector import Collector
 from qod_magics.spark.queries.modes import STATE_IN_BATCHES
 from qod_magics.spark.servers.conf import REPORTS_KEPT
 from tests.live.applications import all_read, cell, count, held, instances, observed, rows, turn, written
@@ -300,7 +300,8 @@ def test_every_batch_is_counted_or_told_of(
     session, period_s = few_reports, few_reports.controller.period_s
     session.set_period(600.0)
     if not asked_for:
-        monkeypatch.setattr(Collector, "keep_up", lambda self: None)
+        for most in ("REPORTS_KEPT", "STAGES_KEPT"):
+            monkeypatch.setattr(collector, most, inf)
     try:
         quick = "spark.readStream.format('rate-micro-batch').option('rowsPerBatch', 10).load()"
         cell(session, "quick -p 1 --trigger 0.05", quick)
