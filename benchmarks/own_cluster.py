@@ -29,14 +29,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 import psutil
 
 from benchmarks._live import CLIENT, send
+from benchmarks.many_queries import times
 from qod_magics.controller import Cycle
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.kafka.reading import end_offsets
@@ -133,7 +133,8 @@ class Run:
                 query.stop()
 
     def capacity(self, recipe: str, queries: int) -> float:
-        """Return the rows/s at which so many plain queries just keep up, together with a bound of two seconds' rows."""
+        """Return the input rate, rows/s, that this number of plain queries just keeps up with, where a batch reads at
+        most two seconds of rows."""
         with self.sending(1e9, PRELOADED) as process:
             process.wait()
         rates = self._drained(recipe, queries, FIRST_ROWS, CAPACITY_WARM_S)
@@ -291,17 +292,6 @@ def _rate(batches: Sequence[Batch]) -> float:
     if len(batches) < 2:
         return 0.0
     return sum(map(_read, batches[1:])) / (batches[-1].end - batches[0].end)
-
-
-def times(batches: Sequence[Sequence[Batch]]) -> Mapping[str, float]:
-    """Return the median age of rows when their batch ends, and the median interval of batches, seconds: rows of a batch
-    came between the beginnings of the one before and of this."""
-    ages, intervals = [], []
-    for mine in batches:
-        for before, batch in pairwise(mine):
-            ages.append(batch.end - batch.start + (batch.start - before.start) / 2)
-            intervals.append(batch.start - before.start)
-    return {"age_s": median(ages or [0.0]), "interval_s": median(intervals or [0.0])}
 
 
 @contextmanager

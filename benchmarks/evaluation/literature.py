@@ -1,4 +1,4 @@
-"""The one table of the systems of the literature: what each source claims, what was run live, what came out. Pure."""
+"""The table of the systems of the literature: for each, a claim of its source, a live run, and a verdict. Pure."""
 
 from __future__ import annotations
 

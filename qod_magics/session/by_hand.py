@@ -95,7 +95,7 @@ class ByHand:
     def scale(self, task: str, parallelism: int) -> None:
         """Run a task with this many instances, and wait until they run. The policy may rescale it.
 
-        Raises TaskManagerError: it can't have so many instances, or its state can't be divided among them.
+        Raises TaskManagerError: the task can't run as this many instances, or its state can't be divided among them.
         """
         self.runtime.scaler.scale(task, parallelism, why="scaled by hand").result()
 

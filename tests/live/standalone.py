@@ -27,7 +27,7 @@ JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 class Standalone:
     """A master, two workers, and a Connect server with a token, all with Spark's own settings.
 
-    The server has so many `slots`, half of them on each worker, and a UI or none. Workers and their executors run on
+    The server has `slots` task slots, half of them on each worker, and a UI or none. Workers and their executors run on
     the cores `workers_cpus`, the master and the server on the cores `cpus`; None: on any.
     """
 

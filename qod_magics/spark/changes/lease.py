@@ -4,8 +4,9 @@ A driver renews its lease by working: each batch that it plans or ends is an ent
 proxy that stays up, calls to a server that is gone hang or fail like those to a slow one. Its lease has run out if rows
 wait, and for a long time no query there has written anything, though one of them should have.
 
-A driver that only stood still, and wakes up after that, does no harm: Spark refuses the entry of a batch that another
-run has written, and the query ends. The batch that it was in has been read twice, as after a kill.
+A driver that only stood still, and wakes up after that, can't go on: Spark refuses the entry of a batch that another
+run has written, and the query ends. The batch that it was in has been read twice, as after a kill. It is not ruled out
+that it writes state files of that batch once more before its query ends.
 """
 
 from __future__ import annotations

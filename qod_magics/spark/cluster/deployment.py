@@ -523,8 +523,8 @@ class Deployment:
         }
 
     def shuffle_of(self, task: str, partitions: int) -> int:
-        """Return into how many partitions a task shuffles since it was declared last: by its first start, which asks
-        for so many."""
+        """Return into how many partitions a task shuffles. The first start since it was declared decides: `partitions`
+        is that start's number, and later ones get it whatever theirs is."""
         return self.shuffles.setdefault((task, self.declarations.get(task, 0)), partitions)
 
     def accounts_of(self, task: str) -> dict[str, Account]:

@@ -1,4 +1,4 @@
-"""Ask the policy where instances start: what it is told of them, and of those that run."""
+"""Ask the policy where instances start. It sees the CPU that each used last, and what runs where."""
 
 from __future__ import annotations
 

@@ -225,8 +225,9 @@ class TaskManager:
 
     @contextmanager
     def shuffling(self, partitions: int) -> Iterator[None]:
-        """Let queries that start within shuffle into so many partitions. It is a setting of the session, which each
-        query copies when it starts: starts with another number wait. One that has a batch keeps its number.
+        """Set the number of shuffle partitions of the queries that start within this block. It is a setting of the
+        session, which a query copies when it starts, so starts with another number wait. A query that has run a batch
+        keeps the number of its checkpoint.
 
         Raises:
             TaskManagerError: others still start after a minute. Or whatever Spark raises.

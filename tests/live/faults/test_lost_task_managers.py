@@ -194,7 +194,7 @@ SLOW = f"coalesce(reflect('java.lang.Thread', 'sleep', CAST({SLEEP_MS} AS BIGINT
 
 
 def burst(session: Session, topic: str) -> None:
-    """Send so many rows to the first partition at once that one record batch has all of them."""
+    """Send `IN_BURST` rows to the first partition within one record batch."""
     producer = Producer({**session.kafka.client_config(), "linger.ms": 200})
     for n in range(IN_BURST):
         producer.produce(topic, json.dumps({"n": BURST + n}), partition=0)

@@ -648,7 +648,7 @@ def test_one_that_was_lost_by_its_lease_loses_its_queries_once_it_answers(tmp_pa
     silent.home.close = closed.set  # type: ignore[method-assign, assignment]
     writing(tmp_path, 1)
     silent.wait(PATIENCE.lease_s + 5.0)
-    assert not closed.wait(0.2), "it does not answer: what it is told would be lost"
+    assert not closed.wait(0.2), "it does not answer yet, and would not hear a stop"
     silent.answers(True)
     assert closed.wait(10.0)
     silent.parts.recovery.close()
