@@ -261,7 +261,13 @@ class Deployer:
     def adopt_topics(self) -> None:
         """Read topics that match a task's pattern since it was declared, from their first rows. Its instances get new
         jobs on their checkpoints, and `Mover.restart_outdated` restarts them. Does nothing while a deployment is under
-        way. Raises KafkaError."""
+        way.
+
+        Raises:
+            KafkaError: the broker does not list its topics.
+            TaskManagerError: topics that match can't be read; the others are.
+
+        """
         deployment, now = self.cluster.deployment, time.monotonic()
         specs = [spec for spec in list(deployment.specs.values()) if spec.pattern is not None]
         if not specs or now < self._topics_looked_up + TOPICS_EVERY_S:
@@ -271,7 +277,23 @@ class Deployer:
         lacked: set[str] = set()  # by some task: another may read the topic already
         for spec in specs:
             lacked |= set(matching(spec.pattern or "", there)) - {topic.topic for topic in spec.topics.values()}
-        begins = {name: deployment.sources.begin(name, EARLIEST) for name in sorted(lacked)}
+        begins: dict[str, Mapping[int, int]] = {}
+        unread: dict[str, str] = {}
+        for name in sorted(lacked):
+            try:
+                begins[name] = deployment.sources.begin(name, EARLIEST)
+            except KafkaError as error:  # such as without a leader yet, or without the right to read it
+                unread[name] = reason(error)
+        self._adopt_topics(begins)
+        if unread:
+            which = "; ".join(f"{name}: {why}" for name, why in unread.items())
+            raise TaskManagerError(
+                f"topics that match a --topic-pattern are not read, and are tried every {TOPICS_EVERY_S:g} s: {which}",
+                rule="readable",
+            )
+
+    def _adopt_topics(self, begins: Mapping[str, Mapping[int, int]]) -> None:
+        deployment = self.cluster.deployment
         with self.cluster.lock:
             if not self.deploying.acquire(blocking=False):
                 return

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError as ClientError
 from msgspec.structs import replace as replaced
 from pyspark.sql.types import IntegerType, StructField, StructType
 
@@ -28,7 +29,7 @@ from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.progress import FeedCount
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.application.frames import application, stream
-from tests.kafka.fakes import FakeKafka
+from tests.kafka.fakes import FakeKafka, failure
 from tests.raising import breaks
 from tests.spark.fakes import BOARD, Parts, Script, cluster, fake_inspection, kinds, manager
 
@@ -529,6 +530,23 @@ def test_a_topic_that_another_stream_reads_is_read_by_the_pattern_too(tmp_path: 
     assert topics_of(kernel)["T"] == ["trips-b", "trips-a"]
     assert kernel.cluster.deployment.accounts["T:trips-a>T"].count(kafka.ends("trips-a")).waiting == 5
     assert kinds(kernel.cluster).count("topic-added") == 1
+
+
+def test_a_topic_that_can_not_be_read_keeps_no_other_from_being_read(tmp_path: Path) -> None:
+    kafka = FakeKafka({"trips-b": 2})
+    kernel = Kernel(kafka, tmp_path)
+    kernel.deploy(*patterned(kernel))
+    for name in ("trips-a", "trips-c"):
+        kafka.create(name, 1)
+
+    def fail(operation: str, topic: str) -> None:
+        if (operation, topic) == ("offsets", "trips-a"):
+            raise failure(ClientError.LEADER_NOT_AVAILABLE)
+
+    kafka.fail = fail
+    with pytest.raises(TaskManagerError, check=breaks("readable")):
+        kernel.deployer.adopt_topics()
+    assert topics_of(kernel)["T"] == ["trips-b", "trips-c"]
 
 
 def test_topics_that_were_adopted_meanwhile_survive_new_restrictions(tmp_path: Path) -> None:
