@@ -26,6 +26,8 @@ from tests.live.standalone import LEAST_BATCH
 PATIENCE_S = 120.0
 #: Between two cycles where a test waits for events and books, which cycles bring.
 BRIEF_PERIOD_S = 2.0
+#: Events of a task manager that is no longer there.
+LOSSES = frozenset({"task-manager-lost", "task-manager-hung", "task-manager-removed"})
 
 T = TypeVar("T")
 _numbers = itertools.count(1)
@@ -69,6 +71,23 @@ def cluster() -> Iterator[Session]:
         yield session
 
 
+@pytest.fixture
+def whole(cluster: Session) -> Iterator[None]:
+    """The test leaves the shared task managers as they are, or is told why one of them went and what it wrote last."""
+    servers = {id: manager.server for id, manager in cluster.runtime.task_managers.items()}
+    went: list[str] = []
+    close = cluster.controller.subscribe(
+        lambda cycle: went.extend(f"{event.kind} {event.detail}" for event in cycle.events if event.kind in LOSSES)
+    )
+    yield
+    gone = servers.keys() - cluster.runtime.task_managers.keys()
+    if gone:
+        eventually(lambda: went, what=f"why {gone} went")  # the next cycle tells
+    close()
+    said = [server.child.tail(30) for id in gone if (server := servers[id]) is not None]
+    assert not gone, "\n".join([*went, *said])
+
+
 @pytest.fixture(scope="session")
 def broker(cluster: Session) -> EmbeddedBroker:
     """The shared cluster's broker, for tests that leave it as it was but for topics of their own."""
@@ -77,7 +96,7 @@ def broker(cluster: Session) -> EmbeddedBroker:
 
 
 @pytest.fixture
-def qod(cluster: Session) -> Iterator[Session]:
+def qod(cluster: Session, whole: None) -> Iterator[Session]:
     """The shared cluster without streams, and the controller deciding; streams of the test are stopped after it."""
     cluster.resume()
     yield cluster

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Iterator
@@ -60,13 +61,14 @@ def kill(session: Session, id: str) -> None:
 
 @contextmanager
 def frozen(session: Session, id: str) -> Iterator[None]:
-    """A task manager that neither answers nor ends."""
+    """A task manager that neither answers nor ends, and is not killed for it however long this takes."""
     process = psutil.Process(pid(session, id))
-    process.suspend()
-    try:
-        yield
-    finally:
-        process.resume()
+    with patience(session, hung_s=math.inf):
+        process.suspend()
+        try:
+            yield
+        finally:
+            process.resume()
 
 
 def ordinal(session: Session) -> int:

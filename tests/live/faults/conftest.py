@@ -30,7 +30,7 @@ def counting(cluster: Session) -> Iterator[Counting]:
 
 
 @pytest.fixture
-def flowing(counting: Counting) -> Iterator[Counting]:
+def flowing(counting: Counting, whole: None) -> Iterator[Counting]:
     """The same with rows coming in, and both queries at work."""
     pause(counting.session)
     eventually(lambda: running(counting.session), what=counting.session.status)
@@ -40,7 +40,7 @@ def flowing(counting: Counting) -> Iterator[Counting]:
 
 
 @pytest.fixture
-def resting(counting: Counting) -> Iterator[Session]:
+def resting(counting: Counting, whole: None) -> Iterator[Session]:
     """The same without rows, none of them under way any more, so that dials may be turned and nothing is shed."""
     pause(counting.session)
     eventually(lambda: running(counting.session), what=counting.session.status)
