@@ -325,8 +325,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernel", help=argparse.SUPPRESS)
     parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--rate", type=int, default=1000, help="rows/s")
-    parser.add_argument("--seconds", type=float, default=330.0, help="no kill begins later than this")
+    parser.add_argument("--rate", type=int, default=2000, help="rows/s")
+    parser.add_argument("--seconds", type=float, default=400.0, help="no kill begins later than this")
     parser.add_argument("--seed", type=int, default=42)
     given = parser.parse_args()
     if given.kernel:

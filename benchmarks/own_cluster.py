@@ -8,9 +8,10 @@ controller share the first. Rows come in two partitions.
   that plain Spark carries. Of the cycles after the first half minute at each rate are kept: the accuracies, the share
   of cycles in which their order was that of the priorities, the largest backlog in periods of the controller, and CPU
   of the workers, % of their core: in all cycles, and in those in which the major query lost rows.
-- `quiet`: one query, ours and then plain Spark, at shares of the rate that plain Spark carries: accuracy, and the
-  median age of rows when their batch ends.
-- `start`: seconds from `Session.up` to its return, and to a first row.
+- `quiet`: one query, of plain Spark and then ours, in turns, at shares of the rate that plain Spark carries: accuracy,
+  and the median age of rows when their batch ends.
+- `start`: seconds from `Session.up` to its return, and to a first row: on a server that has just started, which loads
+  and compiles its classes meanwhile, and again on the same one.
 
 `--no-ui` starts the server without a Spark UI. `results/scripts/own_cluster.csv` keeps the figures. A run takes less
 than six minutes.
@@ -67,7 +68,7 @@ WARM_S = 65.0
 WHOLE, SAME = 0.995, 0.02
 FIELDS = (
     *("kind", "recipe", "ui", "capacity", "load", "rate", "engine", "accuracy", "major", "minor", "in_order"),
-    *("backlog_periods", "age_s", "interval_s", "cpu", "cpu_at_loss", "first_core", "up_s", "row_s"),
+    *("backlog_periods", "age_s", "interval_s", "cpu", "cpu_at_loss", "first_core", "server", "up_s", "row_s"),
 )
 
 
@@ -295,30 +296,34 @@ def _rate(batches: Sequence[Batch]) -> float:
 
 
 @contextmanager
-def running(ui: bool) -> Iterator[tuple[Run, float]]:
-    """Start the cluster, and a session on it; yields the seconds that `Session.up` took, too."""
+def standing(ui: bool) -> Iterator[tuple[Standalone, Path]]:
+    """Start the cluster; this process, and all that it starts, has the first core alone meanwhile."""
     cpus = sorted(os.sched_getaffinity(0))
-    first, last = {cpus[0]}, {cpus[-1]}
-    os.sched_setaffinity(0, first)
+    os.sched_setaffinity(0, {cpus[0]})
     with tempfile.TemporaryDirectory() as folder:
-        cluster = Standalone(Path(folder), SLOTS, ui=ui, cpus=first, workers_cpus=last)
+        cluster = Standalone(Path(folder), SLOTS, ui=ui, cpus={cpus[0]}, workers_cpus={cpus[-1]})
         try:
-            begun = time.monotonic()
-            options: dict[str, Any] = {} if ui else {"cores": SLOTS}
-            with Session.up(task_managers=0, connect=[cluster.url], kafka_cpus=first, **options) as session:
-                up_s = time.monotonic() - begun
-                create_topics(session.kafka, {TOPIC: SLOTS, "plain": 1, **dict.fromkeys(PRIORITIES, 1)})
-                yield Run(session, cluster, folder), up_s
+            yield cluster, Path(folder)
         finally:
             cluster.stop()
             os.sched_setaffinity(0, set(cpus))
+
+
+@contextmanager
+def running(cluster: Standalone, folder: Path) -> Iterator[Run]:
+    """Start a session on the cluster, with its topics."""
+    options: dict[str, Any] = {} if cluster.has_ui else {"cores": SLOTS}
+    kafka_cpus = os.sched_getaffinity(0)
+    with Session.up(task_managers=0, connect=[cluster.url], kafka_cpus=kafka_cpus, **options) as session:
+        create_topics(session.kafka, {TOPIC: SLOTS, "plain": 1, **dict.fromkeys(PRIORITIES, 1)})
+        yield Run(session, cluster, str(folder))
 
 
 def overload(
     recipe: str, ui: bool, loads: Sequence[float], settle_s: float, seconds: float
 ) -> Iterator[dict[str, Any]]:
     """Yield the figures at these loads."""
-    with running(ui) as (run, _):
+    with standing(ui) as place, running(*place) as run:
         capacity = run.capacity(recipe, len(PRIORITIES))
         run.declare(recipe, PRIORITIES)
         with run.sending(0.5 * capacity):
@@ -329,31 +334,37 @@ def overload(
                 yield {"capacity": capacity, "load": load, "rate": load * capacity, "engine": "ours", **found}
 
 
-def quiet(recipe: str, ui: bool, loads: Sequence[float], settle_s: float, seconds: float) -> Iterator[dict[str, Any]]:
-    """Yield the figures of both engines at these loads."""
-    with running(ui) as (run, _):
+def quiet(
+    recipe: str, ui: bool, loads: Sequence[float], turns: int, settle_s: float, seconds: float
+) -> Iterator[dict[str, Any]]:
+    """Yield the figures of both engines at these loads, in turns."""
+    with standing(ui) as place, running(*place) as run:
         capacity = run.capacity(recipe, 1)
         of = [{"capacity": capacity, "load": load, "rate": load * capacity} for load in loads]
-        run.declare(recipe, {"major": 2})
-        with run.watched():
-            for row in of:
-                yield {**row, "engine": "ours", **run.quiet_ours(row["rate"], settle_s, seconds)}
-        run.session.stop_all()
-        with run.plain(recipe, 1, "latest") as (query,):
-            for row in of:
-                yield {**row, "engine": "plain Spark", **run.quiet_plain(query, row["rate"], settle_s, seconds)}
+        for _ in range(turns):
+            with run.plain(recipe, 1, "latest") as (query,):
+                for row in of:
+                    yield {**row, "engine": "plain Spark", **run.quiet_plain(query, row["rate"], settle_s, seconds)}
+            run.declare(recipe, {"major": 2})
+            with run.watched():
+                for row in of:
+                    yield {**row, "engine": "ours", **run.quiet_ours(row["rate"], settle_s, seconds)}
+            run.session.stop_all()
 
 
 def start(ui: bool) -> Iterator[dict[str, Any]]:
-    """Yield how long the start of a session took."""
-    with running(ui) as (run, up_s):
-        begun = time.monotonic()
-        with run.sending(200.0):
-            run.session.stream("first", "SELECT k FROM source", topic=TOPIC, schema=SCHEMA, sink="memory")
-            topic = run.session.runtime.deployment.results["first"]
-            while not any(end_offsets(run.session.kafka, [topic])[topic].values()):
-                time.sleep(0.05)
-        yield {"engine": "ours", "up_s": up_s, "row_s": up_s + time.monotonic() - begun}
+    """Yield how long a session took to start: on a server that has just started, and on the same one after that."""
+    with standing(ui) as place:
+        for server in ("cold", "warm"):
+            begun = time.monotonic()
+            with running(*place) as run:
+                up_s = time.monotonic() - begun
+                with run.sending(200.0):
+                    run.session.stream("first", "SELECT k FROM source", topic=TOPIC, schema=SCHEMA, sink="memory")
+                    topic = run.session.runtime.deployment.results["first"]
+                    while not any(end_offsets(run.session.kafka, [topic])[topic].values()):
+                        time.sleep(0.05)
+                yield {"engine": "ours", "server": server, "up_s": up_s, "row_s": time.monotonic() - begun}
 
 
 def keep(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -380,6 +391,7 @@ def main() -> None:
     parser.add_argument("--recipe", choices=list(RECIPES), default="hashes")
     parser.add_argument("--no-ui", action="store_true")
     parser.add_argument("--loads", type=float, nargs="+", help="multiples of plain Spark's capacity")
+    parser.add_argument("--turns", type=int, default=2, help="of `quiet`")
     parser.add_argument("--settle", type=float, default=30.0)
     parser.add_argument("--seconds", type=float, default=40.0)
     given = parser.parse_args()
@@ -387,7 +399,7 @@ def main() -> None:
     if given.kind == "overload":
         found = overload(given.recipe, ui, given.loads or (2.0, 4.0), given.settle, given.seconds)
     elif given.kind == "quiet":
-        found = quiet(given.recipe, ui, given.loads or (0.5, 0.9), given.settle, given.seconds)
+        found = quiet(given.recipe, ui, given.loads or (0.5, 0.9), given.turns, given.settle, given.seconds)
     else:
         found = start(ui)
     rows: list[dict[str, Any]] = []
