@@ -213,9 +213,8 @@ class SimulatedCluster:
         """Begin an action of a plan. Raises TaskManagerError."""
         match action:
             case Move():
-                self._instances.ask_for_move(
-                    self._instances.named(action.instance), self.nodes.up(action.to), action.why
-                )
+                instance, target = self._instances.named(action.instance), self.nodes.up(action.to)
+                self._instances.move(instance, target, action.why, only_running=True)
             case Stop():
                 instance = self._instances.named(action.instance)
                 if self._rescaling.is_under_way(instance):

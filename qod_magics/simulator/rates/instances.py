@@ -246,17 +246,17 @@ class Instances:
         """Return how long a stop waits for the end of an instance's batch, seconds."""
         return min(float(self._reports.next_at[instance]) - self._engine.now, self._simulation.moves.wait_s)
 
-    def ask_for_move(self, instance: int, machine: int, why: str) -> None:
-        """Begin a move that a plan asks for: at the end of the batch, but after `wait_s` at the latest. Raises
-        TaskManagerError if it is refused."""
-        self._move(instance, machine, why, only_running=True)
+    def _check_no_change(self, instance: int) -> None:
+        """Raise TaskManagerError while a change of its task has stopped an instance."""
+        if self.state(instance) is State.RUNNING and not self._engine.running[instance]:
+            name = self._engine.wiring.instances[instance]
+            raise TaskManagerError(f"{name} stands still for a change of its task.")
 
     def ask_to_suspend(self, instance: int, why: str) -> None:
         """Begin a stop that a plan asks for, at the end of the batch; its rows wait. Raises TaskManagerError if it is
         refused."""
+        self._check_no_change(instance)
         name = self._engine.wiring.instances[instance]
-        if self.state(instance) is State.RUNNING and not self._engine.running[instance]:
-            raise TaskManagerError(f"{name} stands still for a change of its task.")
         asked, run = self._report(instance, SuspendAsked(why)), int(self.run[instance])
         refusal = next((each for each in asked if isinstance(each, Refuse)), None)
         if refusal is not None:
@@ -286,17 +286,15 @@ class Instances:
         for instance in self.suspended:
             self._report(instance, RoomCame(why))
 
-    def move(self, instance: int, machine: int, why: str) -> None:
-        """Stop an instance and start it elsewhere."""
-        self._move(instance, machine, why)
-
-    def _move(self, instance: int, machine: int, why: str, *, only_running: bool = False) -> None:
+    def move(self, instance: int, machine: int, why: str, *, only_running: bool = False) -> None:
+        """Stop an instance and start it elsewhere. `only_running`: as plans ask, see `MoveAsked`; then the stop is at
+        the end of the batch, but after `wait_s` at the latest. Raises TaskManagerError if it is refused."""
+        if only_running:
+            self._check_no_change(instance)
+        name = self._engine.wiring.instances[instance]
         where = int(self._engine.where[instance])
         source = None if where == NOWHERE else self._simulation.machines[where].id
         target = self._simulation.machines[machine].id
-        name = self._engine.wiring.instances[instance]
-        if only_running and self.state(instance) is State.RUNNING and not self._engine.running[instance]:
-            raise TaskManagerError(f"{name} stands still for a change of its task.")
         for each in self._report(instance, MoveAsked(target, source, why, only_running, redirects=not only_running)):
             if isinstance(each, Refuse):
                 raise TaskManagerError(f"{name} {each.why}.")
