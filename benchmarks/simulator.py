@@ -1,7 +1,7 @@
 """How fast the simulator is: `python benchmarks/simulator.py`, an hour of 1,000 task managers with 20,000 tasks.
 
-Thousands of small applications, some of them overloaded for a part of the time. Scenario 5 of the evaluation times the
-controller's cycles on such clusters.
+Thousands of small applications, some of them overloaded for a part of the time. Scenario 5 of the evaluation (`growth`)
+times the controller's cycles on such clusters.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ CURVES = 60  #: different courses of load
 OVERLOADED = 0.3  #: of the applications
 PRIORITIES = 5
 SETTLING = 16  #: cycles until the warm-ups are over and the overloads have begun
+CYCLES = 8  #: that scenario 5 times
+#: The paper's largest: tasks and task managers, the latter here with as many cores as needed.
+SOURCE_TASKS, SOURCE_MANAGERS = 2000, 2
 
 
 def curves(duration_s: float, rng: random.Random) -> list[PiecewiseLinear]:
@@ -159,6 +162,21 @@ class Watched:
             return self._observe()
         finally:
             self.took_ms = 1000 * (process_time() - began)
+
+
+def growth(_out: Path, scale: float) -> dict[str, Any]:
+    """Scenario 5: CPU time of the policy, of a cycle and of the observation before it, ms, by number of tasks. Below
+    full scale, sizes end at the paper's."""
+    sizes = [size for size in SIZES if scale >= 1 or size <= SOURCE_TASKS]
+    cores = CORES * SOURCE_TASKS / TASKS_PER_MANAGER / SOURCE_MANAGERS
+    return {
+        "by_tasks": {str(size): _named(*cycles(size, CYCLES)) for size in sizes},
+        "as_source": _named(*cycles(SOURCE_TASKS, CYCLES, SOURCE_MANAGERS, cores)),
+    }
+
+
+def _named(policy: list[float], cycle: list[float], observing: list[float]) -> dict[str, list[float]]:
+    return {"policy_ms": policy, "cycle_ms": cycle, "observing_ms": observing}
 
 
 def exponent(sizes: Sequence[int], took: Sequence[float]) -> float:

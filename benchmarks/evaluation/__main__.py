@@ -23,13 +23,13 @@ from benchmarks.evaluation.d_storm_live import d_storm_live
 from benchmarks.evaluation.drawing import draw, draw_recording
 from benchmarks.evaluation.engines import engines
 from benchmarks.evaluation.goodput_live import goodput_live
-from benchmarks.evaluation.growth import growth
 from benchmarks.evaluation.henge_live import henge_live
 from benchmarks.evaluation.kept import Figures
 from benchmarks.evaluation.messages import messages
 from benchmarks.evaluation.recipes import RECIPES
 from benchmarks.evaluation.stela_live import stela_live
 from benchmarks.evaluation.systems import systems
+from benchmarks.simulator import growth
 
 RESULTS = Path("benchmarks/results")
 BUILD = Path("build/evaluation")

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from benchmarks.evaluation.growth import SOURCE_MANAGERS, SOURCE_TASKS
 from benchmarks.evaluation.intervals import BANDS, KINDS, TURNS
 from benchmarks.evaluation.kept import Figures
 from benchmarks.evaluation.row import Row
 from benchmarks.evaluation.section import Runs, Section, Table, Values, at, middle
-from benchmarks.simulator import exponent
+from benchmarks.simulator import SOURCE_MANAGERS, SOURCE_TASKS, exponent
 
 PERIOD_S = 5.0
 LARGE = 500  #: tasks from which on fixed costs are negligible

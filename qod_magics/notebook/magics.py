@@ -20,8 +20,7 @@ from qod_magics.application.streams.sinks import FUNCTION
 from qod_magics.arguments.option import Option
 from qod_magics.arguments.parser import Command, continued, joined, wants_help, words_of
 from qod_magics.errors import QodError, UsageProblem, nearest
-from qod_magics.notebook.alarm_lines import AlarmLines
-from qod_magics.notebook.commands import ClusterCommands, DecisionCommands
+from qod_magics.notebook.commands import AlarmLines, ClusterCommands, DecisionCommands
 from qod_magics.notebook.files import options_of, with_file
 from qod_magics.notebook.options import CHECKPOINTS, COMMANDS, CONFIGURABLE, HEADROOM, JIT, PERIOD, POLICY
 from qod_magics.notebook.replies import send_through_stream

@@ -14,7 +14,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import start_new_kernel
 
 from qod_magics.monitoring.alarms import Alarm
-from qod_magics.notebook.alarm_lines import AlarmLines
+from qod_magics.notebook.commands import AlarmLines
 from qod_magics.notebook.replies import FROM_THE_START
 
 WAIT_S = 60.0

@@ -7,10 +7,11 @@ shares workers in proportion to token rates and knows no deadlines (2.9).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal, Protocol, TypeAlias
+from graphlib import TopologicalSorter
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from qod_magics.core.engines import MS, Message, S, Topology, channel_of
 from qod_magics.errors import UsageProblem
@@ -105,6 +106,24 @@ def shortest_job(frontier_time: int, target: int, cost: int, after: int) -> int:
 
 
 URGENCY: Mapping[str, Urgency] = {"llf": start_deadline, "edf": completion_deadline, "sjf": shortest_job}
+
+
+Node = TypeVar("Node", int, str)
+
+
+def critical_paths(targets: Mapping[Node, Sequence[Node]], cost: Mapping[Node, int]) -> dict[Node, int]:
+    """Return the largest sum of costs over the paths from the successors of each operator to a sink (4); 0 of a sink.
+    It is what `DeadlineContexts` learns from the acknowledgements of all operators.
+
+    Raises:
+        graphlib.CycleError: the graph is no DAG.
+
+    """
+    order = TopologicalSorter({node: targets.get(node, ()) for node in cost}).static_order()
+    found: dict[Node, int] = {}
+    for node in order:
+        found[node] = max((cost[each] + found[each] for each in targets.get(node, ())), default=0)
+    return found
 
 
 def frontier_progress(previous: int, progress: int, slide: int, origin: int = 0) -> int:

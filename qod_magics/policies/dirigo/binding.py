@@ -27,6 +27,12 @@ class PriorityBased(Dirigo):
         return 1
 
 
+def static_limit(shares: Sequence[float]) -> float:
+    """Return the mean utilization of the workers, one per object, at which static binding saturates the hottest one.
+    `shares`: of the objects among the messages, fractions of 1."""
+    return 1 / (len(shares) * max(shares))
+
+
 class Asking(Dirigo):
     """Policies that ask other workers. A worker answers at once, also while a message runs (A4)."""
 

@@ -52,6 +52,18 @@ class ClientMessages(Protocol):
         ...
 
 
+def zipf_weights(keys: int, exponent: float) -> list[float]:
+    """Return the popularity of keys, relative to that of the first, the most popular; infinite: it alone."""
+    return [(k + 1) ** -exponent for k in range(keys)]
+
+
+def popularity(keys: int, exponent: float) -> list[float]:
+    """Return the shares of keys among messages, fractions of 1, the most popular first."""
+    weights = zipf_weights(keys, exponent)
+    total = sum(weights)
+    return [weight / total for weight in weights]
+
+
 class Arrivals(Form, frozen=True):
     """How one client sends, with the names of a scenario. The same seed gives the same messages.
 
@@ -97,7 +109,7 @@ class Arrivals(Form, frozen=True):
         progress = 0
         keys = range(self.keys)
         zipf = float(self.zipf)
-        weights = list(accumulate((k + 1) ** -zipf for k in keys)) if self.keys and zipf < inf else []
+        weights = list(accumulate(zipf_weights(self.keys, zipf))) if zipf < inf else []
         while True:
             if bursts and at >= next_burst:
                 factor = self._pareto(random)

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from qod_magics.core.engines import Dispatcher, S, stream_channel
-from qod_magics.notebook.formulas import critical_paths
 from qod_magics.policies.cameo import Parameters, with_deadlines
-from qod_magics.policies.cameo.contexts import DeadlineContexts
+from qod_magics.policies.cameo.contexts import DeadlineContexts, critical_paths
 from qod_magics.policies.of_engines import dispatcher
 from qod_magics.simulator.messages import Dataflow, Engine, Job, Source, Stage
 from qod_magics.simulator.messages.dataflow import Arrivals

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from qod_magics.core.engines import CLIENT, MS, Message, OperatorInfo, Topology, channel_of, stream_channel
-from qod_magics.notebook.formulas import critical_paths
 from qod_magics.policies.cameo.contexts import (
     URGENCY,
     DeadlineContexts,
     Parameters,
     ProgressMap,
     ReplyContext,
+    critical_paths,
     frontier_progress,
     printed_frontier_progress,
     waits,

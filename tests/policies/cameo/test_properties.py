@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from qod_magics.core.engines import CLIENT, Message, OperatorInfo
 from qod_magics.errors import UsageProblem
-from qod_magics.notebook.formulas import critical_paths
 from qod_magics.policies.cameo import Parameters, TokenRates
 from qod_magics.policies.cameo.contexts import (
     URGENCY,
     DeadlineContexts,
     ProgressMap,
+    critical_paths,
     frontier_progress,
     printed_frontier_progress,
     waits,
