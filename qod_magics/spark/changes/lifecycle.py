@@ -45,6 +45,7 @@ class Lifecycle:
             self.cluster.deployment.sources,
             partial(run_ended, self.cluster, instance),
             shuffle_for(self.cluster, instance, manager),
+            self.cluster.patience.starts_s,
         )
 
     def stop(

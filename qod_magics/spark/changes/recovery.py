@@ -31,9 +31,8 @@ from qod_magics.spark.servers.task_manager import TaskManager
 BUSY_OVER_S = 10.0
 #: A silent task manager that used more than this share of a core is not idle, but too busy to answer.
 AT_WORK = 0.02
-#: Interval of pings to a server that was lost by its lease, seconds; and for how long they go on: by then it has ended
-#: our session itself.
-ASKING_S, ASKED_S = 5.0, 3600.0
+#: Interval of pings to a server that was lost by its lease, seconds.
+ASKING_S = 5.0
 
 
 class Recovery:
@@ -208,7 +207,7 @@ class Recovery:
     def _close(self, manager: TaskManager) -> None:
         """Close a lost task manager. One that may only stand still is closed once it answers again: only then do its
         queries end."""
-        deadline = time.monotonic() + ASKED_S
+        deadline = time.monotonic() + self.cluster.patience.asked_s
         while not manager.gone() and not self._ended.is_set() and time.monotonic() < deadline:
             ping = begin(manager.active_runs, f"ping-{manager.id}")
             while not (ping.done() or self._ended.is_set() or time.monotonic() >= deadline):

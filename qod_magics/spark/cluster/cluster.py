@@ -42,6 +42,9 @@ class Patience:
     #: without a batch written though rows wait, for one that does not answer: it is lost then, whatever stays connected
     lease_s: float = 60.0
     hung_s: float = 30.0  #: for an answer of a local server that is idle, before it is killed
+    #: for an answer of a server that was lost by its lease: by then it has ended our session itself
+    asked_s: float = 3600.0
+    starts_s: float = 60.0  #: of a start, for those that shuffle into another number of partitions
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,11 +202,13 @@ class Instance(InstanceState):
         sources: Sources | None = None,
         run_ended: Callable[[], object] = lambda: None,
         shuffle: int | None = None,
+        starts_s: float | None = None,
     ) -> None:
         """Build the job on this task manager and start it from its checkpoint, in the mode with the higher throughput
         per core: real-time mode if it keeps no state, Spark supports it and `free_slots` are enough for it, else
         micro-batches. `run_ended` is called once no earlier run is under way. If its first batch is one of these, it
-        shuffles into `shuffle` partitions, by default into as many as the task manager says.
+        shuffles into `shuffle` partitions, by default into as many as the task manager says. It waits `starts_s`
+        seconds for starts that shuffle into another number, by default without a limit.
 
         Raises:
             QodError: it can't be built or started there.
@@ -238,7 +240,7 @@ class Instance(InstanceState):
                 raise TaskManagerError(f"{self.id} can't start on {task_manager.id}: {reason(error)}") from error
             if not refusal:
                 try:
-                    self._begin(start, task_manager, workshop, shuffle, realtime=True)
+                    self._begin(start, task_manager, workshop, shuffle, starts_s, realtime=True)
                     return
                 except QodError:
                     raise
@@ -253,7 +255,7 @@ class Instance(InstanceState):
                         ) from error
                     refusal = self.no_realtime = reason(error)
             try:
-                self._begin(start, task_manager, workshop, shuffle, realtime=False, why=refusal)
+                self._begin(start, task_manager, workshop, shuffle, starts_s, realtime=False, why=refusal)
             except QodError:
                 raise
             except Exception as error:
@@ -290,6 +292,7 @@ class Instance(InstanceState):
         task_manager: TaskManager,
         workshop: Workshop,
         shuffle: int | None = None,
+        starts_s: float | None = None,
         *,
         realtime: bool,
         why: str = "",
@@ -315,7 +318,7 @@ class Instance(InstanceState):
                     else:
                         writer = writer.trigger(processingTime=f"{job.batches_every_s:g} seconds")
                     chosen = self._shuffle_on(task_manager, shuffle, realtime=realtime)
-                    with task_manager.shuffling(chosen):
+                    with task_manager.shuffling(chosen, starts_s):
                         query = writer.start() if job.sink is None else job.sink.begin(writer, job.table)
                 break
             except QodError:

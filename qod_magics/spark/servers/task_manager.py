@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 RECOUNT_S = 45.0
 #: How long state may take to be assigned to one instance, seconds.
 ASSIGNING_S = 60.0
-#: How long a start of a query may wait for those that shuffle into another number of partitions, seconds.
-STARTS_S = 60.0
 #: Timeout for what is asked of a session once it has answered: settings, cores, dials; seconds.
 INQUIRY_S = 60.0
 
@@ -224,17 +222,21 @@ class TaskManager:
         return self._stated_shuffle or min(max(int(self.capacity), 1), SHUFFLE_DEFAULT)
 
     @contextmanager
-    def shuffling(self, partitions: int) -> Iterator[None]:
+    def shuffling(self, partitions: int, wait_s: float | None = None) -> Iterator[None]:
         """Set the number of shuffle partitions of the queries that start within this block. It is a setting of the
         session, which a query copies when it starts, so starts with another number wait. A query that has run a batch
         keeps the number of its checkpoint.
 
+        Args:
+            partitions: the number.
+            wait_s: for starts with another number, seconds; None: without a limit.
+
         Raises:
-            TaskManagerError: others still start after a minute. Or whatever Spark raises.
+            TaskManagerError: others still start after `wait_s`. Or whatever Spark raises.
 
         """
         with self._starting:
-            if not self._starting.wait_for(lambda: not self._starts or self._shuffles == partitions, STARTS_S):
+            if not self._starting.wait_for(lambda: not self._starts or self._shuffles == partitions, wait_s):
                 raise TaskManagerError(
                     f"{self.id} still starts queries that shuffle into {self._shuffles} partitions.",
                     name=self.id,

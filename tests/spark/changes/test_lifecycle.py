@@ -623,10 +623,10 @@ def test_a_lease_is_that_of_all_runs_that_may_write(case: str, tmp_path: Path) -
     silent.parts.recovery.close()
 
 
-def test_one_that_is_lost_is_closed_in_the_end_though_its_ping_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_lost_is_closed_in_the_end_though_its_ping_hangs() -> None:
     silent, closed = Silent(None), threading.Event()
     silent.home.ended, silent.home.close = False, closed.set  # type: ignore[method-assign, assignment]
-    monkeypatch.setattr("qod_magics.spark.changes.recovery.ASKED_S", 0.2)
+    silent.parts.cluster.patience = Patience(asked_s=0.2)
     begin(partial(silent.parts.recovery._close, silent.home), "closing")
     assert closed.wait(10.0)
     silent.answers(True)

@@ -458,7 +458,7 @@ def test_instances_that_share_out_a_state_shuffle_alike_wherever_they_begin(coun
 
 def test_an_instance_starts_with_the_shuffle_of_its_task(counting: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     made, asked = counting.made, list[object]()
-    monkeypatch.setattr("tests.spark.fakes.FakeInstance.start", lambda self, *given: asked.append(given[-1]))
+    monkeypatch.setattr("tests.spark.fakes.FakeInstance.start", lambda self, *given: asked.append(given[-2]))
     sized(made, tm1=2, tm2=4)
     for id in ("tm2", "tm1"):
         made.parts.lifecycle.start(made["q.1"], made.cluster.task_managers[id])

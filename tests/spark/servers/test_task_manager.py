@@ -230,7 +230,7 @@ class Setting(Spark):
         self.made.append(value)
 
 
-def test_starts_that_shuffle_alike_go_on_together_and_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_starts_that_shuffle_alike_go_on_together_and_others_wait() -> None:
     """Each query copies the setting of its session when it starts."""
     spark = Setting()
     made = TaskManager("tm1", spark, kind="connect", cores=8.0, board=BOARD)  # type: ignore[arg-type]
@@ -242,8 +242,7 @@ def test_starts_that_shuffle_alike_go_on_together_and_others_wait(monkeypatch: p
         assert spark.made == ["8"], "nobody changes it while queries start"
     waits.join(10)
     assert spark.made == ["8", "1"]
-    monkeypatch.setattr("qod_magics.spark.servers.task_manager.STARTS_S", 0.05)
-    with pytest.raises(TaskManagerError, check=breaks("answers", name="tm1")), made.shuffling(8):
+    with pytest.raises(TaskManagerError, check=breaks("answers", name="tm1")), made.shuffling(8, wait_s=0.05):
         pass  # the other one never ends
     assert spark.made == ["8", "1"]
 
