@@ -1,5 +1,5 @@
-"""What live benchmarks share: a sender of rows in a process of its own, what a task manager and queries did meanwhile,
-and a table that is kept row by row, so that a run that is broken off leaves what it has measured."""
+"""What live benchmarks share: a sender of rows in a process of its own, and a table that is kept row by row, so that a
+run that is broken off leaves what it has measured."""
 
 from __future__ import annotations
 
@@ -7,14 +7,72 @@ import csv
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
+
+from qod_magics.kafka.cluster import Kafka
 
 #: The environment variable with the settings of the sender's client, as JSON.
 CLIENT = "QOD_BENCHMARK_CLIENT"
+#: How long a sender that is told to end may wait for its last rows to be acknowledged, seconds; and until it has ended.
+FLUSH_S, END_S = 60.0, 90.0
+#: Number of keys, where a benchmark has no keys of its own.
+KEYS = 20
+
+# --- The sender -------------------------------------------------------------------------------------------------------
+
+
+def key_of(number: int) -> int:
+    """Return the key of a row by its number: all keys in turns."""
+    return number % KEYS
+
+
+@dataclass
+class Sender:
+    """A process that sends rows."""
+
+    process: subprocess.Popen[str]
+    sent: int = 0  #: how many rows were acknowledged, once it has ended
+
+    def wait(self) -> None:
+        """Wait until it has sent all of its rows."""
+        self.process.wait()
+
+
+@contextmanager
+def sending(
+    kafka: Kafka, topic: str, rate: float, rows: float = inf, key: str = "benchmarks._live:key_of"
+) -> Iterator[Sender]:
+    """Send rows of k, v and at meanwhile, from this process's last core.
+
+    Args:
+        kafka: the broker.
+        topic: where to.
+        rate: rows/s.
+        rows: how many; inf: until the end of the context.
+        key: the function that returns k of the nth row, from 0, as "module:function".
+
+    """
+    settings = {**os.environ, CLIENT: json.dumps(kafka.client_config())}
+    words = [sys.executable, "-m", "benchmarks._live", kafka.bootstrap, topic, str(rate), str(rows), key]
+    sender = Sender(subprocess.Popen(words, env=settings, stdout=subprocess.PIPE, text=True))
+    try:
+        os.sched_setaffinity(sender.process.pid, {max(os.sched_getaffinity(0))})
+        yield sender
+    finally:
+        sender.process.terminate()
+        told, _ = sender.process.communicate(timeout=END_S)
+    if not told:
+        raise RuntimeError(f"the sender to {topic} ended with code {sender.process.returncode} before it counted rows")
+    sender.sent = int(told)
 
 
 def send(bootstrap: str, topic: str, rate: float, rows: float, key: Callable[[int], object]) -> int:
@@ -50,7 +108,10 @@ def send(bootstrap: str, topic: str, rate: float, rows: float, key: Callable[[in
                 producer.poll(0.05)
         producer.poll(0)
         time.sleep(0.02)
-    return sent - producer.flush(60)
+    return sent - producer.flush(FLUSH_S)
+
+
+# --- Figures ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -71,3 +132,8 @@ class Table:
             writer.writeheader()
             writer.writerows(self.rows)
         print(*(f"{name} {value}" for name, value in kept.items()), sep=", ", flush=True)
+
+
+if __name__ == "__main__":
+    bootstrap, topic, rate, rows, key = sys.argv[1:]
+    print(send(bootstrap, topic, float(rate), float(rows), resolve_name(key)), flush=True)

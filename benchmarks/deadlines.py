@@ -12,20 +12,17 @@ keeps them. It takes less than six minutes. The part `cameo-live` of the evaluat
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks._live import CLIENT, Table, send
-from benchmarks.many_queries import HEAVY, KEYS, LIGHT, SCHEMA
+from benchmarks._live import Table, sending
+from benchmarks.many_queries import HEAVY, LIGHT, SCHEMA
 from qod_magics.kafka.topics import create_topics
 from qod_magics.session.session import Session
 
@@ -51,21 +48,6 @@ POLICIES = ("orleans", "fifo", "cameo")
 BACKLOG, URGENT_RATE, DRAIN_S = 150_000, 100.0, 60.0
 #: Seconds at most until a policy's backlog is read.
 DRAINED_S = 15.0
-
-
-@contextmanager
-def sending(session: Session, topic: str, rate: float, rows: float = float("inf")) -> Iterator[subprocess.Popen[bytes]]:
-    """Send rows of `KEYS` keys at this rate meanwhile, rows/s, from the broker's core."""
-    kafka = session.kafka
-    settings = {**os.environ, CLIENT: json.dumps(kafka.client_config())}
-    words = ["--send", kafka.bootstrap, topic, str(rate), str(rows)]
-    process = subprocess.Popen([sys.executable, "-m", "benchmarks.deadlines", *words], env=settings)
-    try:
-        os.sched_setaffinity(process.pid, {max(os.sched_getaffinity(0))})
-        yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 @dataclass
@@ -102,8 +84,8 @@ class Run:
         """Return the rows/s at which each heavy query reads a backlog beside all others."""
         before = [count.processed for count in self.of(BULK)]
         began = time.time()
-        with sending(self.session, BULK, 1e9, BACKLOG) as process:
-            process.wait()
+        with sending(self.session.kafka, BULK, 1e9, BACKLOG) as sender:
+            sender.wait()
             while time.time() < began + DRAIN_S:
                 read = [count.processed - old for count, old in zip(self.of(BULK), before, strict=True)]
                 if min(read) >= BACKLOG:
@@ -170,14 +152,14 @@ def measure(
         session.set_policy("orleans")
         session.set_period(2.5)
         create_topics(session.kafka, {URGENT: 1, BULK: 1})
-        with sending(session, URGENT, URGENT_RATE):
+        with sending(session.kafka, URGENT, URGENT_RATE):
             run.start()
-            with sending(session, BULK, 500.0):
+            with sending(session.kafka, BULK, 500.0):
                 time.sleep(warm)
             rate = load * run.capacity()
             print(f"{rate:.0f} rows/s for each heavy query", file=sys.stderr, flush=True)
             for n, policy in [(n, each) for n in range(rounds) for each in policies]:
-                with sending(session, BULK, rate):
+                with sending(session.kafka, BULK, rate):
                     found = run.measured(policy, settle, seconds)
                 session.set_policy("orleans")
                 run.drain()
@@ -188,7 +170,6 @@ def measure(
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--send", nargs=4, help=argparse.SUPPRESS)
     parser.add_argument("--urgent", type=int, default=2, help="light queries with a target")
     parser.add_argument("--heavy", type=int, default=3, help="heavy queries without one")
     parser.add_argument("--target", type=float, default=2.0, help="seconds")
@@ -201,12 +182,7 @@ def main() -> None:
     parser.add_argument("--warm", type=float, default=30.0)
     parser.add_argument("--settle", type=float, default=6.0)
     given = parser.parse_args()
-    if given.send:
-        bootstrap, topic, rate, rows = given.send
-        send(bootstrap, topic, float(rate), float(rows), lambda number: number % KEYS)
-        return
-    options = {name: value for name, value in vars(given).items() if name != "send"}
-    measure(Table(RESULTS, FIELDS), **options)
+    measure(Table(RESULTS, FIELDS), **vars(given))
 
 
 if __name__ == "__main__":

@@ -23,8 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks._live import Table
-from benchmarks.deadlines import sending
+from benchmarks._live import Table, sending
 from benchmarks.many_queries import LIGHT, SCHEMA
 from qod_magics.kafka.topics import create_topics
 from qod_magics.session.session import Session
@@ -146,7 +145,7 @@ def measure(
             case = CASES[name]
             session.set_policy(case.baseline)
             declare(session, name)
-            with sending(session, name, case.rate):
+            with sending(session.kafka, name, case.rate):
                 time.sleep(warm)
                 for n in range(rounds):
                     for policy in (case.baseline, OURS):

@@ -13,20 +13,19 @@ evaluation runs it, too.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks._live import CLIENT, Table, send
+from benchmarks._live import Sender, Table, sending
 from qod_magics.core.plan import Lend
 from qod_magics.core.snapshot import Instance
 from qod_magics.kafka.topics import create_topics
@@ -64,19 +63,11 @@ class Run:
     sent: Counter[int] = field(default_factory=Counter)  #: rows by key
 
     @contextmanager
-    def sending(self, rate: float, rows: float = float("inf")) -> Iterator[subprocess.Popen[str]]:
-        """Send rows at this rate meanwhile, from the broker's core."""
-        kafka = self.session.kafka
-        settings = {**os.environ, CLIENT: json.dumps(kafka.client_config())}
-        words = [sys.executable, "-m", "benchmarks.lending", "--send", kafka.bootstrap, str(rate), str(rows)]
-        process = subprocess.Popen(words, env=settings, stdout=subprocess.PIPE, text=True)
-        try:
-            os.sched_setaffinity(process.pid, {max(os.sched_getaffinity(0))})
-            yield process
-        finally:
-            process.terminate()
-            told, _ = process.communicate(timeout=90)
-            self.sent.update(map(key_of, range(int(told))))
+    def sending(self, rate: float, rows: float = inf) -> Iterator[Sender]:
+        """Send rows at this rate meanwhile, and count them."""
+        with sending(self.session.kafka, TOPIC, rate, rows, "benchmarks.lending:key_of") as sender:
+            yield sender
+        self.sent.update(map(key_of, range(sender.sent)))
 
     def instances(self) -> Sequence[Instance]:
         """Return the query's instances in the last cycle."""
@@ -116,8 +107,8 @@ class Run:
     def _read(self) -> float:
         """Return the rows of a backlog over the time of the batches in which the busiest instance counted its part."""
         before, began = self.counted, time.time()
-        with self.sending(1e9, BACKLOG) as process:
-            process.wait()
+        with self.sending(1e9, BACKLOG) as sender:
+            sender.wait()
             while self.counted < before + BACKLOG and time.time() < began + DRAIN_S:
                 time.sleep(0.1)
         read = self.counted - before
@@ -203,19 +194,13 @@ def measure(
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--send", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--load", type=float, default=1.3, help="rate, as a share of what the hot key's instance reads")
     parser.add_argument("--policies", nargs="+", default=POLICIES)
     parser.add_argument("--rounds", type=int, default=2, help="turns of all policies")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--warm", type=float, default=15.0)
     given = parser.parse_args()
-    if given.send:
-        bootstrap, rate, rows = given.send
-        print(send(bootstrap, TOPIC, float(rate), float(rows), key_of), flush=True)
-        return
-    options = {name: value for name, value in vars(given).items() if name != "send"}
-    measure(Table(RESULTS, FIELDS), **options)
+    measure(Table(RESULTS, FIELDS), **vars(given))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from benchmarks._live import sending
 from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import create_topics
 from qod_magics.machine.jars import connector_jars
@@ -47,7 +48,6 @@ HEAVY = (
     "FROM {} GROUP BY 1, 2"
 )
 FIELDS = ("queries", "kind", "load", "rate", "engine", "dropped", "age_s", "interval_s", "cpu", "waiting_s")
-KEYS = 20
 #: Rows that wait before plain Spark's capacity is measured, rows of a batch then, and seconds for which it is measured
 #: after the first ones.
 PRELOADED, PER_BATCH, CAPACITY_S, CAPACITY_WARM_S = 3_000_000, 100_000, 40.0, 25.0
@@ -56,26 +56,6 @@ PRELOADED, PER_BATCH, CAPACITY_S, CAPACITY_WARM_S = 3_000_000, 100_000, 40.0, 25
 def sql(i: int, mixed: bool) -> str:
     """Return the SQL of query `i`, with {} for its table. If mixed, every other query is heavy, the first one too."""
     return HEAVY if mixed and i % 2 == 0 else LIGHT
-
-
-def send(bootstrap: str, rate: float, rows: float) -> None:
-    """Send `rows` rows, or rows until the parent ends; client settings come from the environment."""
-    from confluent_kafka import Producer
-
-    settings = json.loads(os.environ["QOD_BENCHMARK_CLIENT"])
-    producer = Producer({**settings, "bootstrap.servers": bootstrap, "linger.ms": 20})
-    began, sent = time.time(), 0
-    while os.getppid() != 1 and sent < rows:
-        now = time.time()
-        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
-        while sent < min((now - began) * rate, rows):
-            producer.produce(TOPIC, f'{{"k": {sent % KEYS}, "v": {sent * 0.37 % 1.0:.4f}, "at": "{at}"}}')
-            sent += 1
-            if sent % 1000 == 0:
-                producer.poll(0)
-        producer.poll(0)
-        time.sleep(0.02)
-    producer.flush()
 
 
 def classic_session() -> SparkSession:
@@ -173,19 +153,6 @@ class Comparison:
     settle_s: float
 
     @contextmanager
-    def sending(self, session: Session, rate: float, rows: float = float("inf")) -> Iterator[subprocess.Popen[bytes]]:
-        """Send rows at this rate meanwhile."""
-        settings = {**os.environ, "QOD_BENCHMARK_CLIENT": json.dumps(session.kafka.client_config())}
-        words = ["--send", session.kafka.bootstrap, str(rate), str(rows)]
-        process = subprocess.Popen([sys.executable, "-m", "benchmarks.many_queries", *words], env=settings)
-        try:
-            os.sched_setaffinity(process.pid, {max(os.sched_getaffinity(0))})
-            yield process
-        finally:
-            process.kill()
-            process.wait()
-
-    @contextmanager
     def plain(self, session: Session, cpus: set[int], starting: str, per_batch: int = 0) -> Iterator[Any]:
         """Run plain Spark meanwhile: yields a function from seconds to their figures."""
         settings = {**os.environ, "QOD_BENCHMARK_SPARK": json.dumps(dict(session.kafka.spark_options()))}
@@ -215,8 +182,8 @@ class Comparison:
     def capacity(self, session: Session, cpus: set[int]) -> float:
         """Return the rows/s at which plain Spark just keeps up. Where all read a backlog, each query has an equal share
         of the core, so a row of all n of them takes the sum of 1 / (n rate)."""
-        with self.sending(session, 1e9, PRELOADED) as process:
-            process.wait()
+        with sending(session.kafka, TOPIC, 1e9, PRELOADED) as sender:
+            sender.wait()
         with self.plain(session, cpus, "earliest", PER_BATCH) as measured:
             measured(CAPACITY_WARM_S)
             rates = measured(CAPACITY_S)["rates"]
@@ -227,7 +194,7 @@ class Comparison:
         """Run the queries by default options, and yield their figures at each rate."""
         manager = next(iter(session.runtime.task_managers.values()))
         for n, rate in enumerate(rates):
-            with self.sending(session, rate):
+            with sending(session.kafka, TOPIC, rate):
                 if n == 0:
                     for i in range(self.queries):
                         session.stream(f"rows{i}", topic=TOPIC, schema=SCHEMA)
@@ -282,7 +249,7 @@ class Comparison:
             session.remove_task_manager(manager.id)
             with self.plain(session, cpus, "latest") as measured:
                 for n, (row, rate) in enumerate(zip(at, rates, strict=True)):
-                    with self.sending(session, rate):
+                    with sending(session.kafka, TOPIC, rate):
                         time.sleep(self.settle_s + (self.warm_s if n == 0 else 0.0))
                         told = dict(measured(self.seconds))
                         ends = end_offsets(session.kafka, [TOPIC], timeout_s=10.0)[TOPIC][0]
@@ -306,7 +273,6 @@ def keep(rows: Sequence[Mapping[str, Any]]) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--send", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--plain", nargs="+", help=argparse.SUPPRESS)
     parser.add_argument("--queries", type=int, default=6)
     parser.add_argument("--mixed", action="store_true")
@@ -317,9 +283,6 @@ def main() -> None:
     parser.add_argument("--settle", type=float, default=12.0)
     parser.add_argument("--failing", action="store_true")
     given = parser.parse_args()
-    if given.send:
-        send(given.send[0], float(given.send[1]), float(given.send[2]))
-        return
     if given.plain:
         queries, mixed, starting, per_batch, *cpus = given.plain
         plain(int(queries), mixed == "1", set(map(int, cpus)), starting, int(per_batch) or None)

@@ -23,20 +23,20 @@ import argparse
 import csv
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import psutil
 
-from benchmarks._live import CLIENT, send
+from benchmarks._live import Sender, sending
 from benchmarks.many_queries import times
 from qod_magics.controller import Cycle
 from qod_magics.core.snapshot import Snapshot
@@ -48,7 +48,7 @@ from qod_magics.spark.servers.connection import beside
 from tests.live.standalone import Standalone
 
 RESULTS = Path(__file__).parent / "results" / "scripts" / "own_cluster.csv"
-TOPIC, SCHEMA, KEYS, SLOTS = "visits", "k INT, v DOUBLE, at TIMESTAMP", 20, 2
+TOPIC, SCHEMA, SLOTS = "visits", "k INT, v DOUBLE, at TIMESTAMP", 2
 _OF_WINDOWS = "SELECT window(at, '10 seconds') AS w, k, count(*) AS n, {} FROM {{}} GROUP BY 1, 2"
 #: By name, SQL with {} for its table.
 RECIPES: Mapping[str, str] = {
@@ -94,18 +94,9 @@ class Run:
     queries: int = 0  #: plain ones so far
     samples: list[Sample] = field(default_factory=list)
 
-    @contextmanager
-    def sending(self, rate: float, rows: float = float("inf")) -> Iterator[subprocess.Popen[str]]:
+    def sending(self, rate: float, rows: float = inf) -> AbstractContextManager[Sender]:
         """Send rows at this rate meanwhile, from the first core."""
-        kafka = self.session.kafka
-        settings = {**os.environ, CLIENT: json.dumps(kafka.client_config())}
-        words = [sys.executable, "-m", "benchmarks.own_cluster", "send", kafka.bootstrap, str(rate), str(rows)]
-        process = subprocess.Popen(words, env=settings, stdout=subprocess.PIPE, text=True)
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.communicate(timeout=90)
+        return sending(self.session.kafka, TOPIC, rate, rows)
 
     @contextmanager
     def plain(self, recipe: str, queries: int, starting: str, bound: int | None = None) -> Iterator[Sequence[Any]]:
@@ -136,8 +127,8 @@ class Run:
     def capacity(self, recipe: str, queries: int) -> float:
         """Return the input rate, rows/s, that this number of plain queries just keeps up with, where a batch reads at
         most two seconds of rows."""
-        with self.sending(1e9, PRELOADED) as process:
-            process.wait()
+        with self.sending(1e9, PRELOADED) as sender:
+            sender.wait()
         rates = self._drained(recipe, queries, FIRST_ROWS, CAPACITY_WARM_S)
         rates = self._drained(recipe, queries, round(BATCH_S * min(rates)), CAPACITY_S)
         return queries / sum(1.0 / max(rate, 1.0) for rate in rates)
@@ -382,10 +373,6 @@ def keep(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def main() -> None:
     """Measure and print."""
-    if sys.argv[1:2] == ["send"]:
-        bootstrap, rate, most = sys.argv[2:]
-        print(send(bootstrap, TOPIC, float(rate), float(most), lambda number: number % KEYS), flush=True)
-        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", nargs="?", choices=["overload", "quiet", "start"], default="overload")
     parser.add_argument("--recipe", choices=list(RECIPES), default="hashes")
