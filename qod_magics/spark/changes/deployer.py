@@ -41,6 +41,7 @@ from qod_magics.spark.cluster.cluster import Before, Cluster
 from qod_magics.spark.cluster.deployment import Deployment, Prepared
 from qod_magics.spark.cluster.jobs import instance_jobs
 from qod_magics.spark.cluster.placing import targets_for
+from qod_magics.spark.cluster.preparing import prepare
 from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.job import Job, feed_of, names_and_types
@@ -198,7 +199,7 @@ class Deployer:
                     self._stop(_of(before, tasks), batch_s, read_on=at_batch_end)
                 case CreateTopics():
                     self.resuming.seed(returning, self.cluster.deployment)
-                    prepared = self.cluster.deployment.prepare(specs, checked, decision.other_columns)
+                    prepared = prepare(self.cluster.deployment, specs, checked, decision.other_columns)
                 case SwitchOver():
                     assert prepared is not None
                     gone, new = self._adopt(prepared, decision)

@@ -47,6 +47,7 @@ from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.cluster.preparing import refit
 from qod_magics.spark.plans.job import Feed, PlanFacts
 from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.queries.checkpoints import Offsets, transplant, why_not_transplanted
@@ -237,7 +238,7 @@ class Fuser:
         at = next(at for at, spec in enumerate(deployment.specs.values()) if spec.id in left)
         specs[at:at] = change.made
         checked = deployment.check(specs, workshop)
-        after = deployment.refitted(change.gone, change.made, specs, checked)
+        after = refit(deployment, change.gone, change.made, specs, checked)
         try:
             self._check(change, after, workshop)
         except BaseException:

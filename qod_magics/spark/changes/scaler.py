@@ -53,7 +53,7 @@ from qod_magics.spark.changes.change import (
 from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.cluster.deployment import Pipe
+from qod_magics.spark.cluster.feeds import Pipe
 from qod_magics.spark.cluster.placing import targets_for
 from qod_magics.spark.cluster.state import Heir, assign_state
 from qod_magics.spark.plans.job import feeds_of

@@ -17,7 +17,7 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.admission import StateFacts
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.cluster.deployment import Pipe
+from qod_magics.spark.cluster.feeds import Pipe
 from qod_magics.spark.plans.dial import DialReading
 from qod_magics.spark.plans.job import feeds_of
 from qod_magics.spark.queries.checkpoints import (

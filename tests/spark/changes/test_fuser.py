@@ -24,7 +24,9 @@ from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.fuser import Fuser
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Cluster, Patience
-from qod_magics.spark.cluster.deployment import Deployment, Pipe
+from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.cluster.feeds import Pipe
+from qod_magics.spark.cluster.preparing import prepare, refit
 from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.job import PlanFacts
@@ -487,12 +489,12 @@ def test_a_stream_that_has_been_a_topic_since_goes_on_where_it_is(made: Made) ->
     made.fuser.fuse(("src", "mid")).result(10.0)
     deployment = made.deployment
     before = deployment.retired["src>mid"]
-    deployment.adopt(deployment.prepare(specs, checked))  # declared anew, say with another reader
+    deployment.adopt(prepare(deployment, specs, checked))  # declared anew, say with another reader
     assert deployment.retired == {}
     deployment.accounts["src>mid"].position[0] = 12
     deployment.retired = {"src>mid": before}
     one = fused(specs[1], specs[2])
-    after = deployment.refitted(specs[1:], (one,), [specs[0], one], checked)
+    after = refit(deployment, specs[1:], (one,), [specs[0], one], checked)
     assert after.accounts["src>q"].position == {0: 12}
     assert after.accounts["src>q"] is deployment.accounts["src>mid"]
 

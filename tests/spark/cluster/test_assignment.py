@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.spark.cluster.deployment import Assignment, assigned
+from qod_magics.spark.cluster.feeds import Assignment, assigned
 
 COUNTS = st.integers(1, 24)
 

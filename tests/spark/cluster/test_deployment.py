@@ -18,8 +18,10 @@ from qod_magics.application.streams.topic_input import AUTO, TopicInput
 from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.cluster.books import Account
-from qod_magics.spark.cluster.deployment import Deployment, Pipe
+from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.cluster.feeds import Pipe
 from qod_magics.spark.cluster.jobs import instance_jobs
+from qod_magics.spark.cluster.preparing import prepare
 from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.job import same_columns
 from qod_magics.spark.queries.progress import FeedCount
@@ -42,13 +44,18 @@ def running(*declared: str, kafka: FakeKafka | None = None) -> Deployment:
     return made
 
 
+def results_topic(made: Deployment, spec: TaskSpec, columns: StructType) -> str:
+    """The topic of a query's results, if it were declared like this."""
+    return prepare(made, [spec], Checked({spec.id: columns})).results[spec.id]
+
+
 def test_results_go_on_as_long_as_their_query_does() -> None:
     made = running("first")
     fused = made.specs["first"]
     (_, apart, _) = tasks(application(*fused.streams, stream("second", "trips", priority=1)))
     assert apart.id == "first"
     assert apart.members != fused.members
-    assert made._results_topic(apart, Checked({"first": MAY_BE_NULL})) == "qod.s.first.out.1"
+    assert results_topic(made, apart, MAY_BE_NULL) == "qod.s.first.out.1"
 
 
 @pytest.mark.parametrize("what", ["recipe", "columns", "weight"])
@@ -62,16 +69,16 @@ def test_another_querys_rows_are_no_results_of_this_one(what: str) -> None:
     }[what]
     if what == "recipe":
         spec = replace(spec, streams=(spec.heads[0], replace(spec.tail, recipe=PythonRecipe("trips.limit(1)"))))
-    first = made._results_topic(spec, Checked({"first": columns}))
+    first = results_topic(made, spec, columns)
     assert first != "qod.s.first.out.1"
-    assert made._results_topic(spec, Checked({"first": columns})) not in (first, "qod.s.first.out.1")
+    assert results_topic(made, spec, columns) not in (first, "qod.s.first.out.1")
 
 
 def test_a_source_taken_out_of_its_chain_goes_on_with_its_account() -> None:
     made = running("first")
     new = tasks(application(*made.specs["first"].streams, stream("second", "trips", priority=1)))
     assert new[0].members == ("trips",)
-    assert made._known_account(new, new[0], "trips") is made.accounts["first"]
+    assert made.known_account(new, new[0], "trips") is made.accounts["first"]
 
 
 @pytest.mark.parametrize("mixed", [False, True])
@@ -84,7 +91,7 @@ def test_a_source_taken_out_of_several_readers_goes_on_at_the_slowest(mixed: boo
     slow = Account("t", {0: 0, 1: 0}, {0: 40, 1: 10}, processed=50)
     made.accounts = {"first": fast, "second": slow}
     new = tasks(application(*declared))
-    found = made._known_account(new, new[0], "trips")
+    found = made.known_account(new, new[0], "trips")
     assert found is not None
     assert (found is slow) is not mixed
     assert found.position == {0: 40, 1: 5 if mixed else 10}
@@ -98,11 +105,11 @@ def test_a_source_taken_out_of_several_readers_goes_on_at_the_slowest(mixed: boo
 def test_a_stream_that_reads_more_topics_goes_on_with_the_account_of_each() -> None:
     made = running("first")
     (new,) = tasks(application(stream("trips", topic="t,clicks"), stream("first", "trips", priority=1)))
-    assert made._known_account([new], new, "trips:t") is made.accounts["first"]
-    assert made._known_account([new], new, "trips:clicks") is None
+    assert made.known_account([new], new, "trips:t") is made.accounts["first"]
+    assert made.known_account([new], new, "trips:clicks") is None
     made.specs, made.accounts = {"first": new}, {feed: Account("t", {0: 9}) for feed in ("trips:t>first",)}
     (less,) = tasks(application(stream("trips", topic="t"), stream("first", "trips", priority=1)))
-    assert made._known_account([less], less, "trips") is made.accounts["trips:t>first"]
+    assert made.known_account([less], less, "trips") is made.accounts["trips:t>first"]
 
 
 def test_one_who_reads_the_topic_too_has_an_account_of_its_own() -> None:
@@ -115,13 +122,13 @@ def test_one_who_reads_the_topic_too_has_an_account_of_its_own() -> None:
     )
     assert [spec.members for spec in new] == [("trips", "first"), ("trips", "second")]
     columns = {name: ROWS for spec in new for name in (*spec.members, spec.id)}
-    opened = made.prepare(new, Checked(columns)).opened
-    assert made._known_account(new, new[0], "trips") is made.accounts["first"]
+    opened = prepare(made, new, Checked(columns)).opened
+    assert made.known_account(new, new[0], "trips") is made.accounts["first"]
     assert [account.position for account in opened.values()] == [{0: 11}]
     (elsewhere,) = tasks(application(stream("trips", topic="u", priority=1)))
-    assert [a.position for a in made.prepare([elsewhere], Checked({"trips": ROWS})).opened.values()] == [{0: 5}]
+    assert [a.position for a in prepare(made, [elsewhere], Checked({"trips": ROWS})).opened.values()] == [{0: 5}]
     (other,) = tasks(application(stream("rides", topic="t", priority=1)))
-    assert [a.position for a in made.prepare([other], Checked({"rides": ROWS})).opened.values()] == [{0: 11}]
+    assert [a.position for a in prepare(made, [other], Checked({"rides": ROWS})).opened.values()] == [{0: 11}]
 
 
 def test_edges_are_pairs_of_streams() -> None:
@@ -142,7 +149,7 @@ def test_results_are_found_by_name_wherever_the_weight_came_in() -> None:
     made = running("first")
     turned = StructType([ROWS["_weight"], ROWS["id"]])
     assert not same_columns(ROWS, turned)
-    assert made._results_topic(made.specs["first"], Checked({"first": turned})) == "qod.s.first.out.1"
+    assert results_topic(made, made.specs["first"], turned) == "qod.s.first.out.1"
 
 
 def test_nothing_compares_to_columns_that_are_not_known() -> None:
@@ -194,7 +201,7 @@ def writing(recipe: str = "trips", topic: str = "out", parallelism: int = 1) -> 
 
 def declared(made: Deployment, specs: tuple[TaskSpec, ...], schema: StructType = ROWS) -> dict[int, int]:
     """Where the rows of the query begin once these tasks are declared."""
-    made.adopt(made.prepare(specs, Checked(dict.fromkeys(("trips", "counts"), schema), keys={"counts": ("id",)})))
+    made.adopt(prepare(made, specs, Checked(dict.fromkeys(("trips", "counts"), schema), keys={"counts": ("id",)})))
     return made.sinks["counts"]
 
 
@@ -217,7 +224,7 @@ def test_rows_of_a_query_begin_where_its_topic_ends_when_it_is_declared() -> Non
         made.restore(before)
         assert made.sinks["counts"] == known
         assert declared(made, **change) == broker.now
-    made.adopt(made.prepare((), Checked()))
+    made.adopt(prepare(made, (), Checked()))
     assert made.sinks == {}
 
 
@@ -240,7 +247,7 @@ def test_instances_know_what_tells_rows_in_a_kafka_topic_apart(parallelism: int,
     jobs = instance_jobs(made, made.specs["counts"], 1)
     assert [(job.groups, job.apart) for job in jobs] == [(("id",), apart)] * parallelism
     (others,) = tasks(application(stream("counts", topic="t", priority=1)))
-    made.adopt(made.prepare((others,), Checked({"counts": ROWS}, keys={"counts": ("id",)})))
+    made.adopt(prepare(made, (others,), Checked({"counts": ROWS}, keys={"counts": ("id",)})))
     assert instance_jobs(made, others, 2)[0].groups is None, "a memory sink needs no keys"
 
 
@@ -309,7 +316,7 @@ def read_by(made: Deployment, **options: Any) -> TaskSpec:
     """Declare `q`, which reads `src`, in a deployment; returns it as it was declared."""
     made_of = application(stream("src", topic="t", fuse=False), stream("q", "src", priority=1, fuse=False, **options))
     specs = tasks(made_of)
-    made.adopt(made.prepare(specs, Checked(dict.fromkeys([spec.id for spec in specs], ROWS))))
+    made.adopt(prepare(made, specs, Checked(dict.fromkeys([spec.id for spec in specs], ROWS))))
     return specs[-1]
 
 
@@ -340,7 +347,7 @@ def test_a_stream_by_key_gets_more_partitions_by_rescaling_only(
     if partitions == 4:
         assert made.assignment("src>q", replace(after, streams=before.streams)) == had
         assert made.grown_to(after) == max(options["max_parallelism"], 2)  # for a rescaling that needs more
-    new = made.prepare([*made.specs.values()], made.checked, {"src"}).pipes["src>q"]
+    new = prepare(made, [*made.specs.values()], made.checked, {"src"}).pipes["src>q"]
     assert new.topic != made.pipes["src>q"].topic
     assert new.partitions == max(options["max_parallelism"], 4)  # no row is on it yet
 
@@ -353,6 +360,6 @@ def test_new_results_have_a_partition_for_each_instance_of_a_scaled_task() -> No
     made.reassign(spec, 2)
     other = StructType([StructField("sum", DoubleType(), True)])
     checked = Checked({"src": ROWS, "q": other}, resumed=frozenset({"q"}))
-    prepared = made.prepare([*made.specs.values()], checked)
+    prepared = prepare(made, [*made.specs.values()], checked)
     assert prepared.results["q"] != made.results["q"]
     assert len(kafka.topics[prepared.results["q"]]) == 2

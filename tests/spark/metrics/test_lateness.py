@@ -9,7 +9,7 @@ import pytest
 from qod_magics.application.tasks import tasks
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Cluster
-from qod_magics.spark.cluster.deployment import Pipe
+from qod_magics.spark.cluster.feeds import Pipe
 from qod_magics.spark.metrics.latency import Lateness
 from qod_magics.spark.plans.job import Job
 from qod_magics.spark.plans.timing import LEVELS

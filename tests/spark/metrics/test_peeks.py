@@ -14,7 +14,7 @@ from qod_magics.kafka.history import OffsetHistory
 from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context
 from qod_magics.spark.cluster.books import Account, misfits
-from qod_magics.spark.cluster.deployment import Pipe
+from qod_magics.spark.cluster.feeds import Pipe
 from qod_magics.spark.cluster.repeats import SETTLED_MS
 from qod_magics.spark.metrics.peeks import STUCK_S, Peeks
 from qod_magics.spark.plans.job import PlanFacts, Read
