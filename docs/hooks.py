@@ -37,7 +37,8 @@ def stream_options() -> str:
 
 def stream_keywords() -> str:
     """Write the options of `Session.stream` as a table."""
-    from qod_magics.application.streams.options import IN_PYTHON, keywords
+    from qod_magics.application.streams.keywords import keywords
+    from qod_magics.application.streams.options import IN_PYTHON
 
     rows = [
         f"| `{each.name}` | {_code(str(each.annotation))} | {_code(repr(each.default))} | {_code(row.flag)} |"

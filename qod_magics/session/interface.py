@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from qod_magics.application.application import Application
-from qod_magics.application.streams.options import RestrictionKeywords
+from qod_magics.application.streams.keywords import RestrictionKeywords
 from qod_magics.controller import Controller, Cycle
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.session.show import ShownResults

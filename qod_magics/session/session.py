@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 from qod_magics.application.application import Application
 from qod_magics.application.cell import declaration_of, declared
 from qod_magics.application.recipes.recipe import Recipe, as_recipe
-from qod_magics.application.streams.options import (
-    IN_PYTHON,
-    RESTRICTIONS,
+from qod_magics.application.streams.keywords import (
     RestrictionKeywords,
     StreamKeywords,
-    StreamOptions,
     stream_options,
     taken,
     takes,
 )
+from qod_magics.application.streams.options import IN_PYTHON, RESTRICTIONS, StreamOptions
 from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.controller import Controller, ControllerThread, Recording
 from qod_magics.errors import QodError, UsageProblem

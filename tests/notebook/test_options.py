@@ -7,7 +7,8 @@ from dataclasses import fields
 
 import pytest
 
-from qod_magics.application.streams.options import COMMAND, OPTIONS, RESUMING, StreamOptions, stream_options
+from qod_magics.application.streams.keywords import stream_options
+from qod_magics.application.streams.options import COMMAND, OPTIONS, RESUMING, StreamOptions
 from qod_magics.application.streams.sink import KafkaTopic
 from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.application.streams.topic_input import TopicInput

@@ -1,15 +1,14 @@
-"""The options of a `%%qod_stream` cell and of `qod.stream(...)`: the table, and what reads it.
+"""The options of a `%%qod_stream` cell and of `qod.stream(...)`: the table, and the line that is read by it.
 
-Each field of `StreamOptions` is a row. The line's parser, the help, the completion, the keywords of `Session.stream`,
-the reference, and what a change means for a running query come from here.
+Each field of `StreamOptions` is a row. The line's parser, the help, the completion, the keywords of `Session.stream`
+(`keywords.py`), the reference, and what a change means for a running query come from here.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import Any
 
 from qod_magics.application.graph import check_stream_name
 from qod_magics.application.streams.rules import Rule, as_rules, rule
@@ -39,23 +38,17 @@ from qod_magics.application.streams.topic_input import (
     schema_text,
 )
 from qod_magics.arguments.option import Option, duration, number, pairs, seconds, whole, words
-from qod_magics.arguments.parser import Command, words_of, wrapped
+from qod_magics.arguments.parser import Command, words_of
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
 from qod_magics.formats.json_values import OPTIONS as JSON_OPTIONS
 from qod_magics.sources.registry import FORMS, KINDS, as_source, source_name
 from qod_magics.sources.source import ENDS, LATEST, check_pattern, check_start, check_topics
 from qod_magics.sources.source import FORMS as FORMS_OF_START
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType
-
 #: What changes an option of a stream that runs; by default, the cell again: its query then begins without its state.
 BY_SET = "%qod set, from the next cycle on"
 BY_CELL = "the cell again: the query starts without its state"
 BY_RESTART = "the cell again: the query restarts and keeps its state"
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def accuracy(text: str) -> float:
@@ -453,45 +446,6 @@ def parse_stream_line(line: str) -> StreamOptions:
     return StreamOptions(name, **values)
 
 
-def stream_options(name: str, given: Mapping[str, Any]) -> StreamOptions:
-    """Return the options that `Session.stream` was given. Raises TypeError for an unknown one, ApplicationError."""
-    return StreamOptions(name, **taken("stream", given, IN_PYTHON))
-
-
-def taken(method: str, given: Mapping[str, Any], rows: Iterable[Option]) -> dict[str, Any]:
-    """Return the values of keywords by the fields that they set. Raises TypeError for an unknown one,
-    ApplicationError."""
-    known = {row.keyword: row for row in rows}
-    for keyword in given:
-        if keyword not in known:
-            raise TypeError(f"{method}() got an unexpected keyword argument {keyword!r}.{nearest(keyword, known)}")
-    return {known[each].name: known[each].taken(value) for each, value in given.items()}
-
-
-def keywords(rows: Iterable[Option]) -> Iterator[inspect.Parameter]:
-    """Yield the parameters that options are in the Python API."""
-    types = {each.name: each.type for each in fields(StreamOptions)}
-    kind = inspect.Parameter.KEYWORD_ONLY
-    for row in rows:
-        yield inspect.Parameter(row.keyword, kind, default=row.default, annotation=row.annotation(types[row.name]))
-
-
-def takes(rows: Iterable[Option]) -> Callable[[F], F]:
-    """Return a decorator that gives a method with `**options` the signature and the help of these rows."""
-
-    def decorated(method: F) -> F:
-        signature = inspect.signature(method)
-        own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-        parameters = [*own, *keywords(rows)]
-        method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        told = (": ".join((row.keyword, "; ".join(filter(None, (row.meaning, row.in_python))))) for row in rows)
-        lines = ["", "Options:", *(wrapped(each, 4) for each in told)]
-        method.__doc__ = "\n".join([inspect.cleandoc(method.__doc__ or ""), *lines])
-        return method
-
-    return decorated
-
-
 def check_together(stated: Collection[str]) -> None:
     """Raise ApplicationError, one line, unless these options, by their fields, go together."""
     if "topic" in stated and "source" in stated:
@@ -517,48 +471,3 @@ def check_together(stated: Collection[str]) -> None:
         for row in OPTIONS:
             if needed in row.needs and row.name in stated and needed not in given:
                 raise ApplicationError(message.format(row.flag), option=row.flag)
-
-
-# --- keywords ---------------------------------------------------------------------------------------------------------
-# The keywords of `Session.stream` and `Session.set` for type checkers: the table of options, as they can read it.
-#
-# `tests/application/streams/test_options.py` compares them with the table.
-
-
-class RestrictionKeywords(TypedDict, total=False):
-    """What is asked of a query, which may change while it runs."""
-
-    priority: int | None
-    min_accuracy: float | None
-    max_latency_s: float | None
-    utility: float | None
-    min_juice: float | None
-
-
-class StreamKeywords(RestrictionKeywords, total=False):
-    """The options of a stream."""
-
-    topic: str | None
-    pattern: str | None
-    source: str | None
-    schema: str | DataType | None
-    format: FormatName | None
-    registry: str | None
-    with_: str | Sequence[str]
-    starting: str
-    malformed: Malformed | None
-    time_unit: TimeUnit
-    json_options: str | Sequence[str] | Mapping[str, str]
-    shed_by: str | Sequence[str]
-    from_: str | Sequence[str]
-    parallelism: int
-    max_parallelism: int | None
-    near: str | None
-    key: str | None
-    lend: bool
-    fuse: bool
-    expect: str | Sequence[str]
-    sink: Sink | str | Callable[[DataFrame, int], Any] | None
-    mode: Mode
-    trigger_s: float | None
-    estimates: bool

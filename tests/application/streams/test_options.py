@@ -12,14 +12,9 @@ from hypothesis import strategies as st
 
 from qod_magics.application.streams.options import (
     COMMAND,
-    IN_PYTHON,
     OPTIONS,
-    RESTRICTIONS,
-    RestrictionKeywords,
-    StreamKeywords,
     StreamOptions,
     as_json_options,
-    keywords,
     parse_stream_line,
 )
 from qod_magics.application.streams.sink import (
@@ -36,7 +31,6 @@ from qod_magics.application.streams.sink import (
 )
 from qod_magics.application.streams.tables import DataSource, Delta, Iceberg, Table
 from qod_magics.application.streams.topic_input import TopicInput
-from qod_magics.arguments.option import Option
 from qod_magics.arguments.parser import wants_help
 from qod_magics.errors import UsageProblem
 from qod_magics.formats.json_values import Json
@@ -47,13 +41,6 @@ def problem(line: str) -> UsageProblem:
         parse_stream_line(line)
     assert "\n" not in str(caught.value)
     return caught.value
-
-
-@pytest.mark.parametrize(("typed", "rows"), [(StreamKeywords, IN_PYTHON), (RestrictionKeywords, RESTRICTIONS)])
-def test_type_checkers_know_the_options_of_the_table(typed: type, rows: tuple[Option, ...]) -> None:
-    found = {name: each.__forward_arg__ for name, each in typed.__annotations__.items()}
-    assert found == {each.name: each.annotation for each in keywords(rows)}
-    assert not typed.__required_keys__  # type: ignore[attr-defined]
 
 
 def test_a_name_alone_has_the_documented_defaults() -> None:
