@@ -22,7 +22,7 @@ from qod_magics.session.results import read_results
 from qod_magics.sources.source import LATEST, matching
 from qod_magics.spark.changes.resuming import waiting_streams
 from qod_magics.spark.cluster.books import lost_text
-from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.checking import Checked
 from qod_magics.spark.plans.records import WHOLE_IN_KAFKA, record_form
 from qod_magics.spark.queries.checkpoints import why_not_transplanted
 

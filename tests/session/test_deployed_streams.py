@@ -24,7 +24,7 @@ from qod_magics.named.manifest import KeptTask
 from qod_magics.session.deployed_streams import Streams
 from qod_magics.spark.changes.resuming import Resuming
 from qod_magics.spark.cluster.books import Incomplete
-from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.checking import Checked
 from qod_magics.spark.plans.labels import Column, Label, Labels
 from tests.application.frames import stream
 from tests.raising import breaks

@@ -18,8 +18,8 @@ from qod_magics.session import exact as module
 from qod_magics.session.exact import check_merge, exact
 from qod_magics.session.recomputing import query_of
 from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.plans.checking import Checked
 from qod_magics.spark.plans.dial import DialReading
-from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.job import DELAY
 from tests.application.frames import application, stream
 from tests.raising import breaks

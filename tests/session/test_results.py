@@ -17,7 +17,7 @@ from qod_magics.lifecycle.events import State
 from qod_magics.session.results import QueryResults
 from qod_magics.spark.cluster.books import Incomplete
 from qod_magics.spark.cluster.deployment import Deployment
-from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.checking import Checked
 from tests.application.frames import application, stream
 
 COUNTS = StructType([StructField("zone", LongType()), StructField("trips", LongType())])

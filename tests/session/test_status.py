@@ -29,8 +29,8 @@ from qod_magics.session.status import DECLARED, labels_in_short, status_text, st
 from qod_magics.spark.changes.resuming import Resuming
 from qod_magics.spark.cluster.books import Account, Incomplete
 from qod_magics.spark.cluster.deployment import Deployment
+from qod_magics.spark.plans.checking import Checked
 from qod_magics.spark.plans.expressions import Label
-from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.job import Job
 from qod_magics.spark.plans.labels import Column, Labels
 from qod_magics.spark.queries.instance import Instance

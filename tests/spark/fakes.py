@@ -20,8 +20,8 @@ from qod_magics.spark.cluster.cluster import Cluster, Patience
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.metrics.collector import Collector
 from qod_magics.spark.plans import dial
+from qod_magics.spark.plans.checking import Checked
 from qod_magics.spark.plans.dial import DialReading
-from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.job import Job
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.task_manager import TaskManager

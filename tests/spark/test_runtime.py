@@ -24,8 +24,8 @@ from qod_magics.lifecycle.query import QueryLife
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.observation import InstanceView
 from qod_magics.spark.cluster.views import instance_views
+from qod_magics.spark.plans.checking import Checked
 from qod_magics.spark.plans.dial import DialReading
-from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.job import Feed, Job
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import Meter

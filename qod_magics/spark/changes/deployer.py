@@ -43,7 +43,7 @@ from qod_magics.spark.cluster.jobs import instance_jobs
 from qod_magics.spark.cluster.placing import targets_for
 from qod_magics.spark.cluster.preparing import prepare
 from qod_magics.spark.metrics.metrics import Metrics
-from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.checking import Checked
 from qod_magics.spark.plans.job import Job, feed_of, names_and_types
 from qod_magics.spark.plans.labels import Labels
 from qod_magics.spark.queries.checkpoints import local_path

@@ -20,7 +20,7 @@ from qod_magics.spark.cluster.books import Account, lost_text
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.repeats import Repeats, Stretch
-from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.checking import Checked
 from qod_magics.spark.plans.job import feeds_of
 from qod_magics.spark.queries.checkpoints import Reached, committed_ms, reached
 from qod_magics.spark.queries.instance import Instance

@@ -21,7 +21,8 @@ from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context
 from qod_magics.spark.cluster.books import Account, furthest_behind
 from qod_magics.spark.cluster.feeds import Assignment, Feeds, Pipe
-from qod_magics.spark.plans.inspection import Checked, Inspection
+from qod_magics.spark.plans.checking import Checked
+from qod_magics.spark.plans.inspection import Inspection
 from qod_magics.spark.plans.job import feed_of, reader
 from qod_magics.spark.plans.labels import Labels
 from qod_magics.spark.plans.pipeline import Workshop

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.spark.cluster.books import Account
-from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.checking import Checked
 from qod_magics.spark.plans.job import feeds_of, reader
 
 #: The partitions of one topic that each instance reads, in ascending order.

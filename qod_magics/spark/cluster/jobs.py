@@ -10,7 +10,7 @@ from qod_magics.application.streams.topic_input import RECORD_KEY
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.application.weights import Origins, origins, weighed_since
 from qod_magics.spark.cluster.deployment import Deployment
-from qod_magics.spark.plans.inspection import built
+from qod_magics.spark.plans.checking import built
 from qod_magics.spark.plans.job import Feed, Job, feed_of, schema_of_stream, source_feed
 from qod_magics.spark.plans.records import record_form
 

@@ -15,7 +15,7 @@ from qod_magics.kafka.topics import create_topics, grow_topics, topic_partitions
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.deployment import Deployment, Prepared
 from qod_magics.spark.cluster.feeds import Pipe
-from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.checking import Checked
 from qod_magics.spark.plans.job import feed_of, feeds_of, same_columns
 
 

@@ -19,7 +19,7 @@ from qod_magics.spark.changes import deployer as module
 from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Patience
-from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.checking import Checked
 from qod_magics.spark.plans.job import PlanFacts
 from qod_magics.spark.plans.labels import Column, Label, Labels
 from qod_magics.spark.queries.instance import Instance

@@ -28,7 +28,7 @@ from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.feeds import Pipe
 from qod_magics.spark.cluster.preparing import prepare, refit
 from qod_magics.spark.metrics.metrics import Metrics
-from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.checking import Checked
 from qod_magics.spark.plans.job import PlanFacts
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import MeterReading, in_a_row

@@ -24,7 +24,7 @@ from qod_magics.named.manifest import VERSION, KeptTask, Manifest, decoded, enco
 from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.resuming import Resuming, matched, parts, waiting_streams
 from qod_magics.spark.cluster.cluster import Patience
-from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.checking import Checked
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.progress import FeedCount
 from qod_magics.spark.servers.task_manager import TaskManager

@@ -26,8 +26,8 @@ from qod_magics.spark.cluster.cluster import Cluster, Patience
 from qod_magics.spark.cluster.feeds import Pipe
 from qod_magics.spark.cluster.jobs import instance_jobs
 from qod_magics.spark.cluster.state import shuffle_for, state_facts
+from qod_magics.spark.plans.checking import Checked
 from qod_magics.spark.plans.dial import DialReading
-from qod_magics.spark.plans.inspection import Checked
 from qod_magics.spark.plans.job import PlanFacts
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.queries.meter import MeterReading, shared

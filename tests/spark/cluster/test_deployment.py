@@ -22,7 +22,7 @@ from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.feeds import Pipe
 from qod_magics.spark.cluster.jobs import instance_jobs
 from qod_magics.spark.cluster.preparing import prepare
-from qod_magics.spark.plans.inspection import Checked
+from qod_magics.spark.plans.checking import Checked
 from qod_magics.spark.plans.job import same_columns
 from qod_magics.spark.queries.progress import FeedCount
 from tests.application.frames import application, stream

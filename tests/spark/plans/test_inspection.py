@@ -21,9 +21,10 @@ from qod_magics.application.tasks import tasks
 from qod_magics.errors import ApplicationError, KafkaError
 from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context
-from qod_magics.spark.plans import inspection
+from qod_magics.spark.plans import checking
+from qod_magics.spark.plans.checking import Checked, losing_rows
 from qod_magics.spark.plans.expressions import Label
-from qod_magics.spark.plans.inspection import Checked, Inspection, _check_alone, acts_on_rows, losing_rows
+from qod_magics.spark.plans.inspection import Inspection, _check_alone, acts_on_rows
 from qod_magics.spark.plans.job import Job
 from tests.application.frames import application, stream
 from tests.kafka.fakes import FakeKafka
@@ -56,7 +57,7 @@ def checked_keys(monkeypatch: pytest.MonkeyPatch, sink: Sink) -> Any:
     def result(job: Any) -> Iterator[Any]:
         yield FakeRows(analyzed=job.task, schema=StructType([StructField("zone", LongType())]))
 
-    monkeypatch.setattr(inspection, "key_columns", lambda task, inputs: (*(inputs or ()), task))
+    monkeypatch.setattr(checking, "key_columns", lambda task, inputs: (*(inputs or ()), task))
     workshop = SimpleNamespace(result=result)
     checked = Inspection(TOPICS).check(specs, workshop, {})  # type: ignore[arg-type]
     by_id = {spec.id: spec for spec in specs}
