@@ -36,6 +36,7 @@ from qod_magics.spark.changes.fuser import Fuser
 from qod_magics.spark.changes.keep_probabilities import LEAST_CHANGE, KeepProbabilities
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.changes.mover import Mover
+from qod_magics.spark.changes.new_input import NewInput
 from qod_magics.spark.changes.nodes import NodeActions, Nodes, with_nodes
 from qod_magics.spark.changes.recovery import Recovery
 from qod_magics.spark.changes.resuming import Resuming
@@ -122,7 +123,7 @@ class SparkRuntime:
             self.metrics,
             self.collector,
             self.peeks,
-            self.deployer,
+            NewInput(self.deployer, self.metrics.history),
             self.mover,
             self.recovery,
             self._ended,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 
 from qod_magics.errors import KafkaError
-from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.mover import Mover
+from qod_magics.spark.changes.new_input import NewInput
 from qod_magics.spark.changes.recovery import Recovery
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.metrics.collector import Collector
@@ -28,7 +28,8 @@ class Watcher:
     Args:
         cluster: the state of the runtime, which keeps the events.
         metrics, collector, peeks: what samples offsets, reads reports, and looks at records.
-        deployer, mover, recovery: what restarts queries.
+        new_input: looks for partitions and topics to read.
+        mover, recovery: what restarts queries.
         ended: set when the session ends; no round begins then.
 
     """
@@ -39,7 +40,7 @@ class Watcher:
         metrics: Metrics,
         collector: Collector,
         peeks: Peeks,
-        deployer: Deployer,
+        new_input: NewInput,
         mover: Mover,
         recovery: Recovery,
         ended: threading.Event,
@@ -52,8 +53,8 @@ class Watcher:
         #: `observe`
         self._steps: tuple[tuple[str, Callable[[], object], type[Exception] | None], ...] = (
             ("looking after sources", metrics.tend_sources, None),
-            ("reading new partitions", deployer.adopt_partitions, None),
-            ("reading new topics", deployer.adopt_topics, KafkaError),
+            ("reading new partitions", new_input.read_partitions, None),
+            ("reading new topics", new_input.read_topics, KafkaError),
             ("restarting readers of new partitions", mover.restart_outdated, None),
             ("restarting ended queries", recovery.restart_ended, None),
             ("restarting readers of restored topics", recovery.restart_readers, None),

@@ -14,7 +14,7 @@ from qod_magics.application.application import Application
 from qod_magics.application.shed_keys import Ask
 from qod_magics.application.tasks import Edges, TaskSpec, declared, settings_of
 from qod_magics.errors import KafkaError, QodError, TaskManagerError
-from qod_magics.kafka.topics import delete_topics, topic_partitions
+from qod_magics.kafka.topics import delete_topics
 from qod_magics.lifecycle.admission import Admission
 from qod_magics.lifecycle.changes import ChangeBegins, RollBack, StepEnded, StepFailed, SwitchOver
 from qod_magics.lifecycle.deployment import (
@@ -32,7 +32,6 @@ from qod_magics.lifecycle.deployment import (
 from qod_magics.lifecycle.events import Instruction, State, StopAsked
 from qod_magics.lifecycle.query import QueryLife
 from qod_magics.named.manifest import KeptTask
-from qod_magics.sources.source import EARLIEST, matching
 from qod_magics.spark.changes.change import between_batches
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.changes.resuming import Resuming, Returning
@@ -44,14 +43,11 @@ from qod_magics.spark.cluster.placing import targets_for
 from qod_magics.spark.cluster.preparing import prepare
 from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.plans.checking import Checked
-from qod_magics.spark.plans.job import Job, feed_of, names_and_types
+from qod_magics.spark.plans.job import Job, names_and_types
 from qod_magics.spark.plans.labels import Labels
 from qod_magics.spark.queries.checkpoints import local_path
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.connection import gather, reason
-
-#: How often topics are looked up that match the patterns of streams, seconds.
-TOPICS_EVERY_S = 5.0
 
 
 class Deployer:
@@ -87,7 +83,6 @@ class Deployer:
         self.resumed: frozenset[str] = (
             frozenset()
         )  #: tasks that kept their state in the last deployment with a new recipe
-        self._topics_looked_up = -TOPICS_EVERY_S  #: when those of patterns were, by the monotonic clock
         self.lost_state: frozenset[str] = frozenset()  #: tasks that lost their state in the last deployment
         self.returned: tuple[str, ...] = ()  #: tasks of an earlier kernel that the last deployment started
 
@@ -238,85 +233,6 @@ class Deployer:
             self.cluster.incomplete.lose_state(task, time.time())
         why = f"{why}: groups and windows that were open lack the rows so far"
         self.cluster.event("state-begins-anew", task=task, why=why)
-
-    def adopt_partitions(self) -> None:
-        """Assign partitions that were added to a topic to the instances that read it, from their first row. These get
-        new jobs, and `Mover.restart_outdated` restarts them. Does nothing while a deployment is under way."""
-        with self.cluster.lock:  # first: who holds it may ask for `deploying`, and must not find it held for this
-            if not self.deploying.acquire(blocking=False):
-                return
-            try:
-                deployment, now = self.cluster.deployment, time.monotonic()
-                for spec in list(deployment.specs.values()):
-                    grown = {}
-                    for head in spec.topics:
-                        name = feed_of(spec, head)
-                        there = len(self.metrics.history.at(deployment.accounts[name].topic, now))
-                        if there > deployment.source_partitions[name]:
-                            grown[name] = there
-                    if grown:
-                        self._read_partitions(spec, grown)
-            finally:
-                self.deploying.release()
-
-    def adopt_topics(self) -> None:
-        """Read topics that match a task's pattern since it was declared, from their first rows. Its instances get new
-        jobs on their checkpoints, and `Mover.restart_outdated` restarts them. Does nothing while a deployment is under
-        way.
-
-        Raises:
-            KafkaError: the broker does not list its topics.
-            TaskManagerError: topics that match can't be read; the others are.
-
-        """
-        deployment, now = self.cluster.deployment, time.monotonic()
-        specs = [spec for spec in list(deployment.specs.values()) if spec.pattern is not None]
-        if not specs or now < self._topics_looked_up + TOPICS_EVERY_S:
-            return
-        self._topics_looked_up = now
-        there = topic_partitions(deployment.sources.context.of(""), timeout_s=TOPICS_EVERY_S)
-        lacked: set[str] = set()  # by some task: another may read the topic already
-        for spec in specs:
-            lacked |= set(matching(spec.pattern or "", there)) - {topic.topic for topic in spec.topics.values()}
-        begins: dict[str, Mapping[int, int]] = {}
-        unread: dict[str, str] = {}
-        for name in sorted(lacked):
-            try:
-                begins[name] = deployment.sources.begin(name, EARLIEST)
-            except KafkaError as error:  # such as without a leader yet, or without the right to read it
-                unread[name] = reason(error)
-        self._adopt_topics(begins)
-        if unread:
-            which = "; ".join(f"{name}: {why}" for name, why in unread.items())
-            raise TaskManagerError(
-                f"topics that match a --topic-pattern are not read, and are tried every {TOPICS_EVERY_S:g} s: {which}",
-                rule="readable",
-            )
-
-    def _adopt_topics(self, begins: Mapping[str, Mapping[int, int]]) -> None:
-        deployment = self.cluster.deployment
-        with self.cluster.lock:
-            if not self.deploying.acquire(blocking=False):
-                return
-            try:
-                for spec in list(deployment.specs.values()):
-                    had = {topic.topic for topic in spec.topics.values()}
-                    matched = [] if spec.pattern is None else matching(spec.pattern, begins)
-                    new = {name: begins[name] for name in matched if name not in had}
-                    if new:
-                        self.renew_jobs(deployment.read_topics(spec.id, new))
-                    for name in new:
-                        self.cluster.event("topic-added", task=spec.id, topic=name, partitions=len(new[name]))
-            finally:
-                self.deploying.release()
-
-    def _read_partitions(self, spec: TaskSpec, grown: Mapping[str, int]) -> None:
-        deployment = self.cluster.deployment
-        deployment.read_more(grown)
-        self.renew_jobs(spec)
-        for name, count in grown.items():
-            account = deployment.accounts[name]
-            self.cluster.event("partitions-added", task=spec.id, topic=account.topic, partitions=count)
 
     def renew_jobs(self, spec: TaskSpec) -> None:
         """Give a task's instances the jobs that they should have now, on their checkpoints. `Mover.restart_outdated`

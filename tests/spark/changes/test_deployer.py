@@ -17,6 +17,7 @@ from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.events import State
 from qod_magics.spark.changes import deployer as module
 from qod_magics.spark.changes.deployer import Deployer
+from qod_magics.spark.changes.new_input import NewInput
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Patience
 from qod_magics.spark.plans.checking import Checked
@@ -373,7 +374,7 @@ def test_a_query_that_reads_new_partitions_keeps_its_output(made: Deployed) -> N
     run = one.job.run
     roll_back(made, specs)
     made.there[1] = 0
-    made.deployer.adopt_partitions()
+    NewInput(made.deployer, made.deployer.metrics.history).read_partitions()
     assert made.cluster.all_instances == [one]
     assert (one.job.feeds[0].partitions, one.job.run) == ((0, 1), run)
 

@@ -22,6 +22,7 @@ from qod_magics.errors import TaskManagerError
 from qod_magics.lifecycle.events import Follows, State, StopAsked
 from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.fuser import Fuser
+from qod_magics.spark.changes.new_input import NewInput
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Cluster, Patience
 from qod_magics.spark.cluster.deployment import Deployment
@@ -192,8 +193,9 @@ def test_two_tasks_become_one_at_the_offsets_in_the_books(made: Made) -> None:
 
 
 def test_a_look_for_new_partitions_is_no_reason_to_refuse(made: Made) -> None:
+    new_input = NewInput(made.fuser.deployer, made.fuser.deployer.metrics.history)
     with made.cluster.lock:
-        looking = begin(made.fuser.deployer.adopt_partitions, "looking")
+        looking = begin(new_input.read_partitions, "looking")
         time.sleep(0.05)
         fused_then = made.fuser.fuse(("mid", "q"))
     fused_then.result(10.0)

@@ -22,6 +22,7 @@ from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.errors import ApplicationError, TaskManagerError
 from qod_magics.named.manifest import VERSION, KeptTask, Manifest, decoded, encoded
 from qod_magics.spark.changes.deployer import Deployer
+from qod_magics.spark.changes.new_input import NewInput
 from qod_magics.spark.changes.resuming import Resuming, matched, parts, waiting_streams
 from qod_magics.spark.cluster.cluster import Patience
 from qod_magics.spark.plans.checking import Checked
@@ -63,6 +64,7 @@ class Kernel:
         self.cluster.deployment.sources.context = replace(self.cluster.deployment.sources.context, kafka=kafka)
         self.resuming = Resuming(self.cluster, manifest, str(root))
         self.deployer = Deployer(self.cluster, Parts(self.cluster).lifecycle, metrics, str(root), self.resuming)
+        self.new_input = NewInput(self.deployer, metrics.history)
         self.cluster.deployment.inspection = fake_inspection(self._checked)
         self.cluster.make = Script(self._start).make
 
@@ -490,7 +492,7 @@ def test_topics_that_come_later_are_read_from_their_first_row_and_by_the_next_ke
     run = first.cluster.instances["T.1"].job.run
     kafka.create("trips-a", 1)
     kafka.set_ends("trips-a", {0: 5})
-    first.deployer.adopt_topics()
+    first.new_input.read_topics()
     feeds = [[(feed.topic, feed.partitions) for feed in one.job.feeds] for one in first.cluster.all_instances]
     assert feeds == [[("trips-b", (0,)), ("trips-a", (0,))], [("trips-b", (1,))]], "it has fewer partitions"
     assert first.cluster.instances["T.1"].job.run == run
@@ -507,7 +509,7 @@ def test_topics_that_come_later_are_read_from_their_first_row_and_by_the_next_ke
     assert later.deployer.returned == ("T",)
     assert later.checkpoint() == first.checkpoint()
     assert later.cluster.deployment.accounts["T:trips-b>T"].position == {0: 40, 1: 30}
-    later.deployer.adopt_topics()
+    later.new_input.read_topics()
     (spec,) = later.cluster.deployment.specs.values()
     assert [topic.topic for topic in spec.topics.values()] == ["trips-b", "trips-a", "trips-c"]
 
@@ -526,7 +528,7 @@ def test_a_topic_that_another_stream_reads_is_read_by_the_pattern_too(tmp_path: 
     input = TopicInput("trips-b,trips-a", pattern="trips-.*") if other == "V" else TopicInput("trips-a")
     second = tasks(application(StreamDeclaration(other, PythonRecipe("source"), input, priority=1)))
     kernel.deploy(*patterned(kernel), *second)
-    kernel.deployer.adopt_topics()
+    kernel.new_input.read_topics()
     assert topics_of(kernel)["T"] == ["trips-b", "trips-a"]
     assert kernel.cluster.deployment.accounts["T:trips-a>T"].count(kafka.ends("trips-a")).waiting == 5
     assert kinds(kernel.cluster).count("topic-added") == 1
@@ -545,7 +547,7 @@ def test_a_topic_that_can_not_be_read_keeps_no_other_from_being_read(tmp_path: P
 
     kafka.fail = fail
     with pytest.raises(TaskManagerError, check=breaks("readable")):
-        kernel.deployer.adopt_topics()
+        kernel.new_input.read_topics()
     assert topics_of(kernel)["T"] == ["trips-b", "trips-c"]
 
 
@@ -555,7 +557,7 @@ def test_topics_that_were_adopted_meanwhile_survive_new_restrictions(tmp_path: P
     kernel.deploy(*patterned(kernel))
     (stale,) = patterned(kernel)
     kafka.create("trips-a", 1)
-    kernel.deployer.adopt_topics()
+    kernel.new_input.read_topics()
     kernel.deployer.restrict([replace(stale, streams=(replace(stale.tail, priority=7),))])
     assert topics_of(kernel) == {"T": ["trips-b", "trips-a"]}
     assert kernel.cluster.deployment.specs["T"].tail.priority == 7
