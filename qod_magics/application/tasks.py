@@ -135,7 +135,7 @@ class TaskSpec:
 
     @property
     def partitions(self) -> int:
-        """Of each stream that feeds it, at the start."""
+        """Return how many partitions each stream that feeds it has at the start."""
         return max(self.parallelism, self.stated_max_parallelism or 1)
 
     @property

@@ -87,8 +87,8 @@ def origins(specs: Sequence[TaskSpec]) -> dict[str, frozenset[str]]:
 
 
 def weighed_since(specs: Sequence[TaskSpec], weights: Weights) -> dict[str, str]:
-    """By task whose rows are groups of estimates, or derive from such groups: the stream of these groups, from which on
-    `_weight` counts. Tasks in an order in which inputs precede their readers."""
+    """Return the stream from which on `_weight` counts, by task whose rows are groups of estimates or derive from such
+    groups: it is the stream of these groups. `specs`: inputs precede their readers."""
     found: dict[str, str] = {}  #: by stream
     for spec in specs:
         for stream in spec.streams:

@@ -128,7 +128,7 @@ class _Printed(io.TextIOBase):
         return "utf-8"
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True: it can be written to."""
         return True
 
     def write(self, text: str) -> int:

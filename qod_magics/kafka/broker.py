@@ -142,7 +142,8 @@ class EmbeddedBroker(Clients):
 
     @property
     def own_retention(self) -> Retention:
-        """As for other topics, and an hour: a session's own rows are read as they come."""
+        """Return the retention of the session's own topics, whose rows are read as they come: that of others, or an
+        hour."""
         return replace(self.retention, seconds=self.retention.seconds or OWN_S)
 
     def start(self, timeout_s: float = 60.0) -> None:

@@ -176,7 +176,7 @@ class ScenarioEvent:
     target: str  #: name of the task manager or of the application
 
     def to_json(self) -> dict[str, Any]:
-        """As in a scenario file."""
+        """Return its JSON form in a scenario file."""
         return {"at_s": self.at_s, self.action: self.target}
 
 
@@ -221,7 +221,7 @@ class Feed:
     rate: PiecewiseLinear  #: rows/s over seconds since the start
 
     def to_json(self) -> dict[str, Any]:
-        """As in a scenario file."""
+        """Return its JSON form in a scenario file."""
         return {
             "topic": self.topic,
             "partitions": self.partitions,

@@ -276,7 +276,7 @@ class _Reporter:
         return (now - self._start) * self._sender._speed
 
     def report(self, now: float) -> None:
-        """One line per topic."""
+        """Write one line per topic."""
         passed = now - self._last
         for lane in self._sender.lanes:
             totals, topic = lane.totals(), lane.feed.topic

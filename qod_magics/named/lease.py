@@ -83,7 +83,7 @@ class Lease:
 
     @property
     def epoch(self) -> int:
-        """That of this holder; 0 before `take`."""
+        """Return the epoch of this holder; 0 before `take`."""
         return self._mine.epoch if self._mine is not None else 0
 
     def take(self, take_over: bool = False, wait_s: float = HANDOVER_S) -> str:

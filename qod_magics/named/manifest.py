@@ -88,7 +88,7 @@ class KeptTask(msgspec.Struct, omit_defaults=True):
 
     @property
     def has_begun(self) -> bool:
-        """Whether a batch of it has ended."""
+        """Return whether it has ended a batch."""
         return any(run.begun for run in self.runs.values())
 
 

@@ -52,7 +52,7 @@ class AlarmLines:
 
     @property
     def shown(self) -> bool:
-        """Whether the shell has a place for these lines: it is that of a kernel, or of a terminal."""
+        """Return whether the shell has a place for these lines: it is that of a kernel, or of a terminal."""
         return self._kernel is not None or hasattr(self._shell, "mainloop")
 
     @property

@@ -66,8 +66,8 @@ BY_LATENCY = frozenset({"auto", "cameo", "d-storm", "dirigo", "henge", "henge-tu
 
 
 def latency_note(policy: str, seconds: float | None) -> str | None:
-    """What the author of a query should know whose maximum latency (seconds) this policy does not act on; None if it
-    does, if there is none, or if it is not known."""
+    """Return a note for the author of a query on whose maximum latency (seconds) this policy does not act; None if it
+    does, if there is no maximum, or if the policy is not known."""
     policy = base_name(policy)
     if seconds is None or seconds == float("inf") or policy in BY_LATENCY or policy not in _POLICIES:
         return None

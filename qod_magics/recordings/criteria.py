@@ -41,7 +41,7 @@ class Criterion:
 
 
 def format_verdict(criteria: Iterable[Criterion]) -> str:
-    """One line per criterion: "PASS name: detail" or "FAIL name: detail"."""
+    """Return one line per criterion: "PASS name: detail" or "FAIL name: detail"."""
     return "\n".join(f"{'PASS' if c.passed else 'FAIL'} {c.name}: {c.detail}" for c in criteria)
 
 

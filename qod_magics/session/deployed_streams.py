@@ -246,7 +246,7 @@ class Streams:
         return read_results(spark, options, topic, checked.schemas[name], whole, since_s, merges)
 
     def _topic_note(self, declaration: StreamDeclaration, made_before: Collection[str]) -> str | None:
-        """That the topic of its Kafka sink was created now."""
+        """Return a note that the topic of its Kafka sink was created now; None if it was not."""
         sink, made = declaration.effective_sink, self._runtime.deployment.created
         if not isinstance(sink, KafkaTopic) or sink.topic in made_before or sink.topic not in made:
             return None

@@ -309,7 +309,7 @@ class Pool:
     # -- outcomes ------------------------------------------------------------------------------------------------------
 
     def warm(self, id: str) -> Instruction:
-        """It is up and warm."""
+        """Let a node that is up and warm join, or stand by."""
         node = self.nodes[id]
         if node.state is NodeState.STARTING:
             return Join(node)
@@ -317,12 +317,13 @@ class Pool:
         return StandBy(node)
 
     def joined(self, id: str) -> None:
-        """It is up: the runtime has it."""
+        """Forget a node that the runtime has: it is up."""
         node = self.nodes.pop(id)
         self._backoff[node.kind] = Backoff()
 
     def failed(self, id: str, why: str, now: float) -> float:
-        """It could not be started, or ended while it stood by: seconds until the next start of its kind."""
+        """Forget a node that could not be started, or that ended while it stood by. Return the seconds until the next
+        start of its kind."""
         node = self.nodes.pop(id)
         if node.url is not None:
             self._urls.append(node.url)
@@ -348,7 +349,7 @@ class Pool:
         return True
 
     def closed(self, id: str, url: str | None = None) -> None:
-        """It has ended, or stays after all; a server of the user's that was spare is so again."""
+        """Forget a node that has ended, or that stays after all. Put its URL, if it has one, back on the spare list."""
         self.nodes.pop(id, None)
         if url is not None:
             self._urls.append(url)

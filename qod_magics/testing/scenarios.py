@@ -22,7 +22,7 @@ Points = Sequence[tuple[float, float]]
 
 
 def few(low: float, high: float, steps: int = 10) -> st.SearchStrategy[float]:
-    """One of `steps` + 1 numbers from `low` to `high`: they shrink to `low`, and read well in a file."""
+    """Draw one of `steps` + 1 numbers from `low` to `high`: they shrink to `low`, and read well in a file."""
     return st.integers(0, steps).map(lambda k: round(low + (high - low) * k / steps, 4))
 
 

@@ -272,7 +272,7 @@ class PythonRecipe:
 
     @contextmanager
     def opened(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
-        """As `Recipe.opened`; needs no context of its own."""
+        """Build it, as `Recipe.opened` says; needs no context of its own."""
         yield self.build(spark, inputs)
 
     def build(self, spark: SparkSession, inputs: Mapping[str, DataFrame]) -> DataFrame:

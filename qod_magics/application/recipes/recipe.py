@@ -48,7 +48,7 @@ class Recipe(Protocol):
 
     @property
     def text(self) -> str:
-        """As it was written; "" if it was not written as a text."""
+        """Return the text as it was written; "" if it was not written as a text."""
         ...
 
     @property
@@ -312,7 +312,7 @@ def _among(frame: object, others: Any) -> bool:
 
 
 def _distinct(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """One name for each DataFrame: `source` before the topic's own."""
+    """Keep one name for each DataFrame: `source` rather than the topic's own."""
     kept: dict[str, Any] = {}
     for name in sorted(inputs, key=lambda name: name != SOURCE):
         if not _among(inputs[name], kept.values()):

@@ -67,8 +67,8 @@ def _braced(text: str) -> str:
 
 
 def aggregates(sql: str) -> bool:
-    """Whether a Spark SQL query groups, aggregates or removes duplicates: as a stream it is stateful. False for text
-    that can't be parsed: Spark decides then."""
+    """Return whether a Spark SQL query groups, aggregates or removes duplicates: as a stream it is stateful. False for
+    text that can't be parsed: Spark decides then."""
     try:
         query = parsed(sql)
     except ApplicationError:
@@ -77,7 +77,7 @@ def aggregates(sql: str) -> bool:
 
 
 def is_aggregate(call: exp.Func) -> bool:
-    """Whether a call is one of an aggregate function, `est_` ones among them."""
+    """Return whether a call is of an aggregate function, `est_` ones among them."""
     name = call.name.lower() if isinstance(call, exp.Anonymous) else ""
     return isinstance(call, exp.AggFunc) or name.startswith(ESTIMATES) or name in _AGGREGATES
 
@@ -154,7 +154,7 @@ def _explain(error: ParseError) -> str:
 
 
 def place(token: Token) -> str:
-    """Where a token stands, as errors say it."""
+    """Return where a token stands, as errors say it."""
     return f"line {token.line}, column {token.col - (token.end - token.start)} of the SQL"
 
 

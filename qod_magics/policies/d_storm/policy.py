@@ -91,7 +91,7 @@ class DStormReasons(ReasonsOfPlan):
 
     @cached_property
     def _loads(self) -> Mapping[str, Demand]:
-        """By task manager, the sum of its demands."""
+        """Return the sum of the demands on each task manager."""
         _, demands, current = self._seen
         found: dict[str, Demand] = {}
         for instance, node in current.items():

@@ -72,7 +72,7 @@ def reached(topology: Topology, tasks: Collection[int]) -> list[bool]:
 
 
 def _query_sets(topology: Topology, queries: Sequence[int]) -> tuple[list[int], list[Members]]:
-    """By task the number of its set, and the sets that have several members.
+    """Return the number of each task's set, and the sets that have several members.
 
     Set k >= 0 is that of query k alone (`queries` are task positions); the others count down from -1.
     """

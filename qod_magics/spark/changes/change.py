@@ -238,7 +238,7 @@ def stop_all(
         lifecycle: stops them.
         instances: all of which are to run.
         why: the change, as one clause.
-        undone: what becomes of the change if one can't be stopped, as one clause.
+        undone: what is said of the change if one can't be stopped, as one clause.
         waits: the kind of the event of a stop that takes long.
 
     Raises:

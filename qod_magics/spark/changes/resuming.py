@@ -61,7 +61,8 @@ class Returning:
 def matched(
     kept: Mapping[str, KeptTask], specs: Sequence[TaskSpec], checked: Checked, same_kafka: bool = True
 ) -> Returning:
-    """Return what becomes of the kept tasks of these names. `same_kafka`: whether topics are those of before. Pure."""
+    """Return which kept tasks of these names go on, and which do not. `same_kafka`: whether topics are those of before.
+    Pure."""
     known = {spec.id: kept[spec.id] for spec in specs if spec.id in kept}
     begins = {
         name

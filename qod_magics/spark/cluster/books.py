@@ -360,7 +360,7 @@ def malformed_text(
     Args:
         rows: how many.
         sample: the beginning of one.
-        malformed: what becomes of them.
+        malformed: what happens to them.
         misfit: what does not fit in the sample, as a clause; None: unknown.
         form: the format.
 

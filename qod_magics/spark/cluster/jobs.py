@@ -16,7 +16,7 @@ from qod_magics.spark.plans.records import record_form
 
 
 def instance_jobs(deployment: Deployment, spec: TaskSpec, generation: int) -> list[Job]:
-    """One job per instance of a task; `generation` counts its new checkpoints."""
+    """Return one job per instance of a task; `generation` counts its new checkpoints."""
     specs = list(deployment.specs.values())
     found, since = origins(specs), weighed_since(specs, deployment.checked.weights)
     made = [_job(deployment, spec, index, found, since) for index in range(deployment.instances(spec))]
@@ -24,7 +24,7 @@ def instance_jobs(deployment: Deployment, spec: TaskSpec, generation: int) -> li
 
 
 def _job(deployment: Deployment, spec: TaskSpec, index: int, found: Origins, since: Mapping[str, str]) -> Job:
-    """One instance. `since`: see `weighed_since`."""
+    """Return the job of one instance. `since`: see `weighed_since`."""
     feeds = []
     for head, source in spec.topics.items():
         name = feed_of(spec, head)

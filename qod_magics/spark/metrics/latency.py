@@ -115,7 +115,7 @@ class Latencies:
         return self._near[key]
 
     def _with_rows(self, task: str) -> Sequence[tuple[Sequence[Batch], Sequence[float]]]:
-        """By instance, the batches with rows, and their ends."""
+        """Return the batches with rows of each instance, and their ends."""
         if task not in self._full:
             instances = self.tasks[task].instances if task in self.tasks else ()
             full = [[batch for batch in batches if batch.rows] for batches in instances]
@@ -172,7 +172,7 @@ class Lateness:
             self.arrivals.forget(topic, positions)
 
     def fields(self, now: float, reported: Mapping[str, float]) -> dict[str, dict[str, float]]:
-        """By query, the optional fields of its row in a snapshot: latencies as far as known, and what the user set.
+        """Return the optional fields of each query's row in a snapshot: latencies as far as known, what the user set.
 
         Args:
             now: the present.
@@ -215,8 +215,8 @@ class Lateness:
         ]
 
     def _waiting(self, task: str, now: float, by: float | None, latencies: Latencies) -> list[float]:
-        """By topic that a task reads: the age of the oldest row that it has not read; 0: none waits. `by` is the time
-        of its last report, in real-time mode."""
+        """Return the age of the oldest row that waits in each topic that a task reads, seconds; 0: none waits. `by`:
+        when its last report was made, in real-time mode."""
         ages = []
         for topic, writer, position in self._feeds(task):
             arrived = self.arrivals.oldest(topic, position, by)

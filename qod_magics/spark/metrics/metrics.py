@@ -303,8 +303,8 @@ class Metrics:
         return found
 
     def _reported(self, views: Sequence[InstanceView]) -> dict[str, float]:
-        """By task in real-time mode whose reports are current: when the last of each of its instances was made, the
-        earliest of these."""
+        """Return when the latest reports of each task in real-time mode were made, where they are current: the earliest
+        of those of its instances."""
         found: dict[str, float] = {}
         others: set[str] = set()
         for view in views:

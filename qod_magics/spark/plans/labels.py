@@ -315,7 +315,7 @@ def _topic_of(nodes: Sequence[Node], at: int) -> str:
 
 
 def _key_counted(items: Sequence[str], choice: KeyChoice) -> dict[str, str]:
-    """By the ids of columns that count different values, which can't be estimated: by what to shed that they could."""
+    """Return by what to shed so that counts of different values can be estimated, by the ids of their columns."""
     advised = {}
     for item in items:
         named, counted = NAMED.match(item), _COUNTED.search(item)

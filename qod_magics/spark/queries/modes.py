@@ -33,8 +33,8 @@ _REFUSAL = re.compile(
 
 
 def not_realtime(why: str, kind: str = "local") -> str:
-    """One clause for status and errors; the message unchanged if it names no operator, sink or source. `kind` is the
-    task manager's: what gives it more slots."""
+    """Return why a query can't run in real-time mode, as one clause; the message unchanged if it names no operator,
+    sink or source. `kind`: of the task manager, which tells how it gets more slots."""
     if TOO_FEW_SLOTS in why:
         more = "--slots" if kind == "local" else "as many as its Spark has cores, or N with the master local[N]"
         return f"its tasks run all at once, one per partition, and too few slots are free ({more})"

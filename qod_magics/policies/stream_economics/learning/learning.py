@@ -195,8 +195,8 @@ def _overheads(
 def _batch_times(
     snapshot: Snapshot, lessons: Mapping[str, Lesson], overheads: Mapping[str, BatchOverhead]
 ) -> tuple[Mapping[str, float], Mapping[str, float], Mapping[str, float]]:
-    """By task manager with micro-batches, seconds: the interval that plans assume, that of batches back to back, and
-    the one at which fixed costs take the share `CALM` of what rows leave.
+    """Return three intervals of batches for each task manager with micro-batches, seconds: the one that plans assume,
+    that of batches back to back, and the one at which fixed costs take the share `CALM` of what rows leave.
 
     Batches that run back to back lengthen by themselves until their fixed costs fit beside the rows: n queries whose
     batches cost c seconds each, beside rows that take the share r of the cores, settle at n c / (1 - r).
@@ -252,7 +252,7 @@ def _elastic(
     overheads: Mapping[str, BatchOverhead],
     batch_s: Mapping[str, float],
 ) -> Mapping[str, float]:
-    """By task manager with micro-batches: overhead of the batches that it can do without, % of one core."""
+    """Return the overhead of the batches that each task manager with micro-batches can do without, % of one core."""
     spare = dict.fromkeys(overheads, 0.0)  # batches/s
     beside = {manager.id: manager.cpu for manager in snapshot.task_managers}
     for each in snapshot.instances:

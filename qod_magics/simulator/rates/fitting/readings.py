@@ -40,7 +40,7 @@ class RecordedReading:
 
     @property
     def age_s(self) -> float:
-        """From the start of its run to the middle of its window."""
+        """Return the time from the start of its run to the middle of its window, seconds."""
         return (self.since_s + self.at_s) / 2 - self.started_s
 
 
