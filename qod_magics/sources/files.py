@@ -32,6 +32,7 @@ from qod_magics.sources.source import Context, Identity, Part, Payload, Position
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,15 +286,18 @@ class ParquetFiles(Files):
     """Parquet: columns, of which only those are read that a recipe needs."""
 
     def reader(self, spark: SparkSession, place: str, part: Part) -> Any:
-        """Return the reader of columns, by the schema of the declaration or that of a file. Raises ApplicationError:
-        there is neither."""
-        reader = spark.readStream.format("parquet")
+        """Return the reader of columns. Raises ApplicationError: it is not known which there are."""
+        return spark.readStream.format("parquet").schema(self.columns(spark, place, part))
+
+    def columns(self, spark: SparkSession, place: str, part: Part) -> str | StructType:
+        """Return the columns that are declared, or else those of a file. Raises ApplicationError: there is neither."""
         if part.schema is not None:
-            return reader.schema(part.schema)
+            return part.schema
         files = self._look(place, all_files=True).files
         if not files:
             raise ApplicationError(f"{place} must have a file, or the stream a --schema, got neither; give a --schema")
-        return reader.schema(spark.read.parquet(f"file://{files[0].path}").schema)
+        found: StructType = spark.read.parquet(f"file://{files[0].path}").schema
+        return found
 
     def count(self, path: Path) -> int:
         """Return the rows that a file's footer states."""

@@ -24,6 +24,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "json": ("json:PATH", "qod_magics.sources.files:JsonFiles"),
     "csv": ("csv:PATH", "qod_magics.sources.files:CsvFiles"),
     "parquet": ("parquet:PATH", "qod_magics.sources.files:ParquetFiles"),
+    "delta": ("delta:PATH", "qod_magics.sources.delta:DeltaTable"),
     "rate": ("rate[:ROWS_PER_S]", "qod_magics.sources.rate:Rate"),
 }
 FORMS = tuple(form for form, _ in KINDS.values())
