@@ -207,6 +207,11 @@ class Round:
     loads: tuple[Copy, ...] = ()
     drops: tuple[Copy, ...] = ()
 
+    def without_loads(self) -> Round:
+        """Return the round with what it does without loading: segments that it would load stay where they are."""
+        moved = {segment for _, segment in self.loads}
+        return Round(self.routing, (), tuple(each for each in self.drops if each[1] not in moved))
+
 
 class ReplicationPolicy(Protocol):
     """Chooses number and place of the copies. Pure: it has neither a clock nor memory beside its state."""

@@ -125,6 +125,8 @@ class SliceRules:
     router: Callable[[Mapping[str, int]], Router]  #: of the shares of a segment's accesses, by node
     slice_s: float  #: time of a slice, seconds
     forget_s: float  #: seconds after which a slice that no query asked for is no segment any more
+    #: whether further copies may be loaded in a cycle, as this was measured and planned; what is there stays
+    may_load: Callable[[Snapshot, Plan], bool] = lambda snapshot, plan: True
 
 
 @runtime_checkable
@@ -132,7 +134,10 @@ class SlicingPolicy(Policy, Protocol):
     """A policy under which slices of results are kept in the memory of task managers, whatever it decides about
     streams."""
 
-    slices: SliceRules
+    @property
+    def slices(self) -> SliceRules | None:
+        """Their rules; None: no copies are kept."""
+        ...
 
 
 def placer_of(policy: Policy) -> Placer:

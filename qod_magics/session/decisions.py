@@ -53,10 +53,10 @@ def stages_text(controller: Controller) -> str:
     seen = (None, None) if last is None else (last.snapshot, last.plan)
     notes = policy_notes(current, *seen)
     lines = [f"policy {current.name}", *(f"  {each.stage}: {each.words}" for each in notes)]
-    if isinstance(current, SlicingPolicy):
+    if isinstance(current, SlicingPolicy) and (rules := current.slices) is not None:
+        streams = "" if isinstance(current, StagedPolicy) else f"decides about streams as {DEFAULT_POLICY}, and "
         lines.append(
-            f"  it decides about streams as {DEFAULT_POLICY}, and keeps slices of {current.slices.slice_s:g} s of the "
-            "Parquet files that qod.query reads in memory"
+            f"  it {streams}keeps slices of {rules.slice_s:g} s of the Parquet files that qod.query reads in memory"
         )
     return "\n".join(lines)
 

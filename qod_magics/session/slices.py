@@ -98,6 +98,7 @@ class Slices:
         self._round: Future[None] | None = None
         self._failed = ""  #: why the last round failed
         self._last = ""  #: how the last query was answered
+        self._may_load = True  #: whether the policy's rules admit further copies, as of the last cycle
         self._closed = False
 
     def __repr__(self) -> str:
@@ -398,6 +399,9 @@ class Slices:
         """Begin a round, if the last one is over and plans are applied."""
         if self._closed or self._session.controller.paused or (self._round is not None and not self._round.done()):
             return
+        rules = self.rules
+        if rules is not None and cycle.snapshot is not None and cycle.plan is not None:
+            self._may_load = rules.may_load(cycle.snapshot, cycle.plan)
         with self._lock:
             idle = not self._state.holders and not self._state.seen
         if not idle:
@@ -445,6 +449,8 @@ class Slices:
         )
         result, self._memory = rules.replication.decide(observation, self._memory)
         loads: dict[str, list[Slice]] = {}
+        if not self._may_load:
+            result = result.without_loads()
         for name, id in result.loads:
             loads.setdefault(name, []).append(seen[id].slice)
         for name, slices in loads.items():

@@ -278,11 +278,11 @@ def test_stages_and_instances_are_told_and_follow_the_position(opened):
             assert numbers.evaluate("part => part.scrollWidth - part.clientWidth") <= 1
     stages = page.get_by_role("list", name="Stages of the policy, in the last cycle").get_by_role("listitem")
     told = [text.split("\n") for text in stages.all_inner_texts()]
-    assert [name for name, _ in told] == ["place", "scale", "judge", "shed"]
+    assert [name for name, _ in told] == ["place", "scale", "lend", "judge", "shed"]
     words = [words for _, words in told][1:]
     assert tells(words[0], "waits", "10 s")
-    assert words[1] == "paused"
-    assert tells(words[2], "TDSnk1", "0.20", "TDSnk2", "0.40")
+    assert words[2] == "paused"
+    assert tells(words[3], "TDSnk1", "0.20", "TDSnk2", "0.40")
     assert stages.locator(".qod-chip").all_inner_texts() == ["paused"]
     counts = page.locator(".qod-graph .qod-instances")
     one, many = "1 instance (max 8)", "{} instances (max 8)"

@@ -22,7 +22,7 @@ from tests.raising import breaks
 from tests.recordings.taxi_drives import records, taxi_drives
 from tests.texts import tells
 
-STAGES = ["place", "scale", "judge", "shed"]
+STAGES = ["place", "scale", "lend", "judge", "shed"]
 #: A chain that is calm for long enough to be fused, and has more input than its core can process after that.
 CHAIN = {
     "seed": 1,

@@ -11,7 +11,8 @@ from tests.controller.toy import Toy
 from tests.texts import tells
 
 PERIOD_S = 5.0
-IDLE = ["policy auto", *(f"  {stage}: nothing to do" for stage in ("place", "scale", "judge", "shed"))]
+STAGES = ("place", "scale", "lend", "judge", "shed")
+IDLE = ["policy auto", *(f"  {stage}: nothing to do" for stage in STAGES)]
 
 
 class Loop:
@@ -29,7 +30,9 @@ class Loop:
 
 
 def test_before_the_first_cycle_nothing_is_done():
-    assert Loop("auto", 3000.0).run(0) == IDLE
+    *stages, slices = Loop("auto", 3000.0).run(0)
+    assert stages == IDLE
+    assert tells(slices, "slices of 60 s")
 
 
 def test_each_stage_has_a_line_that_follows_the_plan():
@@ -37,11 +40,11 @@ def test_each_stage_has_a_line_that_follows_the_plan():
     shed = []
     for _ in range(20):
         lines = loop.run(1)
-        assert [line.split(":")[0].strip() for line in lines[1:]] == ["place", "scale", "judge", "shed"]
+        assert tuple(line.split(":")[0].strip() for line in lines[1:-1]) == STAGES
         desired = loop.controller.last.plan.desired["Snk"]
         if desired < 0.99:
             shed.append(desired)
-            assert tells(lines[-1], "shed", "Snk", f"{desired:.2f}")
+            assert tells(lines[-2], "shed", "Snk", f"{desired:.2f}")
     assert shed
 
 

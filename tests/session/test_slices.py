@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import combinations
@@ -11,11 +12,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
-from qod_magics.results.slices import File, sliced
+from qod_magics.core.engines import Observation, Round
+from qod_magics.core.policy import SliceRules
+from qod_magics.policies.getafix.policy import Router
+from qod_magics.policies.stream_economics.policy import reactive
+from qod_magics.results.slices import File, Slice, sliced
 from qod_magics.session.copies import Holder
 from qod_magics.session.parts import kind
-from qod_magics.session.slices import Slices
+from qod_magics.session.slices import Slices, _Seen
 
 
 def test_parameters_of_other_types_are_of_other_kinds() -> None:
@@ -66,3 +72,53 @@ def test_ranges_of_slices_that_are_no_more_are_forgotten() -> None:
         assert of(*names) == list(ranges["totals"])
     assert of("a", "b", "c", columns="id STRING") == list(ranges["totals"])
     assert list(ranges["other"]) == other
+
+
+class Keeper:
+    """A task manager's copies, in the place of a `Holder`."""
+
+    def __init__(self, name: str, *copies: str) -> None:
+        self.manager = SimpleNamespace(id=name, capacity=1.0, alive=lambda: True)
+        self.copies, self.bytes = set(copies), dict.fromkeys(copies, 10)
+
+    def look(self) -> frozenset[str]:
+        return frozenset(self.copies)
+
+    def memory(self) -> None:
+        return None
+
+    def load(self, slices: Sequence[Slice], schema: object) -> None:
+        self.copies |= {each.id for each in slices}
+
+    def drop(self, id: str) -> None:
+        self.copies.discard(id)
+
+
+class Moves:
+    """A replication policy that moves each copy from tm1 to tm2."""
+
+    name = "moves"
+
+    def decide(self, seen: Observation, state: None) -> tuple[Round, None]:
+        there = sorted(seen.held["tm1"])
+        loads, drops = tuple(("tm2", id) for id in there), tuple(("tm1", id) for id in there)
+        return Round({}, loads, drops), None
+
+
+def test_a_copy_moves_in_a_round_once_the_rules_admit_further_copies() -> None:
+    (only,) = sliced("totals", "id BIGINT", [File("a", 1, 0)], 60.0, 1000.0)
+    keepers: Any = {"tm1": Keeper("tm1", only.id), "tm2": Keeper("tm2")}
+    policy: Any = reactive()
+    policy.slices = SliceRules(Moves(), Router, 60.0, 300.0, may_load=lambda snapshot, plan: plan == "calm")
+    answering = SimpleNamespace(answering=lambda: [each.manager for each in keepers.values()])
+    session: Any = SimpleNamespace(
+        controller=SimpleNamespace(policy=policy, paused=False), runtime=SimpleNamespace(cluster=answering)
+    )
+    slices = Slices(session)
+    slices._state.holders.update(keepers)
+    slices._state.seen[only.id] = _Seen(only, StructType(), time.monotonic())
+    for plan, homes in (("busy", ["tm1"]), ("calm", ["tm2"])):
+        slices.cycle(SimpleNamespace(snapshot="seen", plan=plan))  # type: ignore[arg-type]
+        assert slices._round is not None
+        slices._round.result(10.0)
+        assert [name for name, each in keepers.items() if only.id in each.copies] == homes

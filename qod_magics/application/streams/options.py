@@ -304,8 +304,8 @@ class StreamOptions:
     key: str | None = _row("--key COL", "column that partitions rows of other streams over the instances")
     lend: bool = _row(
         "--lend",
-        "with --key: instances may count rows of a key that belongs to another one, as policy dirigo asks for a hot "
-        "key; reading its results merges the parts. Columns are count, sum, min, max, and avg beside its count",
+        "with --key: instances may count rows of a key that belongs to another one, as policies dirigo and auto ask "
+        "for a hot key; reading results merges the parts. Columns are count, sum, min, max, and avg beside its count",
         False,
     )
     fuse: bool = _row(

@@ -19,7 +19,7 @@ What differs from the source, and why:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -109,6 +109,11 @@ def workers_of(snapshot: Snapshot, task: Task, lent: Lent) -> tuple[Worker, ...]
     return tuple(found)
 
 
+def lent_in(actions: Iterable[Lend]) -> Lent:
+    """Return what a plan lends, by lessor."""
+    return {each.instance: (each.to, each.share) for each in actions}
+
+
 Queue = LaxityQueue[tuple[str, int]]
 
 
@@ -169,16 +174,22 @@ class DirigoLive:
         `state`: what each lent so far, as the last call returned it.
         """
         lent: Lent = state if isinstance(state, Mapping) else {}
-        actions: list[Lend] = []
-        for task in snapshot.tasks:
-            if task.lends:
-                target_s = task.max_latency_s or self.parameters.target_s
-                actions += self._of_task(task, workers_of(snapshot, task, lent), target_s)
-        return keeping_all(snapshot, tuple(actions)), {each.instance: (each.to, each.share) for each in actions}
+        actions = [
+            each
+            for task in snapshot.tasks
+            if task.lends
+            for each in self.of_task(task, workers_of(snapshot, task, lent))
+        ]
+        return keeping_all(snapshot, tuple(actions)), lent_in(actions)
 
-    def _of_task(self, task: Task, workers: Sequence[Worker], target_s: float) -> list[Lend]:
+    def target_s(self, task: Task) -> float:
+        """Return the time within which rows of a task are to be counted."""
+        return task.max_latency_s or self.parameters.target_s
+
+    def of_task(self, task: Task, workers: Sequence[Worker]) -> list[Lend]:
         """Return what instances of a task lend: none of them lends and borrows at the same time."""
         p, found, lessees = self.parameters, list[Lend](), set[str]()
+        target_s = self.target_s(task)
         for number in sorted(range(len(workers)), key=lambda at: -workers[at].waits_s - workers[at].own_rate):
             lessor = workers[number]
             if lessor.id in lessees:
@@ -233,4 +244,14 @@ def _arriving(instance: Instance) -> str:
     return f"{instance.arrival_rate:.0f} rows/s reach {instance.id}, of which {instance.waiting or 0} rows wait"
 
 
-__all__ = ["DEFAULTS", "DirigoLive", "DirigoReasons", "Parameters", "Worker", "lent_by", "workers_of"]
+__all__ = [
+    "DEFAULTS",
+    "DirigoLive",
+    "DirigoReasons",
+    "Lent",
+    "Parameters",
+    "Worker",
+    "lent_by",
+    "lent_in",
+    "workers_of",
+]

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qod_magics.core.fusing import neighbours
-from qod_magics.core.plan import Action, AddNode, Fuse, Move, Pair, Plan
-from qod_magics.core.policy import Reasons
+from qod_magics.core.plan import Action, AddNode, Fuse, Lend, Move, Pair, Plan
+from qod_magics.core.policy import Reasons, SliceRules
 from qod_magics.core.runtime import Measured, Unplaced
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
 from qod_magics.errors import UsageProblem, listed, nearest
+from qod_magics.policies.dirigo.live import Lent, lent_in
 from qod_magics.policies.henge.utility import Reverted, Verdict, Waits
+from qod_magics.policies.stack.lending import Lending
 from qod_magics.policies.stack.stage import (
     BACK_OFF_S,
     LEVER_OF,
@@ -54,6 +56,8 @@ class StackState:
     settled_at_s: float = 0.0  #: when the next disruptive action may begin
     refused: Mapping[tuple[str, str], float] = field(default_factory=dict)  #: failed actions, and until when
     trial: Trial = field(default_factory=Trial)  #: of the judge
+    lent: Lent = field(default_factory=dict)  #: by the last plan
+    desired: Mapping[str, float] = field(default_factory=dict)  #: accuracies of the last plan, by task
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,8 @@ class Stack:
     first proposal is carried out, with the task managers that later stages start beside it, and no other until its
     effect is in the snapshot, at most 2 % of the instances warm up, and `settle_s` have passed. Without effect within
     `stage.TIMEOUT_S`, an action is not tried again for `BACK_OFF_S`. Where no task manager can be started, none is
-    emptied and released: none could be started when the load rises.
+    emptied and released: none could be started when the load rises. Rows are lent in every cycle, as that disturbs
+    nothing.
 
     Args:
         name: what `--policy` selects.
@@ -82,6 +87,8 @@ class Stack:
         staying: the same without moves: it decides while another action is under way.
         stages: the first has precedence.
         judge: judges moves and rescales once they have settled, and takes back what did harm; None: nobody does.
+        lending: lends rows of hot keys; None: nobody does.
+        slices: how copies of slices of results are kept; None: there are none.
         settle_s: seconds after an action before the next.
         paused: names of stages that propose nothing.
 
@@ -97,20 +104,26 @@ class Stack:
         staying: LearningStreamEconomics,
         stages: Sequence[Stage],
         judge: Judge | None = None,
+        lending: Lending | None = None,
+        slices: SliceRules | None = None,
         settle_s: float = 15.0,
         paused: Iterable[str] = (),
     ) -> None:
         owners: dict[Lever, str] = {Lever.SHEDDING: SHED}
-        for stage in stages:
-            for lever in stage.owns:
-                if lever in owners:
-                    raise ValueError(f"{owners[lever]} and {stage.name} both own {lever.value}: one stage owns a lever")
-                owners[lever] = stage.name
+        owned = [(stage.name, lever) for stage in stages for lever in stage.owns]
+        if lending is not None:
+            owned += [(lending.name, lever) for lever in lending.owns]
+        for owner, lever in owned:
+            if lever in owners:
+                raise ValueError(f"{owners[lever]} and {owner} both own {lever.value}: one stage owns a lever")
+            owners[lever] = owner
         self.name = name
         self.shedding = shedding
         self.staying = staying
         self.stages = tuple(stages)
         self.judge = judge
+        self.lending = lending
+        self.slices = slices
         self.settle_s = settle_s
         self._paused = frozenset(paused)
         self.owners: Mapping[Lever, str] = owners
@@ -126,8 +139,9 @@ class Stack:
     @property
     def stage_names(self) -> tuple[str, ...]:
         """Return names of the stages that can be paused."""
+        lends = () if self.lending is None else (self.lending.name,)
         judges = () if self.judge is None else (JUDGE,)
-        return (*(stage.name for stage in self.stages), *judges)
+        return (*(stage.name for stage in self.stages), *lends, *judges)
 
     def pausing(self, stage: str, paused: bool = True) -> Stack:
         """Return this policy with a stage paused, or not; its state stays valid. UsageProblem without it."""
@@ -146,6 +160,8 @@ class Stack:
             staying=self.staying,
             stages=self.stages,
             judge=self.judge,
+            lending=self.lending,
+            slices=self.slices,
             settle_s=self.settle_s,
             paused=found,
         )
@@ -192,9 +208,23 @@ class Stack:
             under_way = UnderWay(chosen.stage, chosen.actions, now_s, in_use(snapshot), for_minimums)
             known = replace(known, under_way=under_way)
         self._note(chosen)
+        lends = self._lends(snapshot, plan, known)
+        if lends:
+            chosen.notes[self._owner(Lend)] = listed([_why(each) for each in lends], "; ")
+            plan = replace(plan, actions=(*plan.actions, *lends))
         if chosen.notes:
             plan = replace(plan, stages=chosen.notes)
-        return plan, replace(known, trial=chosen.trial) if applied else known
+        if not applied:
+            return plan, known
+        return plan, replace(known, trial=chosen.trial, lent=lent_in(lends), desired=plan.desired)
+
+    def _lends(self, snapshot: Snapshot, plan: Plan, known: StackState) -> tuple[Lend, ...]:
+        """Return what instances lend that the plan does not move."""
+        if self.lending is None or self.lending.name in self.paused:
+            return ()
+        moved = {move.instance for move in plan.moves}
+        lends = self.lending.lends(snapshot, known.lent, known.desired)
+        return tuple(each for each in lends if moved.isdisjoint((each.instance, each.to)))
 
     def _viewed(self, snapshot: Snapshot, plan: Plan, now_s: float, known: StackState) -> tuple[View, StackState]:
         """Return what the stages see, and the memory of how long each of it has been so."""

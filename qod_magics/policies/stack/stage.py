@@ -11,7 +11,20 @@ from typing import Protocol
 from qod_magics.core.dag import Dag
 from qod_magics.core.fusing import CORE, fused_into
 from qod_magics.core.load import load_of
-from qod_magics.core.plan import Action, AddNode, Fuse, Move, Pair, Plan, ReleaseNode, Scale, SetBatch, Stop, Unfuse
+from qod_magics.core.plan import (
+    Action,
+    AddNode,
+    Fuse,
+    Lend,
+    Move,
+    Pair,
+    Plan,
+    ReleaseNode,
+    Scale,
+    SetBatch,
+    Stop,
+    Unfuse,
+)
 from qod_magics.core.runtime import takes_instances
 from qod_magics.core.snapshot import Snapshot, Task, column, is_down, is_moving
 from qod_magics.policies.henge.jobs import maximum_utility
@@ -36,6 +49,7 @@ class Lever(Enum):
     FUSION = "fusion"
     PARALLELISM = "parallelism"
     NODES = "nodes"
+    LENDING = "lending"
 
 
 LEVER_OF: Mapping[type[Action], Lever] = {
@@ -47,6 +61,7 @@ LEVER_OF: Mapping[type[Action], Lever] = {
     Scale: Lever.PARALLELISM,
     AddNode: Lever.NODES,
     ReleaseNode: Lever.NODES,
+    Lend: Lever.LENDING,
 }
 
 
@@ -313,6 +328,8 @@ def subject(action: Action) -> tuple[str, str]:
             return "unfuse", f"{source}>{target}"
         case Stop(instance):
             return "stop", instance
+        case Lend(_, instance, to):
+            return "lend", f"{instance} to {to}"
         case _:
             return type(action).__name__, repr(action)
 

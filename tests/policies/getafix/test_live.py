@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.core.engines import MS, Observation, Use
+from qod_magics.core.plan import Plan
 from qod_magics.core.policy import SlicingPolicy
-from qod_magics.core.snapshot import Snapshot
+from qod_magics.core.snapshot import Instance, Snapshot, Task, TaskManager, replace
 from qod_magics.errors import UsageProblem
 from qod_magics.policies import DEFAULT_POLICY, policy, policy_names
 from tests.policies.snapshots import snapshots
@@ -25,7 +26,7 @@ def rules(name: str) -> Any:
     return found.slices
 
 
-def settled(name: str, rounds: int = 4) -> dict[str, set[str]]:
+def settled(name: str, rounds: int = 4, may_load: bool = True) -> dict[str, set[str]]:
     """Return what each node holds after rounds in which the newest slices are used most."""
     held: dict[str, set[str]] = {node: set() for node in NODES}
     held["tm1"] |= set(SLICES)  # the first queries loaded them
@@ -36,6 +37,8 @@ def settled(name: str, rounds: int = 4) -> dict[str, set[str]]:
         size = dict.fromkeys(SLICES, 1000)
         memory = dict.fromkeys(NODES, 10**6)
         found, state = replication.decide(Observation(SLICES, NODES, held_now, use, size, memory=memory), state)
+        if not may_load:
+            found = found.without_loads()
         for node, segment in found.loads:
             held[node].add(segment)
         for node, segment in found.drops:
@@ -66,6 +69,27 @@ def test_parameters_are_checked_and_reach_the_rules() -> None:
 
 def test_no_other_policy_keeps_copies() -> None:
     assert {name for name in policy_names() if isinstance(policy(name), SlicingPolicy)} == {
+        "auto",
         "getafix",
         "getafix-everywhere",
     }
+
+
+def test_auto_keeps_as_many_copies_and_no_slice_loses_its_last_while_none_may_be_loaded() -> None:
+    assert sum(map(len, settled("auto").values())) == sum(map(len, settled("getafix").values())) >= len(SLICES)
+    held = settled("auto", may_load=False)
+    assert held == {"tm1": set(SLICES), "tm2": set(), "tm3": set()}
+
+
+def test_auto_loads_no_copy_while_a_query_is_shed_or_late() -> None:
+    task = Task("q", (), 100.0, 1, 0.5, max_latency_s=2.0)
+    for p95_s, accuracy, expected in ((1.0, 1.0, True), (3.0, 1.0, False), (1.0, 0.8, False)):
+        seen = Snapshot(
+            (TaskManager("tm1", 1.0, 10.0),),
+            (replace(task, latency_p95_s=p95_s),),
+            (),
+            (Instance("q.1", "q", "tm1", 100.0, 10.0, False),),
+        )
+        plan = Plan({"q": accuracy}, {(None, "q"): accuracy})
+        assert rules("auto").may_load(seen, plan) is expected
+        assert rules("getafix").may_load(seen, plan)
