@@ -10,7 +10,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,11 +23,13 @@ from qod_magics.machine.cores import can_pin, core_count, every_core, is_limited
 from qod_magics.machine.jars import JarSet, broker_set, connector_set, resolve
 from qod_magics.machine.java import find_java
 from qod_magics.machine.releases import (
+    CONNECTOR_FAULT,
     SPARK_SUPPORTED,
     SPARK_VERSION,
     check_server,
     installed_spark,
     is_supported,
+    may_have_fault,
     release_at,
 )
 from qod_magics.spark.servers.connection import call_within, connect, hidden, let_go
@@ -180,7 +182,11 @@ def _connect_server(url: str, patience_s: float) -> Finding:
             let_go(spark, 2.0)
     except (QodError, ImportError) as error:
         return Finding("Connect server", False, hidden(url), str(error))
-    return _server_of(release, "Connect server", f"{release} at {hidden(url)}", hidden(url))
+    finding = _server_of(release, "Connect server", f"{release} at {hidden(url)}", hidden(url))
+    if not finding.ok or not may_have_fault(release):
+        return finding
+    fault, to_do = CONNECTOR_FAULT
+    return replace(finding, ok=None, found=f"{finding.found}; {fault}", to_do=to_do)
 
 
 def _server_of(release: str | None, what: str, found: str, where: str) -> Finding:

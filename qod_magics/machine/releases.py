@@ -16,6 +16,13 @@ from qod_magics.errors import SetupError
 SPARK_VERSION = "4.3.0"
 SPARK_SUPPORTED = ("4.1", "4.4")
 
+#: A fault of the Kafka connector of Spark 4.1, as a clause, and what to do about it.
+CONNECTOR_FAULT = (
+    "Spark's Kafka connector before 4.1.3 can't report the first batch after a restart, whose rows then count as "
+    "unreported (SPARK-57438)",
+    "start the server with the connector 4.1.3 or later",
+)
+
 
 def numbers(release: str) -> tuple[int, ...]:
     """Return major and minor number of a release: those of "4.3.0" are 4 and 3."""
@@ -77,6 +84,11 @@ def check_server(server: str, where: str, client: str | None = None) -> None:
             value=server,
             rule="client not newer",
         )
+
+
+def may_have_fault(release: str) -> bool:
+    """Return whether a server of this release may run with the connector of `CONNECTOR_FAULT`."""
+    return numbers(release) == (4, 1)
 
 
 def without_realtime() -> str:

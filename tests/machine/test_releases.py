@@ -10,10 +10,12 @@ from pyspark.sql.streaming import DataStreamWriter
 from qod_magics.errors import SetupError
 from qod_magics.machine.jars import connector_set
 from qod_magics.machine.releases import (
+    CONNECTOR_FAULT,
     SPARK_SUPPORTED,
     SPARK_VERSION,
     check_server,
     is_supported,
+    may_have_fault,
     numbers,
     release_at,
     without_realtime,
@@ -71,6 +73,12 @@ def test_each_supported_release_has_a_connector_that_is_not_newer_than_it() -> N
         release = f"{first[0]}.{minor}.0"
         (found,) = (each for each in connector_set(release).checksums if ":spark-sql-kafka-" in each)
         assert numbers(found.rpartition(":")[2]) <= numbers(release), found
+
+
+def test_only_servers_of_4_1_may_have_the_connector_that_can_not_report_a_batch() -> None:
+    assert [may_have_fault(release) for release in ("4.1.0", "4.1.4", "4.2.0", "4.3.0")] == [True, True, False, False]
+    (found,) = (each for each in connector_set("4.1.0").checksums if ":spark-sql-kafka-" in each)
+    assert found.rpartition(":")[2] in CONNECTOR_FAULT[1], "ours is the one to take"
 
 
 def test_real_time_mode_is_there_where_pyspark_takes_its_trigger(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from qod_magics.application.streams.rules import BROKEN
 from qod_magics.formats.format import why_malformed
 from qod_magics.formats.schema_registry import SILENT
 from qod_magics.lifecycle.events import Cause
+from qod_magics.machine.releases import CONNECTOR_FAULT
 from qod_magics.spark.plans.parsing import FAILS, JSON, OUT_OF_RANGE, SHOWN
 from qod_magics.spark.plans.writing import TOO_LARGE
 from qod_magics.spark.queries.instance import Instance
@@ -31,6 +32,9 @@ _MAY_PASS = re.compile(
 _TOO_LARGE = re.compile(r"RecordTooLargeException|larger than the max message size|MESSAGE_TOO_LARGE")
 _LIMIT = re.compile(r"which is larger than (\d+)")
 _TIME = re.compile(rf".+{OUT_OF_RANGE}: -?\d+\s*")
+#: Spark's Kafka connector before 4.1.3 ends a query so when it reports a batch that an earlier run had begun: the batch
+#: has ended by then, and the next run goes on behind it (SPARK-57438).
+_UNREPORTED = "scala.collection.IterableOps.map"
 #: Kafka's default limit of a record, bytes; where a broker does not say its own.
 DEFAULT_LIMIT = 1_048_576
 #: The rest of a record beside its value: key, headers and overhead.
@@ -58,7 +62,10 @@ def cause_of(why: str) -> Cause:
 
 
 def explained(why: str, instance: Instance) -> str:
-    """Return the failure, with the column for a value that does not fit the schema of the instance's only topic."""
+    """Return the failure, with the column for a value that does not fit the schema of the instance's only topic, and
+    with what to do about a fault of Spark's connector."""
+    if _UNREPORTED in why:
+        return "; ".join(CONNECTOR_FAULT)
     _, found, value = why.partition(FAILS)
     value = value.partition(" SQLSTATE: ")[0]
     schemas = list(instance.facts.schemas.values()) if instance.facts is not None else []

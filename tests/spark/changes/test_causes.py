@@ -66,6 +66,19 @@ def test_failures_of_the_cluster_or_of_another_server_depend_on_no_row(why: str)
     assert cause_of(why) is Cause.MAY_PASS
 
 
+UNREPORTED = (
+    '(STREAM_FAILED) Cannot invoke "scala.collection.IterableOps.map(scala.Function1)" because the return value of '
+    '"scala.Option.get()" is null'
+)
+
+
+def test_a_batch_that_sparks_connector_can_not_report_says_which_connector_can() -> None:
+    assert cause_of(UNREPORTED) is Cause.MAY_PASS
+    told = explained(UNREPORTED, instance())
+    assert "4.1.3" in told
+    assert "\n" not in told
+
+
 def test_two_tries_of_the_same_rows_fail_by_the_same_pattern() -> None:
     assert pattern_of(CAST.format(3, 7)) == pattern_of(CAST.format(1, 12))
     assert pattern_of(CAST.format(3, 7)) != pattern_of(PYTHON.format("KeyError: 'zone'"))
