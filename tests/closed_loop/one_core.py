@@ -1,8 +1,8 @@
 """One core on which several queries run micro-batches back to back, under the real controller in virtual time.
 
-Batches share the core evenly while they run. A batch begins as long after the last one as its pace says, and takes all
-rows that wait then. Its CPU is a fixed cost, a part of which Spark does not charge to tasks, and a cost for each row
-read and kept. Measurements come from the same meters as on Spark.
+Batches share the core evenly while they run, or have it one after the other (`fifo`). A batch begins as long after the
+last one as its pace says, and takes all rows that wait then. Its CPU is a fixed cost, a part of which Spark does not
+charge to tasks, and a cost for each row read and kept. Measurements come from the same meters as on Spark.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Query:
     starts_s: float = 0.0
     cold: float = 1.0
     planning_s: float = 0.0  #: before each batch, in a driver that has cores of its own
+    planned_s: float = 0.0  #: of the batch under way, with its delay
     plans_s: float = 0.0  #: left of that
     sink_s: float = 0.0  #: behind each batch's CPU, time in which its sink is waited for, and microseconds for each row
     sink_us: float = 0.0
@@ -67,6 +68,8 @@ class Query:
     kept: float = 0.0
     work_s: float = 0.0
     left_s: float = 0.0
+    asked_s: float = 0.0  #: when its tasks asked for the core
+    worked: dict[int, float] = field(default_factory=dict)  #: by ended batch: CPU seconds of its tasks
     gap_s: float = 0.0  #: delay of the next batch
     due_s: float = 0.0  #: when the next batch may begin
     longest_s: float = 0.0
@@ -81,12 +84,17 @@ class OneCore:
 
     With `by_slots`, it is a slot of somebody else's cluster: its CPU is not measured, batches are charged with their
     slot time, and a batch under way keeps the probability with which it began.
+
+    With `fifo`, the tasks of the batch that asked first have the slot, as by Spark's default scheduler, and Spark tells
+    how long they ran.
     """
 
     supports: frozenset[type] = frozenset()
 
-    def __init__(self, queries: Sequence[Query], clock: ManualClock, *, by_slots: bool = False) -> None:
-        self.by_slots = by_slots
+    def __init__(
+        self, queries: Sequence[Query], clock: ManualClock, *, by_slots: bool = False, fifo: bool = False
+    ) -> None:
+        self.by_slots, self.fifo = by_slots, fifo
         self.queries, self.clock, self.now = queries, clock, 0.0
         self.busy: deque[tuple[float, float]] = deque(maxlen=4)  #: CPU seconds in all, and of tasks, by period
         self.used = self.charged = 0.0
@@ -118,14 +126,16 @@ class OneCore:
                 else:
                     writing.append(query)
                     step = min(step, query.waits_s)
-            slower = max(len(active), 1) / (1.0 - self.neighbour)
-            for query in active:
+            running = [min(active, key=lambda query: query.asked_s)] if self.fifo and active else active
+            slower = max(len(running), 1) / (1.0 - self.neighbour)
+            for query in running:
                 step = min(step, query.left_s * slower)
             step = max(step, 1e-6)
             self.now += step
             for query in planning:
                 query.plans_s -= step
-            for query in active:
+                query.asked_s = self.now
+            for query in running:
                 query.left_s -= step / slower
                 if query.left_s <= 1e-9:
                     query.left_s = 0.0
@@ -139,12 +149,17 @@ class OneCore:
             self.used += step if active else step * self.neighbour
 
     def _begin(self, query: Query) -> None:
-        query.begun, query.plans_s = self.now, query.planning_s
+        query.begun = query.asked_s = self.now
+        query.plans_s = query.planned_s = self._planning_s(query)
         query.rows = query.arrived(self.now) - query.position
         query.kept = query.rows * self.keep.get(query.name, 1.0)
         cold = query.cold if query.ended < 3 else 1.0
         row_s = 1e-6 * query.row_us * (READ_SHARE * query.rows + (1.0 - READ_SHARE) * query.kept)
         query.work_s = query.left_s = cold * (query.fixed_s + row_s)
+
+    def _planning_s(self, query: Query) -> float:
+        """Return how long the next batch is planned: a server of others' delays it then, behind its offsets."""
+        return query.planning_s + (query.gap_s if self.by_slots else 0.0)
 
     def _thin(self, query: Query) -> None:
         """Apply a changed keep probability to the rows that a batch under way has not read yet."""
@@ -162,9 +177,11 @@ class OneCore:
     def _end(self, query: Query) -> None:
         first, last = round(query.position), round(query.position + query.rows)
         feed = FeedCount(query.name, {0: first}, {0: last}, last - first, min(round(query.kept), last - first))
-        batch = Batch(f"run-{query.name}", query.ended, query.begun, self.now, query.planning_s, (feed,), 20, {})
+        planning_s = query.planned_s
+        batch = Batch(f"run-{query.name}", query.ended, query.begun, self.now, planning_s, (feed,), 20, {})
         query.longest_s = max(query.longest_s, self.now - query.begun)
         query.meter.add(batch)
+        query.worked[batch.batch_id] = query.work_s
         charged = query.work_s - (1.0 - CHARGED) * query.fixed_s
         if not self.by_slots:
             query.meter.charge(batch.run_id, batch.batch_id, TaskTime(charged, self.now - query.begun))
@@ -172,7 +189,7 @@ class OneCore:
         query.position += query.rows
         query.dropped += query.rows - query.kept
         query.ended += 1
-        query.begun, query.due_s = inf, self.now + query.gap_s
+        query.begun, query.due_s = inf, self.now + (0.0 if self.by_slots else query.gap_s)
 
     def observe(self) -> Observation:
         """Measure as on Spark: from the reports of ended batches."""
@@ -201,7 +218,7 @@ class OneCore:
         neighbours = None if self.by_slots else 100.0 * self.neighbour
         limit = self.share if self.share < 1.0 else None
         tasks = [TaskView(q.name, (), q.priority, q.minimum, {q.name: q.name}, (), q.rate, q.rate) for q in here]
-        waiting = {query.name: int(query.arrived(self.now) - query.position) for query in here}
+        waiting = {query.name: int(query.arrived(self._known_at(query)) - query.position) for query in here}
         return observation(
             [TaskManager("tm1", CORES * self.share, cpu, neighbours_cpu=neighbours, cpu_limit=limit, dials=dials)],
             tasks,
@@ -222,9 +239,21 @@ class OneCore:
             events=(),
         )
 
+    def _known_at(self, query: Query) -> float:
+        """Return the second of which the backlog of a slot's query is: that of the last report, unless the next one is
+        late."""
+        reading = query.meter.reading(PERIOD_S, f"run-{query.name}") if self.by_slots else None
+        return self.now if reading is None or self.now - reading.at >= 2 * PERIOD_S else reading.at
+
     def _share_slots(self, here: Sequence[Query]) -> None:
         batches = {query.name: [batch for _, batch in query.meter.spans] for query in here}
-        taken = shared_out([BatchesOfOne(each, 1.0) for each in batches.values()], 1.0, {})
+        told = {
+            (f"run-{query.name}", number): TaskTime(seconds, seconds)
+            for query in here
+            for number, seconds in query.worked.items()
+            if self.fifo
+        }
+        taken = shared_out([BatchesOfOne(each, 1.0) for each in batches.values()], 1.0, told)
         for query in here:
             query.meter.take({key: times for key, times in taken.items() if key[0] == f"run-{query.name}"})
 
@@ -234,7 +263,8 @@ class OneCore:
         pace_s = plan.pace_s.get("tm1", 0.0)
         for query in self.queries:
             self._thin(query)
-            query.gap_s = gap_s(pace_s, [batch for _, batch in query.meter.spans])
+            delayed_s = query.gap_s if self.by_slots else 0.0
+            query.gap_s = gap_s(pace_s, [batch for _, batch in query.meter.spans], 0.0, delayed_s)
 
 
 @dataclass(frozen=True)
@@ -246,6 +276,7 @@ class Course:
     waits_s: float  #: the longest backlog of a query in the second half of the run, seconds of its input
     round_s: float  #: the longest batch in it
     most_s: float  #: the longest backlog in the whole run, seconds of its input
+    told_s: float  #: the longest one in its second half as the controller knows it
 
 
 class Run:
@@ -272,17 +303,18 @@ class Run:
             yield plan
 
 
-def course(queries: Sequence[Query], policy: Policy | None, seconds: float, *, by_slots: bool = False) -> Course:
+def course(
+    queries: Sequence[Query], policy: Policy | None, seconds: float, *, by_slots: bool = False, fifo: bool = False
+) -> Course:
     """Run these queries for so long; without a policy, as plain Spark runs them: nothing is ever shed."""
     clock = ManualClock()
-    core = OneCore(queries, clock, by_slots=by_slots)
+    core = OneCore(queries, clock, by_slots=by_slots, fifo=fifo)
     controller = None if policy is None else Controller(core, policy, clock=clock, worker=InlineWorker)
-    waits_s = most_s = 0.0
+    waits_s = most_s = told_s = 0.0
     while core.now < seconds:
         core.run_until(core.now + PERIOD_S)
         clock.advance(PERIOD_S)
-        if controller is not None:
-            controller.step()
+        measured = None if controller is None else controller.step().measured
         late_s = max((q.arrived(core.now) - q.position) / q.rate for q in queries)
         most_s = max(most_s, late_s)
         if core.now >= seconds / 2:
@@ -290,6 +322,8 @@ def course(queries: Sequence[Query], policy: Policy | None, seconds: float, *, b
                 for query in queries:
                     query.longest_s = 0.0
             waits_s = max(waits_s, late_s)
+            if measured is not None:
+                told_s = max(told_s, *(measured.lag[query.name] / query.rate for query in queries))
     if controller is not None:
         controller.close()
     return Course(
@@ -298,4 +332,5 @@ def course(queries: Sequence[Query], policy: Policy | None, seconds: float, *, b
         waits_s,
         max(query.longest_s for query in queries),
         most_s,
+        told_s,
     )

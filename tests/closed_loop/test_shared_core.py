@@ -123,6 +123,25 @@ def test_an_overload_of_a_slot_whose_cpu_nobody_measures_is_shed_by_priority(n: 
         assert kept[2] > kept[1]
 
 
+@corners(
+    "n fixed_s planning_s load",
+    *((2, 0.44, 0.4, 2.27), (2, 0.8, 0.4, 1.05)),
+    others=[(2, 0.44, 0.4, 1.13), (2, 0.44, 0.4, 4.0), (2, 0.2, 0.1, 2.27), (4, 0.25, 0.4, 2.0), (2, 0.8, 0.4, 2.27)],
+)
+def test_batches_that_wait_for_the_slot_of_another_query_stay_short(
+    n: int, fixed_s: float, planning_s: float, load: float
+):
+    """The batch that asked first has the slot, so each waits for those of the other queries: however well it pays to
+    make them long, no more than two periods of input wait."""
+    mine = queries(n, fixed_s, 128.0, load, minimum=0.05)
+    for query in mine:
+        query.planning_s = planning_s
+    ours = course(mine, policy(DEFAULT_POLICY), 400.0, by_slots=True, fifo=True)
+    assert ours.told_s <= 2.0 * PERIOD_S
+    kept = {p: sum(1.0 - q.dropped / q.position for q in mine if q.priority == p) for p in (1, 2)}
+    assert kept[2] > kept[1]
+
+
 def writing(load: float, sink: float, sink_s: float = 0.1, priority: int = 2) -> Query:
     """A query whose rows take `load` of the core, and `sink` of the time of one batch after the other in its sink."""
     query = Query("sink", 4000.0, 0.05, load / 4000.0 / 1e-6, priority, 0.1)

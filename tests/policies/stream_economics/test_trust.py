@@ -71,6 +71,7 @@ def opened_for(snapshot: Snapshot) -> float | None:
         (Trust(), {"waiting_s": 11.0, "shared": True}, Regime.OVERLOADED),
         (SHEDDING, {"waiting_s": 9.0}, Regime.BACKING_OFF),
         (SHEDDING, {"waiting_s": 9.0, "at_minimum": True}, Regime.WAITING),
+        (Trust(False, waiting_s=4.9, lasting=2, lasted_s=4.8), {"waiting_s": 4.7, "lasting_s": 4.0}, Regime.LASTING),
         (SHEDDING, {"waiting_s": 2.0, "overuse": 0.1}, Regime.OVERUSED),
         (SHEDDING, {"waiting_s": 2.0}, Regime.WAITING),
         (SHEDDING, {}, Regime.PROBING),
@@ -164,6 +165,26 @@ def test_trust_rises_while_rows_are_dropped_and_none_wait_and_falls_while_many_w
     assert down.factor == pytest.approx(THRESHOLDS.down * up.factor)
     drained = after(down, waiting_s=WAITING_S + 0.5, asked=2.0, sheds=True, limit_s=WAITING_S)
     assert drained.factor == down.factor  # what waits is getting less
+
+
+def test_trust_falls_where_a_backlog_stays_for_three_cycles_though_load_is_shed() -> None:
+    """It is within the limit of what drains by itself, and does not grow; one that falls is being drained."""
+    state = {"asked": 2.0, "sheds": True, "limit_s": 4 * WAITING_S, "lasting_s": WAITING_S}
+
+    def courses(*waiting: float, **more: Any) -> list[float]:
+        trust, factors = SHEDDING, []
+        for seconds in waiting:
+            trust = after(trust, seconds, **{**state, **more})
+            factors.append(trust.factor)
+        return factors
+
+    high = WAITING_S + 3.0
+    assert courses(high, high - 0.1, high) == [1.0, 1.0, THRESHOLDS.down]
+    assert courses(high, high, high, *[high] * 3)[-1] == pytest.approx(THRESHOLDS.down**2), "and again"
+    assert courses(2 * high, 1.5 * high, high) == [1.0] * 3
+    assert courses(high, high, WAITING_S, high, high) == [1.0] * 5
+    assert courses(*[high] * 9, at_minimum=True) == courses(*[high] * 9, applied=False) == [1.0] * 9
+    assert courses(*[high] * 9, sheds=False) == [1.0] * 9, "so long are its batches without an overload"
 
 
 def test_trust_falls_by_half_of_what_its_tasks_overuse_while_a_backlog_grows() -> None:

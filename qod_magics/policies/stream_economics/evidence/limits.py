@@ -68,13 +68,27 @@ class Intervals:
         """Ordinary backlog, seconds of input."""
         return max(REST_S, REST_BATCHES * self.ordinary_s, REST_PACED * self.pace_s)
 
+    @property
+    def lasting_s(self) -> float:
+        """Return the backlog beyond which it may not last while load is shed, seconds of input: a period of the
+        controller, or the ordinary one where batches take longer."""
+        return max(WAITING_S, REST_BATCHES * self.ordinary_s)
+
     def steady_s(self, before_s: float, *, is_cold: bool) -> float:
         """Return the latest interval without growth that an overload explains; `before_s`: the same in the cycle
         before."""
         return self.round_s if is_cold or before_s == 0.0 else min(self.round_s, GROWTH * before_s)
 
     def limit_s(
-        self, steady_s: float, *, is_open: bool, is_cold: bool, shared: bool, any_ended: bool, thinned: bool = True
+        self,
+        steady_s: float,
+        *,
+        is_open: bool,
+        is_cold: bool,
+        shared: bool,
+        any_ended: bool,
+        thinned: bool = True,
+        settles: bool = True,
     ) -> float:
         """Return the backlog above which load is shed, seconds of input.
 
@@ -86,6 +100,7 @@ class Intervals:
             shared: whether several queries run there, one of them in micro-batches.
             any_ended: whether a query there has ended a batch.
             thinned: whether a batch under way drops rows once load is shed; elsewhere the next one does.
+            settles: whether all cores are enough for accuracy 1, by costs: otherwise batches lengthen for ever.
 
         """
         cold_s = WAITING_COLD_SHARED_S if shared else WAITING_COLD_S
@@ -95,7 +110,8 @@ class Intervals:
             rounds = WAITING_ROUNDS_COLD if is_cold else WAITING_ROUNDS
             settled_s = min(WAITING_ROUNDS * self.settles_by_times_s, WAITING_FIRST_S)
             most_s = inf if thinned or not is_cold else max(WAITING_UNTHINNED_S, usual_s, settled_s)
-            limit_s = min(max(limit_s, rounds * max(self.settles_s, steady_s)), most_s)
+            round_s = max(self.settles_s if settles else 0.0, steady_s)
+            limit_s = min(max(limit_s, rounds * round_s), most_s)
         return limit_s if any_ended else max(limit_s, WAITING_FIRST_S)
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import inf
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,10 @@ class Thresholds:
     back: int = 8
     #: Cycles between two falls, unless the backlog is twice its limit: a plan's effect shows in the cycle after.
     hold: int = 2
+    #: Cycles in a row in which a backlog that may not last has to fall to this share, while load is shed: it is drained
+    #: within two, so one that stays is made by batches that last too long, for plans count on too much CPU.
+    lasting_cycles: int = 3
+    drained: float = 0.75
     #: In real-time mode trust rises by at most this part of the headroom below the utilization limit, and falls by this
     #: part of the excess above it while the backlog grows beyond `brief_s`: one that is drained uses all cores, too.
     #: Micro-batches use up idle CPU, so headroom says nothing of them, unless they are paced: then trust rises by this
@@ -73,6 +78,8 @@ class Trust:
     rises: int = 0  #: since then
     hold: int = 0  #: cycles until it may fall again
     grown: int = 0  #: cycles in a row in which its backlog was beyond the limit and grew
+    lasting: int = 0  #: cycles in a row in which load was shed and its backlog was one that may not last
+    lasted_s: float = 0.0  #: its backlog in the first of them, seconds of input
     paced: int = 0  #: cycles for which its micro-batches are still paced
     round_s: float = 0.0  #: the interval of its batches, without growth that an overload explains
     seen_at: float = 0.0  #: of the newest measurement of its tasks, seconds since the epoch
@@ -85,6 +92,7 @@ class Seen:
     - `waiting_s`: backlog, seconds of input
     - `limit_s`: backlog up to which it stays open, seconds of input
     - `rest_s`: ordinary backlog between two batches, seconds of input
+    - `lasting_s`: backlog beyond which it may not last while load is shed, seconds of input
     - `sheds`: whether rows were dropped in this cycle
     - `asked`: CPU that its tasks need at accuracy 1 / CPU available, by their costs; None: the costs are not known yet
     - `whole`: CPU that its tasks need at accuracy 1 / CPU of all of its cores or, where a task was moved to it, CPU
@@ -105,6 +113,7 @@ class Seen:
     waiting_s: float
     limit_s: float
     rest_s: float
+    lasting_s: float = inf
     sheds: bool
     asked: float | None
     whole: float = 0.0
@@ -129,6 +138,7 @@ class Regime(Enum):
     DRAINING = "the backlog is beyond its limit, and drains by itself: every row is kept"
     OVERLOADED = "the backlog is beyond its limit: load is shed from now on"
     BACKING_OFF = "the backlog grows while load is shed: trust falls"
+    LASTING = "load is shed, and the backlog stays for some cycles: trust falls"
     OVERUSED = "the cores are busy beyond their limit: trust falls"
     WAITING = "the backlog is neither small nor growing beyond its limit: trust stays"
     PROBING = "load is shed and hardly a row waits: trust rises"
@@ -149,6 +159,8 @@ def regime_of(before: Trust, seen: Seen, at: Thresholds = THRESHOLDS) -> Regime:
     could_shed = not seen.at_minimum
     if waiting_s > seen.limit_s and waiting_s >= before.waiting_s and could_shed and seen.applied:
         return Regime.BACKING_OFF
+    if _stays(before, seen, at) and seen.sheds and could_shed and seen.applied:
+        return Regime.LASTING
     overload = seen.sheds and waiting_s > max(at.brief_s, before.waiting_s)
     if seen.overuse > 0.0 and could_shed and (overload or seen.limited):
         return Regime.OVERUSED
@@ -167,6 +179,7 @@ def after(before: Trust, seen: Seen, at: Thresholds = THRESHOLDS) -> Trust:
         waiting_s=seen.waiting_s,
         hold=max(before.hold - 1, 0),
         grown=_grown(before, seen),
+        **_lasting(before, seen, at),
     )
     return _NEXT[regime](same, seen, at)
 
@@ -174,6 +187,21 @@ def after(before: Trust, seen: Seen, at: Thresholds = THRESHOLDS) -> Trust:
 def _grown(before: Trust, seen: Seen) -> int:
     """Cycles in a row in which the backlog was beyond its limit and grew."""
     return before.grown + 1 if seen.waiting_s > max(seen.limit_s, before.waiting_s) else 0
+
+
+def _lasting(before: Trust, seen: Seen, at: Thresholds) -> dict[str, Any]:
+    """Return the fields that say for how long a backlog has lasted; they begin again once it has lasted too long."""
+    if before.is_open or seen.waiting_s <= seen.lasting_s:
+        return {"lasting": 0, "lasted_s": 0.0}
+    if before.lasting in (0, at.lasting_cycles):
+        return {"lasting": 1, "lasted_s": seen.waiting_s}
+    return {"lasting": before.lasting + 1}
+
+
+def _stays(before: Trust, seen: Seen, at: Thresholds) -> bool:
+    """Return whether a backlog has lasted too long without falling."""
+    lasts = _lasting(before, seen, at)["lasting"] == at.lasting_cycles
+    return lasts and seen.waiting_s > at.drained * before.lasted_s
 
 
 def _reopened(same: Trust, seen: Seen, at: Thresholds) -> Trust:
@@ -232,6 +260,7 @@ _NEXT: Mapping[Regime, Callable[[Trust, Seen, Thresholds], Trust]] = {
     Regime.DRAINING: _unchanged,
     Regime.OVERLOADED: _closed,
     Regime.BACKING_OFF: _fallen,
+    Regime.LASTING: _fallen,
     Regime.OVERUSED: _fallen_by_overuse,
     Regime.WAITING: _unchanged,
     Regime.PROBING: _risen,

@@ -285,6 +285,8 @@ class _Cycle:
         is_cold = self._is_cold(name)
         moved_here = any(self.ages.was_moved_to(t, name) and self.ages.is_new_on(t, name) for t in tasks)
         intervals = self.intervals[name]
+        # batches back to back fill a slot to its end, beyond the cores that plans may use: what is used is there
+        of_all = self.certain[name] / max(cores, self.own[name])
         accuracies = [self.measured.accuracy.get(task) for task in tasks]
         return Seen(
             waiting_s=self._judged_s(name),
@@ -295,12 +297,13 @@ class _Cycle:
                 shared=len(tasks) > 1 and self.batching[name] > 0,
                 any_ended=any((task, name) in self.ages.since for task in tasks),
                 thinned=manager.dials in (None, BY_ROW),
+                settles=of_all <= 1.0,
             ),
             rest_s=intervals.rest_s,
+            lasting_s=intervals.lasting_s,
             sheds=any(accuracy is not None and accuracy < FULL for accuracy in accuracies),
             asked=None if is_cold else self.asked[name],
-            # batches back to back fill a slot to its end, beyond the cores that plans may use: what is used is there
-            whole=max(self.certain[name] / max(cores, self.own[name]), self.asked[name] if moved_here else 0.0),
+            whole=max(of_all, self.asked[name] if moved_here else 0.0),
             used=self.used[name],
             is_measured=self.newest[name] > trust.seen_at,
             applied=self.used[name] <= APPLIED * trust.factor,

@@ -31,7 +31,8 @@ MOST = 4.0
 BATCH_S = 2.0
 #: Rows leave a part of the cores to the fixed costs of batches. Plans assume intervals at which these fit into what
 #: rows leave of the first share of the cores, or into the second share where that is more, up to this many seconds.
-USABLE, FIXED_SHARE, FITTING_S = 0.9, 0.2, 6.0
+#: Only up to `LONG_BATCH_S` where these costs take no more than a third of that.
+USABLE, FIXED_SHARE, FITTING_S, FIXED_THIRD = 0.9, 0.2, 6.0, 3.0
 #: Back to back, batches also use the CPU that no row needs. At a calm load their fixed costs may take this share of
 #: what rows leave, and more by this multiple of the share of rows, so that capacity is not reduced: plain Spark leaves
 #: 30 to 40 % idle between commits. Not where batches would follow after more than this many seconds.
@@ -228,7 +229,7 @@ def _batch_times(
     for name, seconds in empty_s.items():
         left = USABLE - rows[name]
         eviction_s = min(whole_s[name] / EVICTION_SHARE, LONG_BATCH_S)
-        fitting_s = min(seconds / max(left, FIXED_SHARE), FITTING_S)
+        fitting_s = min(seconds / max(left, FIXED_SHARE), FITTING_S, max(LONG_BATCH_S, FIXED_THIRD * seconds))
         batch_s[name] = max(BATCH_S, 2.0 * seconds, fitting_s, eviction_s)
         round_s[name] = max(
             batch_s[name], min(seconds / max(left, LEAST_FIXED), max(LONGEST_ROUND_S, seconds / LEAST_FIXED))
