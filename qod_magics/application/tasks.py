@@ -159,6 +159,12 @@ class TaskSpec:
         return next((stream.trigger_s for stream in self.streams if stream.trigger_s is not None), None)
 
     @property
+    def refresh_s(self) -> float | None:
+        """Return the seconds after which tables beside its streams are read again, the smallest that one states; None:
+        they are read when it starts."""
+        return min((stream.refresh_s for stream in self.streams if stream.refresh_s is not None), default=None)
+
+    @property
     def aggregates(self) -> bool:
         """Return whether one of its SQL recipes aggregates; for Python recipes only the plan tells."""
         return any(isinstance(s.recipe, SqlRecipe) and s.recipe.aggregates for s in self.streams)
@@ -312,7 +318,7 @@ def declared(spec: TaskSpec) -> Declared:
         frozenset(head.name for head in spec.heads),
         work_of(spec),
         (spec.parallelism, spec.partitions, spec.key, spec.lends),
-        (spec.trigger_s, spec.is_hurried and spec.mode == "auto", spec.partitions),
+        (spec.trigger_s, spec.refresh_s, spec.is_hurried and spec.mode == "auto", spec.partitions),
     )
 
 

@@ -191,8 +191,14 @@ def seconds(text: str) -> float:
     return value
 
 
+#: Seconds of the units that are longer.
+_LONG = {"m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
 def duration(text: str) -> float:
-    """Read a time above 0 in seconds: "2", "2s" or "500ms". Raises UsageProblem."""
+    """Read a time above 0 in seconds: "2", "2s", "500ms", "10m" or "1h". Raises UsageProblem."""
+    if text[-1:] in _LONG:
+        return seconds(text[:-1]) * _LONG[text[-1]]
     if not text.endswith("ms"):
         return seconds(text)
     value = number(text.removesuffix("ms")) / 1e3

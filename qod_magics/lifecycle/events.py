@@ -133,9 +133,11 @@ class CauseGone(Event):
     placed: bool = True
 
 
+@dataclass(frozen=True, slots=True)
 class RestartAsked(Event):
-    """It is to restart where it runs, with another job. Next, it is stopped at a batch's end, and started:
-    `StartAsked`."""
+    """It is to restart where it runs. Next, it is stopped at a batch's end, and started: `StartAsked`."""
+
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +341,7 @@ WORDS: Mapping[type[Event], str] = {
     WentOn: "a batch ended after all",
     RetryDue: "its back-off is over",
     CauseGone: "its cause is gone, or another try was asked for",
-    RestartAsked: "its job has changed",
+    RestartAsked: "it restarts between two batches",
     MoveAsked: "a move was asked for",
     MoveCalledOff: "the move was called off",
     NotStarted: "it could not be started there",

@@ -144,6 +144,7 @@ def status_text(session: SessionInterface) -> str:
             lines.append(suspended_text(instance))
     for name, why in session.runtime.missing_topics.items():
         lines.append(f"{described(name)}: {why}{'; its readers wait' if is_topic(name) else ''}")
+    lines += _refreshed(session)
     lines += _malformed(session)
     lines += _incomplete(session)
     lines += _repeated(session)
@@ -217,6 +218,18 @@ def _malformed(session: SessionInterface) -> list[str]:
             if account is not None:
                 told = misfits(account, source.effective_malformed, source.values.label)
                 lines += [f"{described(source.topic)}: {each} ({spec.id})" for each in told]
+    return lines
+
+
+def _refreshed(session: SessionInterface) -> list[str]:
+    """A line for each instance whose tables are read again from time to time: when they were read last."""
+    since_epoch, lines = time.time() - time.monotonic(), []
+    for instance in session.runtime.instances.values():
+        spec = session.runtime.deployment.specs.get(instance.job.task)
+        if spec is not None and spec.refresh_s is not None and instance.started_at:
+            at = datetime.fromtimestamp(instance.started_at + since_epoch)
+            again = f"every {spec.refresh_s:g} s, and when it moves"
+            lines.append(f"{instance.id} has read the tables beside it at {at:%H:%M:%S}; they are read again {again}")
     return lines
 
 

@@ -56,6 +56,7 @@ class Watcher:
             ("reading new partitions", new_input.read_partitions, None),
             ("reading new topics", new_input.read_topics, KafkaError),
             ("restarting readers of new partitions", mover.restart_outdated, None),
+            ("reading tables again", mover.refresh_tables, None),
             ("restarting ended queries", recovery.restart_ended, None),
             ("restarting readers of restored topics", recovery.restart_readers, None),
             ("finding hung task managers", recovery.kill_hung, None),

@@ -14,7 +14,7 @@ from qod_magics.core.runtime import Count
 from qod_magics.session.session import Session
 from qod_magics.spark.queries.instance import Instance
 from tests.live.applications import all_read, cell, count, instances, rows, turn
-from tests.live.conftest import eventually
+from tests.live.conftest import eventually, produce
 
 ZONES = 5
 
@@ -94,6 +94,61 @@ def test_other_kinds_are_read_and_counted(recommending: Session, tmp_path: Path)
     assert books.unreported == 0
     assert books.arrived == books.processed + books.dropped + books.waiting
     assert books.waiting < 500 * 20
+
+
+def test_a_table_beside_a_stream_is_read_again_as_often_as_asked_also_after_a_move(
+    brief: Session, topic: str, tmp_path: Path
+) -> None:
+    """Spark lists the files of a table when a query starts: without being asked for, those that come later are not
+    read."""
+    qod, where = brief, tmp_path / "zones"
+    where.mkdir()
+    sent = 0
+
+    def named(zone: int) -> None:
+        parquet.write_table(pa.table({"zone": [zone], "name": [f"n{zone}"]}), where / f"{zone}.parquet")
+
+    def send(zone: int) -> None:
+        nonlocal sent
+        produce(qod, topic, [{"zone": zone}])
+        sent += 1
+
+    def joined(name: str) -> set[tuple[int, str | None]]:
+        return {(row["zone"], row["name"]) for row in rows(qod, name)}
+
+    def reads(zone: int) -> None:
+        """Send rows of a zone until both queries that are to read its name have it."""
+
+        def both() -> bool:
+            send(zone)
+            return all((zone, f"n{zone}") in joined(name) for name in ("python", "view"))
+
+        eventually(both, every_s=1.0, what=lambda: f"{qod.status()}\n{joined('python')} {joined('view')}")
+
+    named(0)
+    qod.spark.read.parquet(str(where)).createOrReplaceTempView("zone_names")
+    line = f"{{}} --topic {topic} --schema 'zone INT' --starting earliest -p 1"
+    body = f"source.join(spark.read.parquet('{where}'), 'zone', 'left')"
+    cell(qod, line.format("once"), body)
+    cell(qod, f"{line.format('python')} --refresh 5s", body)
+    cell(
+        qod,
+        f"{line.format('view')} --refresh 5s",
+        "SELECT source.zone, name FROM source LEFT JOIN zone_names ON source.zone = zone_names.zone",
+    )
+    reads(0)
+    named(1)
+    reads(1)
+    for name in ("python", "view"):
+        (instance,) = instances(qod, name)
+        moved(qod, instance)
+    named(2)
+    reads(2)
+    eventually(lambda: all(all_read(qod, name, sent) for name in ("once", "python", "view")), what=qod.status)
+    for name in ("once", "python", "view"):
+        assert count(qod, name) == Count(sent, sent)
+    assert joined("once") == {(0, "n0"), (1, None), (2, None)}
+    assert "python.1 has read the tables beside it at" in qod.status()
 
 
 def newest(session: Session, name: str) -> list[dict[str, int]]:

@@ -62,6 +62,7 @@ class StreamKeywords(RestrictionKeywords, total=False):
     sink: Sink | str | Callable[[DataFrame, int], Any] | None
     mode: Mode
     trigger_s: float | None
+    refresh_s: float | None
     estimates: bool
 
 

@@ -359,6 +359,15 @@ class StreamOptions:
         running=BY_RESTART,
         resumes=True,
     )
+    refresh_s: float | None = _row(
+        "--refresh TIME",
+        "how often tables beside the stream, which the body joins it with, are read again: 10m, 1h, 90s. The query "
+        "restarts between two batches, and keeps its state",
+        convert=duration,
+        unless="once, when the query starts",
+        running=BY_RESTART,
+        resumes=True,
+    )
     sql: bool = _row(
         "--sql",
         "the body is a Spark SQL query, also where that cannot be told from its first word; `:name` is the notebook's "

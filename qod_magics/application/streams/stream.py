@@ -19,6 +19,8 @@ Mode = Literal["auto", "realtime", "microbatch"]
 MODES: tuple[str, ...] = get_args(Mode)
 #: Spark's minimum duration of a real-time batch, in seconds
 LEAST_REALTIME_TRIGGER_S = 5.0
+#: minimum of seconds after which tables beside a stream are read again: its query restarts
+LEAST_REFRESH_S = 5.0
 #: maximum number of instances of a task whose streams state none
 DEFAULT_MAX_PARALLELISM = 8
 #: approximate minimum latency of micro-batches, seconds: a query with a lower maximum gets real-time mode
@@ -52,6 +54,7 @@ class StreamDeclaration:
     sink: Sink | None = None
     mode: Mode = "auto"
     trigger_s: float | None = None  #: seconds between batches; None: the runtime's choice
+    refresh_s: float | None = None  #: seconds after which tables beside it are read again; None: never
     #: target of the 95th percentile of latency, from a row's arrival to its result, seconds; None: not stated
     max_latency_s: float | None = None
     utility: float | None = None  #: of meeting the target; None: the priority
@@ -127,6 +130,14 @@ class StreamDeclaration:
             )
         if self.trigger_s is not None and not (math.isfinite(self.trigger_s) and self.trigger_s > 0):
             raise ApplicationError(f"trigger is in seconds and above 0, not {self.trigger_s!r}")
+        if self.refresh_s is not None and not LEAST_REFRESH_S <= self.refresh_s < math.inf:
+            raise ApplicationError(
+                f"--refresh must be at least {LEAST_REFRESH_S:g} s, as the query restarts each time, got "
+                f"{self.refresh_s!r}; write it as 10m",
+                value=self.refresh_s,
+                option="--refresh",
+                rule="in range",
+            )
         check_max_latency(self.max_latency_s)
         check_utility(self.utility)
         check_min_juice(self.min_juice)

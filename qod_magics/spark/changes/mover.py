@@ -115,10 +115,10 @@ class Mover:
             for moved in moves:
                 moved.result(max(deadline - time.monotonic(), 0.0))
 
-    def restart(self, instance: Instance) -> None:
+    def restart(self, instance: Instance, why: str = "its job has changed") -> None:
         """Stop at a batch's end and restart on the same task manager."""
         manager = instance.task_manager
-        if manager is None or not instance.handle(RestartAsked()):
+        if manager is None or not instance.handle(RestartAsked(why)):
             return
         try:
             with between_batches(self.cluster, instance) as (wait_s, ended):
@@ -133,6 +133,16 @@ class Mover:
             outdated = instance.running is not None and instance.running is not instance.job
             if outdated and instance.state is State.RUNNING:
                 begin(partial(self.restart, instance), f"restart-{instance.id}")
+
+    def refresh_tables(self) -> None:
+        """Begin to restart the instances whose tables are to be read again. Spark lists the files of a table when a
+        plan is made, and a run keeps its plan."""
+        now = time.monotonic()
+        for instance in self.cluster.all_instances:
+            spec = self.cluster.deployment.specs.get(instance.job.task)
+            every_s = None if spec is None else spec.refresh_s
+            if every_s is not None and instance.state is State.RUNNING and now - instance.started_at >= every_s:
+                begin(partial(self.restart, instance, "its tables are read again"), f"refresh-{instance.id}")
 
     @staticmethod
     def ask(instance: Instance, target: TaskManager, why: str, *, only_running: bool = False) -> Instructions:

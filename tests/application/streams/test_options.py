@@ -80,9 +80,10 @@ def test_every_option_in_its_long_form() -> None:
     )
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("2s", 2.0), ("2", 2.0), ("500ms", 0.5), ("1.5s", 1.5)])
-def test_a_maximum_latency_in_seconds_or_milliseconds(text: str, seconds: float) -> None:
+@pytest.mark.parametrize(("text", "seconds"), [("2s", 2.0), ("2", 2.0), ("500ms", 0.5), ("1.5s", 1.5), ("10m", 600.0)])
+def test_times_have_units(text: str, seconds: float) -> None:
     assert parse_stream_line(f"q --max-latency {text}").max_latency_s == seconds
+    assert parse_stream_line(f"q --refresh {text}").refresh_s == seconds
 
 
 def test_short_forms_and_equals_signs() -> None:
@@ -178,6 +179,7 @@ def test_tables_and_formats_take_options_of_their_writer(text: str, bare: DataSo
         "--parallelism": ["q -n 0"],
         "--max-parallelism": ["q --max-parallelism 0"],
         "--trigger": ["q --trigger 0", "q --trigger inf"],
+        "--refresh": ["q --refresh 0m", "q --refresh 10x", "q --refresh m"],
         "--from": ["q --from", "q --topic t --from a"],
         "--sink": [
             f"q --sink {text}"

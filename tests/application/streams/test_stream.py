@@ -97,6 +97,7 @@ def test_a_topic_is_called_source_and_its_own_name_when_that_is_an_identifier(
         ({"parallelism": 3, "max_parallelism": 2}, "not 2"),
         ({"max_parallelism": True}, "not True"),
         ({"trigger_s": 0.0}, "above 0"),
+        *(({"refresh_s": refresh_s}, "at least") for refresh_s in (1.0, float("inf"), float("nan"))),
         ({"max_latency_s": 0.0}, "above 0"),
         ({"max_latency_s": float("inf")}, "above 0"),
         ({"utility": -0.5}, "utility"),
