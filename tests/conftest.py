@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,8 @@ class _Check:
 
 def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # while modules are imported, which leaves hardly any garbage
+    # jsonschema, which Altair and nbformat import, would build 39 parsers of IRIs for a second; nothing here has one
+    sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
     leaks.mark_environment()
     _stack.enter_context(leaks.private_temp_dir())
 
@@ -74,15 +78,22 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     _stack.close()
 
 
+@cache
+def _kind(folder: Path) -> tuple[bool, bool]:
+    """Whether tests of this folder are live, and whether they are in a browser."""
+    return folder.is_relative_to(LIVE), folder.is_relative_to(BROWSER)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what is in tests/live/ and tests/browser/ as soon as it is known, so that `-m` can leave it out."""
-    if BROWSER in item.path.parents:
+    live, browser = _kind(item.path.parent)
+    if browser:
         item.add_marker("browser")
         item.add_marker("alone")
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(BROWSER_TIMEOUT_S))
-    if LIVE in item.path.parents:
+    if live:
         item.add_marker("live")
         if item.path.name in LONG:
             item.add_marker("slow")
@@ -123,7 +134,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Leave all that was imported out of later garbage collections, each of which would look through it."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 
