@@ -217,7 +217,7 @@ class EmbeddedBroker(Clients):
         if self._child is None:
             return Health(False, "it was not started")
         if not self._child.alive():
-            return Health(False, f"its process ended ({self._child.returncode})")
+            return Health(False, self._child.ending)
         try:
             brokers = self.admin().list_topics(timeout=timeout_s).brokers
         except KafkaException as error:

@@ -118,6 +118,17 @@ class Child:
         """None while it runs; then its exit code, or minus the number of the signal that ended it."""
         return self._returncode
 
+    @property
+    def ending(self) -> str:
+        """Return how it ended, as a clause; "" while it runs."""
+        code = self._returncode
+        if code is None:
+            return ""
+        if code >= 0:
+            return f"its process ended with exit code {code}"
+        hint = ", as the system does when memory runs out" if code == -signal.SIGKILL else ""
+        return f"its process was ended by {_signal_name(-code)}{hint}"
+
     def wait(self, timeout_s: float | None = None) -> int | None:
         """Wait for the end of the process; its return code, or None when `timeout_s` seconds passed first."""
         self._ended.wait(timeout_s)
@@ -194,6 +205,13 @@ class Child:
             self._reader.join(timeout_s)
         assert self._watchdog.stdout is not None
         self._watchdog.stdout.close()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one that Python has no name for
+        return f"signal {number}"
 
 
 def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:

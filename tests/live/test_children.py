@@ -177,6 +177,7 @@ def test_stop_may_be_repeated(sleeper: Child) -> None:
 def test_kill_keeps_the_directories_until_stop(sleeper: Child, directory: Path) -> None:
     sleeper.kill()
     assert sleeper.returncode == -signal.SIGKILL
+    assert "SIGKILL" in sleeper.ending
     assert not runs(sleeper.pid)
     assert directory.exists()
     sleeper.stop()

@@ -94,6 +94,10 @@ class Home(TaskManager):
     def alive(self) -> bool:
         return self.lives and super().alive()
 
+    @property
+    def ending(self) -> str:
+        return super().ending if self.lives else "its process ended with exit code 1"
+
     def gone(self) -> bool:
         return super().gone() if self.ended is None else self.ended
 
@@ -195,6 +199,10 @@ class FakeTaskManager:
 
     def alive(self) -> bool:
         return self.alive_now
+
+    @property
+    def ending(self) -> str:
+        return "" if self.alive_now else "its process ended with exit code 1"
 
     def turn(self, dials: Mapping[str, float]) -> None:
         if self.mute_dials:

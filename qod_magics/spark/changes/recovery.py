@@ -175,8 +175,8 @@ class Recovery:
         """Return why a task manager is lost, as one clause; "" if it is not. A silent one of the user's is reported
         once and otherwise left alone until it refuses connections or its lease runs out: its queries may run on, and a
         second run of them would write to the same checkpoints."""
-        if manager.kind == "local" or not manager.alive():
-            return "" if manager.alive() else "its process ended"
+        if manager.kind == "local" or manager.ending:
+            return manager.ending
         since = self._silent_since(manager)
         if since is None:
             self._leases.renewed(manager)

@@ -245,7 +245,7 @@ class LocalServer:
             if not self.child.alive():
                 why = _reason(self.child.tail(200))
                 kind = PortTakenError if "BindException" in why else TaskManagerError
-                raise kind(f"Task manager {self.name} ended while starting (exit code {self.child.returncode}): {why}")
+                raise kind(f"Task manager {self.name} did not start: {why} ({self.child.ending})")
             if self._listens():
                 return
             time.sleep(0.05)

@@ -188,6 +188,11 @@ class TaskManager:
         """False once its process has ended. One not started here is judged by its answers (`silent_since`)."""
         return self.server is None or self.server.child.alive()
 
+    @property
+    def ending(self) -> str:
+        """Return how its process ended, as a clause; "" if it runs, or was not started here."""
+        return "" if self.server is None else self.server.child.ending
+
     def gone(self) -> bool:
         """Whether its process or session has ended, and its queries with it. Silence alone is no proof: the queries of
         one that does not answer may run on."""
@@ -337,7 +342,7 @@ class TaskManager:
 
     def _refuse_if_gone(self) -> None:
         if not self.alive():
-            raise LostError(f"Task manager {self.id} is gone (exit code {self.server.child.returncode}).")  # type: ignore[union-attr]
+            raise LostError(f"Task manager {self.id} is gone: {self.ending}.")
 
     def turn(self, values: Mapping[str, float], timeout_s: float = 10.0) -> None:
         """Set the dials that differ from the values it holds, in one call.

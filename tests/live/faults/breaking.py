@@ -112,7 +112,7 @@ def check_moved_away(session: Session, events: Events, lost: str, orphans: set[s
     """What was on a killed task manager runs on the others, and it was told."""
     event = events.first("task-manager-lost", task_manager=lost)
     assert set(event["instances"]) == orphans
-    assert event["why"] == "its process ended"
+    assert "SIGKILL" in event["why"]
     for id in orphans:
         moved = events.first("move", instance=id)
         assert moved["from"] == lost
