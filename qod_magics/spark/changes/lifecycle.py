@@ -1,4 +1,4 @@
-"""Start and stop single instances, and handle their failures with a back-off."""
+"""Start and stop single instances, and report their failures to their `QueryLife`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTLED_S = 60.0
 
 
 class Lifecycle:
-    """Starts and stops instances, and restarts those that fail up to a limit. Any thread may call it."""
+    """Starts, settles, stops and fails instances. Any thread may call it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
