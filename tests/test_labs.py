@@ -109,7 +109,7 @@ ANSWERS: dict[str, dict[str, str]] = {
 }
 
 WITHOUT_SPARK = ("index", *ANSWERS)
-WITH_A_PART_ON_SPARK = ("lab7_targets_and_machines", "lab10_buffers_and_chains", "lab11_hot_slices")
+WITH_A_PART_ON_SPARK = ("lab7_targets_and_machines", "lab9_deadlines", "lab10_buffers_and_chains", "lab11_hot_slices")
 LABS = sorted(path.stem for path in NOTEBOOKS.glob("lab*.ipynb"))
 OPEN = re.compile(r"^(?P<names>\w+(?:, \w+)*) = \.\.\.(?:, \.\.\.)*$", re.MULTILINE)
 

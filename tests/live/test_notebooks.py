@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pytest
 from nbclient import NotebookClient
 
 from qod_magics.notebook.replies import FROM_THE_START
@@ -138,6 +139,12 @@ def test_lab_7_rescales_a_query_with_its_state(tmp_path: Path) -> None:
     assert counted == sent > 10_000
     assert {1, 2} <= set(instances)
     assert max(waiting) > 5 * max(waiting[-1], 100), "a backlog, which was read"
+
+
+@pytest.mark.slow
+def test_lab_9_starts_batches_in_the_order_of_their_deadlines(tmp_path: Path) -> None:
+    latency = on_spark("lab9_deadlines.ipynb", tmp_path, "medians['median latency, s'].to_dict()")
+    assert latency["cameo"] < latency["orleans"]
 
 
 def test_lab_10_spaces_batches_by_the_target(tmp_path: Path) -> None:
