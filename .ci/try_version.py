@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 TESTS = ("-m", "pytest", "tests/live", "-p", "no:randomly", "-m", "versions")
 #: For the download of a release, and for its tests, seconds.
-INSTALL_S, TESTS_S = 240, 300
+INSTALL_S, TESTS_S = 240, 480
 
 
 class NotInstalledError(Exception):
