@@ -46,20 +46,21 @@ def is_avro(schema: str) -> bool:
     return schema.lstrip().startswith("{")
 
 
-def normal(text: str) -> str:
-    """Return an Avro schema without spaces. Raises ApplicationError: it is none of a record with columns."""
+def normal(text: str, option: str = "--schema") -> str:
+    """Return an Avro schema without spaces. Raises ApplicationError about `option`: it is none of a record with
+    columns."""
     try:
         schema = json.loads(text)
     except ValueError as error:
         raise ApplicationError(
-            f"an Avro schema must be JSON, got {text[:60]!r} ({error}); give a file: --schema trip.avsc",
-            option="--schema",
+            f"an Avro schema must be JSON, got {text[:60]!r} ({error}); give a file such as trip.avsc",
+            option=option,
             rule="JSON",
         ) from None
     if not isinstance(schema, dict) or schema.get("type") != "record" or not isinstance(schema.get("fields"), list):
         raise ApplicationError(
             f"an Avro schema must be one of a record, got {text[:60]!r}; put the value into a record",
-            option="--schema",
+            option=option,
             rule="record",
         )
     columns(schema)

@@ -38,7 +38,11 @@ FRAME = 5
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _VERSIONS = "/versions"
 _MISSING = "the registry does not have it"
-_ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
+_ABSENT = object()  #: stands for the answer "not found"
+_CONTENT = "application/vnd.schemaregistry.v1+json"
+_ACCEPT = f"{_CONTENT}, application/json"
+#: With what a registry answers to a schema that does not fit those of its subject, or is none.
+_REFUSED = (409, 422)
 
 _log = logging.getLogger(__name__)
 
@@ -80,10 +84,29 @@ class SchemaRegistry:
             raise RegistryError(f"{subject!r} of {self.host} must be Avro by itself, but {why}; give --schema FILE")
         return str(found["schema"])
 
+    def register(self, subject: str, schema: str) -> int:
+        """Return the id of an Avro schema, which becomes the newest of a subject unless the subject has it. Raises
+        RegistryError: the registry does not take it, or does not answer."""
+        path = f"subjects/{quote(subject, safe='')}{_VERSIONS}"
+        found = self._answer(path, json.dumps({"schema": schema}).encode())
+        if not isinstance(found, dict) or not isinstance(found.get("id"), int):
+            raise self._silent("no id")
+        return int(found["id"])
+
     def get(self, path: str) -> Any:
         """Return an answer; None: not found. Raises RegistryError."""
+        found = self._answer(path)
+        if found is _ABSENT:
+            return None
+        if not _fits(path, found):
+            raise self._silent(f"no {'versions' if path.endswith(_VERSIONS) else 'schema'}")
+        return found
+
+    def _answer(self, path: str, body: bytes | None = None) -> Any:
+        """Return the answer to a question, or to a `body` that is sent; `_ABSENT`: not found."""
         url, login = self._address(path)
-        request = urllib.request.Request(url, headers={"Accept": _ACCEPT})
+        sent = {} if body is None else {"Content-Type": _CONTENT}
+        request = urllib.request.Request(url, body, headers={"Accept": _ACCEPT, **sent})
         if login:  # not to the host of a redirect
             request.add_unredirected_header("Authorization", f"Basic {login}")
         try:
@@ -91,16 +114,21 @@ class SchemaRegistry:
                 found = json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
-                absent = error.code == 404 and _is_absent(error)
+                absent = body is None and error.code == 404 and _is_absent(error)
+                refused = "" if body is None or error.code not in _REFUSED else _message(error)
             if absent:
-                return None
+                return _ABSENT
+            if refused:
+                raise RegistryError(
+                    f"{path.split('/')[1]!r} of {self.host} must take the schema, got: {refused}; give one that fits",
+                    name=unquote(path.split("/")[1]),
+                    rule="compatible",
+                ) from None
             raise self._silent(f"HTTP {error.code}") from None
         except urllib.error.URLError as error:
             raise self._silent(str(error.reason)) from None
         except (OSError, HTTPException, ValueError) as error:
             raise self._silent(f"{type(error).__name__}: {error}") from None
-        if not _fits(path, found):
-            raise self._silent(f"no {'versions' if path.endswith(_VERSIONS) else 'schema'}")
         return found
 
     def _silent(self, why: str) -> RegistryError:
@@ -160,6 +188,14 @@ def _is_absent(error: urllib.error.HTTPError) -> bool:
     except (OSError, HTTPException, KeyError, TypeError, ValueError):
         return False
     return isinstance(code, int) and code // 100 == 404
+
+
+def _message(error: urllib.error.HTTPError) -> str:
+    """Return what a registry says of a schema that it refuses."""
+    try:
+        return " ".join(str(json.load(error)["message"]).split())[:200]
+    except (OSError, HTTPException, KeyError, TypeError, ValueError):
+        return f"HTTP {error.code}"
 
 
 def _fits(path: str, found: Any) -> bool:
@@ -274,6 +310,12 @@ class Written:
                 assert found is not None
                 self._absent.pop(id, None)
                 self._known[id] = str(found["schema"])
+
+
+@cache
+def registered(url: str, subject: str, schema: str) -> int:
+    """Return the id of an Avro schema in a subject, for which the registry is asked once. Raises RegistryError."""
+    return SchemaRegistry(url).register(subject, schema)
 
 
 @cache

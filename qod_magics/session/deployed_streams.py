@@ -299,7 +299,7 @@ class Streams:
         if not isinstance(sink, KafkaTopic):
             told = sink.guarantee_in(self._checked.tables.get(name))
             return f"{told}; {TWICE_BETWEEN}" if told and application[name].upstream else told or None
-        form = record_form(self._checked.schemas[name])
+        form = record_form(self._checked.schemas[name], sink)
         told = form.words(sink.topic, self._checked.keys.get(name))
         whole = f"; {WHOLE_IN_KAFKA}" if name in self._checked.whole else ""
         return f"{told}{whole}; {sink.guarantee}"

@@ -242,7 +242,7 @@ def written_by(session: SessionInterface, query: Query, span: Span, spark: Spark
     if isinstance(sink, Files) and sink.kind in ("parquet", "orc", "json"):
         return _in_files(session, query, sink, span, spark)
     schema, where = query.schema, sink.where(deployment.results.get(query.name), deployment.sinks.get(query.name))
-    if where is None or (isinstance(sink, KafkaTopic) and record_form(schema).columns):
+    if where is None or (isinstance(sink, KafkaTopic) and record_form(schema, sink).columns):
         return None
     records = (
         spark.read.format("kafka")

@@ -242,7 +242,7 @@ class QueryResults:
         where = sink.where(deployment.results.get(name), deployment.sinks.get(name))
         if spec is None or schema is None or where is None:  # it is being deployed
             raise TaskManagerError(f"{name} does not run yet.")
-        record = record_form(schema).columns if isinstance(sink, KafkaTopic) else ()
+        record = record_form(schema, sink).columns if isinstance(sink, KafkaTopic) else ()
         instances = deployment.instances(spec)
         columns = json.dumps(schema.jsonValue())
         whole = name in deployment.checked.whole

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -24,12 +24,13 @@ class Registry:
         self.answers: tuple[int, Any] | None = None  #: status and body for all paths
         self.elsewhere: str | None = None  #: the URL that it redirects to
         self.broken = False  #: whether it answers with an error
+        self.refuses: str | None = None  #: what it says of a schema that is sent
         self.url = ""
 
     def register(self, subject: str | None, schema: dict[str, Any], id: int | None = None, **more: Any) -> int:
         """Register a schema, under a subject or none."""
         number = id if id is not None else max(self.schemas, default=0) + 1
-        self.schemas[number] = {"schema": json.dumps(schema), **more}
+        self.schemas[number] = {"schema": json.dumps(schema, separators=(",", ":")), **more}
         if subject is not None:
             self.subjects.setdefault(subject, []).append(number)
         return number
@@ -54,6 +55,16 @@ class Registry:
         number = ids[version - 1]
         return 200, {"subject": found[1], "version": version, "id": number, **self.schemas[number]}
 
+    def take(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        """Return status and body for a schema that is sent: it is new to its subject, or has its id."""
+        found = re.fullmatch(r"/subjects/([^/]+)/versions", path)
+        if self.broken or found is None:
+            return self.answer(path)
+        if self.refuses is not None:
+            return 409, {"error_code": 409, "message": self.refuses}
+        known = [id for id in self.subjects.get(found[1], []) if self.schemas[id]["schema"] == body["schema"]]
+        return 200, {"id": known[0] if known else self.register(found[1], json.loads(body["schema"]))}
+
 
 @contextmanager
 def served(registry: Registry | None = None, port: int = 0) -> Iterator[Registry]:
@@ -62,12 +73,19 @@ def served(registry: Registry | None = None, port: int = 0) -> Iterator[Registry
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            self.answer(lambda: held.answer(self.path))
+
+        def do_POST(self) -> None:
+            sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.answer(lambda: held.take(self.path, sent))
+
+        def answer(self, of: Callable[[], tuple[int, Any]]) -> None:
             held.asked.append(self.path)
             held.headers.append({name.lower(): value for name, value in self.headers.items()})
             if held.login is not None and self.headers.get("Authorization") != held.login:
                 status, body = 401, {"error_code": 401, "message": "Unauthorized"}
             else:
-                status, body = held.answer(self.path)
+                status, body = of()
             data = json.dumps(body).encode()
             if held.elsewhere is not None:
                 status = 302

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import threading
 from collections.abc import Iterator
 
@@ -253,3 +254,18 @@ def test_what_is_known_can_be_read_while_the_registry_is_slow(registry: Registry
     looking.join(10)
     schemas.look()
     assert list(schemas.absent) == [3]
+
+
+def test_a_schema_is_registered_once_and_one_that_does_not_fit_is_one_line(registry: Registry) -> None:
+    client, text = SchemaRegistry(registry.url), json.dumps(SCHEMA, separators=(",", ":"))
+    first = client.register("t-value", text)
+    assert client.register("t-value", text) == first
+    assert client.latest("t-value") == text
+    registry.refuses = "Schema being registered is incompatible"
+    with pytest.raises(RegistryError, match="incompatible") as caught:
+        client.register("t-value", json.dumps(WIDER))
+    assert (caught.value.name, caught.value.rule) == ("t-value", "compatible")
+    registry.broken = True
+    with pytest.raises(RegistryError) as caught:
+        client.register("t-value", text)
+    assert caught.value.rule == "answers"

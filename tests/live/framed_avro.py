@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 
 from qod_magics.core.runtime import Count
+from qod_magics.errors import ApplicationError
 from qod_magics.session.session import Session
 from tests.formats.registry_server import Registry, served
 from tests.formats.values import TRIP, WIDER, framed, trip
 from tests.live.applications import cell, rows, turn
 from tests.live.conftest import PATIENCE_S, eventually, new_topic
 from tests.live.watching import books
+from tests.raising import breaks
 
 _COLUMNS = "zone INT, fare DOUBLE, note STRING"
 _RECIPE = "source.where('fare >= 0').select('zone', 'fare', '_weight')"
@@ -32,11 +35,53 @@ def check_framed_avro(session: Session) -> None:
             send(session, twin, [_json(*each) for each in values] + [b"{", None])
             send(session, avro, [framed(first, trip(*each)) for each in values] + [framed(first, b"\x80"), None])
             alike(session, len(values) + 2)
+            _written(session, registry, avro)
             _later(session, registry, avro, twin)
             _shed(session, first, avro)
         finally:
             session.stop("avro")
             session.stop("twin")
+
+
+def _written(session: Session, registry: Registry, topic: str) -> None:
+    """What a query writes as Avro, others read by the schema that it has registered, or by one that they are given."""
+    framed_out, bare = new_topic(session), new_topic(session)
+    schema = (
+        '{"type":"record","name":"r","fields":[{"name":"zone","type":"int"},{"name":"fare","type":["double","null"]}]}'
+    )
+    options = f"--starting earliest -p 1 --mode microbatch --topic {topic} --format avro --registry {registry.url}"
+    to = f"--sink kafka:{framed_out} --sink-option format=avro registry={registry.url}"
+    said = cell(session, f"out {options} {to}", "source.select('zone', 'fare')").said
+    assert f"{framed_out}-value" in said
+    with pytest.raises(ApplicationError, check=breaks("columns")):
+        cell(session, f"bare {options} --sink kafka:{bare} --sink-option format=avro 'schema={schema}'", "source")
+    cell(
+        session,
+        f"bare {options} --sink kafka:{bare} --sink-option format=avro 'schema={schema}'",
+        "source.select('zone', 'fare')",
+    )
+    try:
+        for name in ("out", "bare"):
+            eventually(lambda n=name: _read(session, n) == _read(session, "avro"), what=session.status)  # type: ignore[misc]
+        with pytest.raises(ApplicationError):
+            session.show("out")
+        once = books(session)["out"]
+        wrote = once.processed - once.malformed - once.tombstones
+    finally:
+        session.stop("out")
+        session.stop("bare")
+    read = "--starting earliest -p 1 --mode microbatch --format avro"
+    for name, line in (("out", f"{framed_out} {read} --registry {registry.url}"), ("bare", f"{bare} {read}")):
+        given = f"--schema '{schema}'" if name == "bare" else ""
+        cell(session, f"back --topic {line} {given}", "source")
+        try:
+            eventually(lambda: _read(session, "back") == wrote, what=session.status)
+            assert books(session)["back"].malformed == 0
+            eventually(lambda: len(rows(session, "back")) == wrote, what="the rows")
+            found = sorted((row["zone"], row["fare"]) for row in rows(session, "back"))
+            assert found == [(zone, zone / 2) for zone in range(-50, 150)]
+        finally:
+            session.stop("back")
 
 
 def _later(session: Session, registry: Registry, avro: str, twin: str) -> None:

@@ -339,8 +339,9 @@ class StreamOptions:
     )
     sink_options: tuple[str, ...] = _row(
         "--sink-option NAME=VALUE",
-        "of a Kafka sink: partitions=12, which its topic has, and gets where there is none, 1 if not given; of files, "
-        "tables and formats: an option of Spark's writer, such as compression=gzip",
+        "of a Kafka sink: partitions=12, which its topic has, and gets where there is none, 1 if not given, and "
+        "format=avro with registry=URL or schema=FILE; of files, tables and formats: an option of Spark's writer, such "
+        "as compression=gzip",
         (),
         several=True,
         cell_only=True,

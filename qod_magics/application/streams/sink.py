@@ -15,7 +15,7 @@ from qod_magics.errors import ApplicationError
 from qod_magics.sources.source import check_topic
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
     from pyspark.sql.types import StructType
 
@@ -172,14 +172,15 @@ class Memory(Sink):
 
 @dataclass(frozen=True, slots=True)
 class KafkaTopic(Sink):
-    """A topic of the session's broker, rows as JSON. Where rows replace earlier ones of their group, and the plan tells
-    its columns, the key of a record is these, as JSON."""
+    """A topic of the session's broker, rows as JSON; `avro_topic.py` has rows as Avro. Where rows replace earlier ones
+    of their group, and the plan tells its columns, the key of a record is these, as JSON."""
 
     topic: str
     partitions: int | None = None  #: which the topic must have, and gets if there is none; None: any number, and 1
     kind: ClassVar[str] = "kafka"
     read_back: ClassVar[bool] = True
     row_by_row: ClassVar[bool] = True
+    in_json: ClassVar[bool] = True  #: whether a row is JSON, unless its columns are those of a record
 
     def __post_init__(self) -> None:
         check_topic(self.topic)
@@ -200,10 +201,21 @@ class KafkaTopic(Sink):
         """Return the topic with the number of partitions that these options give it."""
         unknown = sorted(given.keys() - {"partitions"})
         if unknown:
-            raise ApplicationError(f"a Kafka sink must have options among partitions, got {unknown[0]!r}")
+            raise ApplicationError(
+                f"a Kafka sink must have options among partitions, format, registry, schema, got {unknown[0]!r}"
+            )
         if not given["partitions"].isdigit():
             raise ApplicationError(f"partitions must be a whole number, got {given['partitions']!r}")
         return replace(self, partitions=int(given["partitions"]))
+
+    @property
+    def form(self) -> str:
+        """Say how values are written."""
+        return "JSON"
+
+    def value(self, rows: DataFrame) -> Column | None:
+        """Return a row as the value of a record; None: as JSON."""
+        return None
 
     def write(self, rows: DataFrame, output: Output) -> DataStreamWriter:
         """Write by the key of a record, if it has one."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from qod_magics.application.streams.avro_topic import in_format
 from qod_magics.application.streams.sink import (
     AvroFiles,
     Console,
@@ -88,4 +89,4 @@ def with_options(sink: Sink | None, words: Sequence[str]) -> Sink:
         raise ApplicationError(
             f"--sink-option {next(iter(given))} must go with a topic, files or a table, got no --sink"
         )
-    return sink.with_options(given)
+    return in_format(sink, given) if isinstance(sink, KafkaTopic) else sink.with_options(given)

@@ -62,9 +62,9 @@ def columns_of(schema: str) -> str:
     return schema if form_of(schema) is Form.ROW else f"`{VALUE}` {schema.strip()}"
 
 
-def schema_text(text: str) -> str:
-    """Return a schema as it is, or the Avro schema in a file that the text names. Raises ApplicationError: the file
-    can't be read."""
+def schema_text(text: str, option: str = "--schema") -> str:
+    """Return a schema as it is, or the Avro schema in a file that the text names. Raises ApplicationError about
+    `option`: the file can't be read."""
     if not text.strip().endswith(avro.SUFFIXES):
         return text
     try:
@@ -72,7 +72,7 @@ def schema_text(text: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise ApplicationError(
-            f"the file of a schema must be readable, got {text.strip()!r}: {why}", option="--schema", rule="readable"
+            f"the file of a schema must be readable, got {text.strip()!r}: {why}", option=option, rule="readable"
         ) from None
 
 

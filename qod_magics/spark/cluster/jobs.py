@@ -56,7 +56,7 @@ def _job(deployment: Deployment, spec: TaskSpec, index: int, found: Origins, sin
     groups: tuple[str, ...] | None = None
     record: tuple[str, ...] = ()
     if isinstance(spec.sink, KafkaTopic):
-        record = record_form(schemas[spec.id]).columns
+        record = record_form(schemas[spec.id], spec.sink).columns
         groups = None if record else deployment.checked.keys.get(spec.id)
     outgoing = [pipe for pipe in deployment.pipes.values() if pipe.source == spec.id]
     return Job(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
+    from qod_magics.application.streams.sink import KafkaTopic
     from qod_magics.application.tasks import TaskSpec
 
 
@@ -44,6 +45,7 @@ class RecordForm:
 
     columns: tuple[str, ...]  #: of the record, in lower case; (): each row is JSON in the value
     why: str = ""  #: why it is JSON although the row has a column `value`, or what is left out
+    form: str = "JSON"  #: of the value, where there are no columns
 
     def words(self, topic: str, groups: Sequence[str] | None) -> str:
         """Return what the cell says of records in this topic; `groups`: the columns of a JSON key, if there is one."""
@@ -52,12 +54,14 @@ class RecordForm:
             where = f" (the topic where it is not null, else {topic})" if "topic" in self.columns else ""
             return f"writes {', '.join(self.columns)} of a record as they are{where}, as Spark's own sink does{why}"
         key = "" if groups is None else f", with the key {', '.join(groups) or '{}'} as JSON"
-        return f"writes each row as JSON in the value of a record{key}{why}"
+        return f"writes each row as {self.form} in the value of a record{key}{why}"
 
 
-def record_form(schema: StructType) -> RecordForm:
-    """Return how rows with these columns are written: as records, if all columns are those of a record and `value` is
-    among them."""
+def record_form(schema: StructType, sink: KafkaTopic) -> RecordForm:
+    """Return how rows with these columns are written to a topic: in its format, or as records, if all columns are those
+    of a record, `value` is among them, and the topic has no other format than JSON."""
+    if not sink.in_json:
+        return RecordForm((), form=sink.form)
     types = {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
     if VALUE not in types:
         return RecordForm(())

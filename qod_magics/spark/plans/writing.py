@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from qod_magics.application.streams.sink import Output
+from qod_magics.application.streams.sink import KafkaTopic, Output
 from qod_magics.application.weights import WEIGHT, weighed
 from qod_magics.kafka.properties import LARGEST_RECORD
 from qod_magics.spark.plans import shedder
@@ -73,7 +73,8 @@ class OutputWriter:
             columns = columns_of_record([c for c in job.record if not (job.whole and c == "headers")], topic)
             return rows.select(*columns, *self._headers(job))
         to = [F.lit(topic).alias("topic"), *([] if partition is None else [F.lit(partition).alias("partition")])]
-        value = self._value(rows.columns, most).alias("value")
+        made = job.sink.value(rows) if isinstance(job.sink, KafkaTopic) else None
+        value = (self._value(rows.columns, most) if made is None else made).alias("value")
         return rows.select(value, *to, *_group_key(job), *self._headers(job))
 
     def _headers(self, job: Job) -> list[Column]:

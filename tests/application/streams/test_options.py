@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qod_magics.application.streams.avro_topic import AvroTopic
 from qod_magics.application.streams.options import (
     COMMAND,
     OPTIONS,
@@ -128,6 +129,19 @@ def test_a_kafka_sink_has_partitions() -> None:
     made = parse_stream_line("q --sink-option partitions=12 --sink kafka:out -p 1")
     assert made.sink == KafkaTopic("out", 12)
     assert made.priority == 1
+    assert parse_stream_line("q --sink kafka:out --sink-option format=json").sink == KafkaTopic("out")
+
+
+def test_a_kafka_sink_writes_avro_by_a_registry_or_by_a_schema(tmp_path: Path) -> None:
+    file = tmp_path / "out.avsc"
+    file.write_text('{"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]}')
+    text = file.read_text().replace(" ", "")
+    made = parse_stream_line("q --sink kafka:out --sink-option format=avro registry=http://h:1 partitions=3").sink
+    assert made == AvroTopic("out", 3, registry="http://h:1")
+    assert parse_stream_line(f"q --sink kafka:out --sink-option format=avro schema={file}").sink == AvroTopic(
+        "out", schema=text
+    )
+    assert made != KafkaTopic("out", 3)
 
 
 def test_files_take_options_of_their_writer() -> None:
@@ -169,6 +183,9 @@ def test_tables_and_formats_take_options_of_their_writer(text: str, bare: DataSo
             "q --sink memory --sink-option partitions=12",
             *(f"q --sink kafka:o --sink-option {words}" for words in ("", "12", "parts=12", "partitions=two")),
             "q --sink kafka:o --sink-option partitions=0",
+            *(f"q --sink kafka:o --sink-option {words}" for words in ("format=avro", "format=csv", "schema=a.avsc")),
+            *(f"q --sink kafka:o --sink-option format=avro {words}" for words in ("schema=none.avsc", "schema=a")),
+            "q --sink kafka:o --sink-option registry=http://h:1",
             "q --sink csv:/d --sink-option checkpointLocation=/x",
             "q --sink csv:/d --sink-option header=true HEADER=false",
             "q --sink csv:/d --sink-option header=true header=false",

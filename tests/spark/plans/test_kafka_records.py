@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructType
 
+from qod_magics.application.streams.avro_topic import AvroTopic
+from qod_magics.application.streams.sink import KafkaTopic
 from qod_magics.spark.plans.records import RecordForm, record_form
 from tests.texts import tells
 
@@ -17,7 +19,7 @@ def form(**types: DataType | str) -> RecordForm:
     schema = StructType()
     for name, kind in types.items():
         schema.add(name, kind)
-    return record_form(schema)
+    return record_form(schema, KafkaTopic("out"))
 
 
 @pytest.mark.parametrize(
@@ -59,3 +61,11 @@ def test_the_cell_says_which_form_it_writes() -> None:
     assert tells(form(zone="integer").words("out", None), "JSON", "value")
     assert tells(form(zone="integer").words("out", ("zone",)), "key zone", "JSON")
     assert tells(form(n="long").words("out", ()), "key {}", "JSON")
+
+
+def test_columns_of_a_record_are_avro_in_its_value_where_that_is_asked_for() -> None:
+    found = record_form(StructType().add("value", "string"), AvroTopic("out", registry="http://u:pass@host:8081"))
+    assert found.columns == ()
+    said = found.words("out", None)
+    assert tells(said, "Avro", "out-value", "host:8081")
+    assert "pass" not in said
