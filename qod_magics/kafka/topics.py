@@ -151,6 +151,22 @@ def readable_partitions(kafka: Kafka, names: Collection[str], *, timeout_s: floa
     return found
 
 
+def absent_topics(kafka: Kafka, names: Collection[str], *, timeout_s: float = TIMEOUT_S) -> set[str]:
+    """Return those of these topics of which the broker says that there are none. A topic without a leader is there, and
+    so is one that may not be read, or of which the broker says nothing within `timeout_s` seconds."""
+    found = set()
+    asked = kafka.admin().describe_topics(TopicCollection(sorted(names)), request_timeout=timeout_s) if names else {}
+    for name, answer in asked.items():
+        try:
+            answer.result(timeout_s + 1.0)
+        except TimeoutError:
+            continue
+        except KafkaException as error:
+            if error.args[0].code() == ClientError.UNKNOWN_TOPIC_OR_PART:
+                found.add(name)
+    return found
+
+
 def partitions(kafka: Kafka, topic: str) -> int:
     """Return the number of partitions of a topic.
 

@@ -44,6 +44,7 @@ class KeptFeed(msgspec.Struct, omit_defaults=True):
     tombstones: int = 0
     columnless: int = 0
     implausible: int = 0
+    gone: dict[int, int] | None = None  #: where a topic of a pattern ended that was deleted; None: it is there
 
 
 class KeptRun(msgspec.Struct, omit_defaults=True):

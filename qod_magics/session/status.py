@@ -15,9 +15,9 @@ from qod_magics.errors import UsageProblem
 from qod_magics.lifecycle.events import State, told
 from qod_magics.sources.registry import described
 from qod_magics.sources.source import is_topic
-from qod_magics.spark.cluster.books import misfits
+from qod_magics.spark.cluster.books import gone_text, misfits
 from qod_magics.spark.cluster.repeats import again_text, repeats_text
-from qod_magics.spark.plans.job import feed_of
+from qod_magics.spark.plans.job import feed_of, reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -145,6 +145,7 @@ def status_text(session: SessionInterface) -> str:
     for name, why in session.runtime.missing_topics.items():
         lines.append(f"{described(name)}: {why}{'; its readers wait' if is_topic(name) else ''}")
     lines += _refreshed(session)
+    lines += _deleted(session)
     lines += _malformed(session)
     lines += _incomplete(session)
     lines += _repeated(session)
@@ -231,6 +232,13 @@ def _refreshed(session: SessionInterface) -> list[str]:
             again = f"every {spec.refresh_s:g} s, and when it moves"
             lines.append(f"{instance.id} has read the tables beside it at {at:%H:%M:%S}; they are read again {again}")
     return lines
+
+
+def _deleted(session: SessionInterface) -> list[str]:
+    """A line for each topic of a pattern that was deleted."""
+    accounts = list(session.runtime.deployment.accounts.items())
+    gone = [(reader(feed), account) for feed, account in accounts if account.gone is not None]
+    return [f"{task}: {gone_text(account.topic, account.lost)}" for task, account in gone]
 
 
 def _incomplete(session: SessionInterface) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextlib import closing
 
 import pytest
+from pyspark.sql import functions as F
 
 from qod_magics.core.runtime import Count
 from qod_magics.errors import ApplicationError
 from qod_magics.kafka.reading import Tail
-from qod_magics.kafka.topics import create_topics
+from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.session.session import Session
 from tests.live.applications import all_read, cell, count, instances, rows, turn, written
 from tests.live.conftest import eventually, new_topic, produce
@@ -127,6 +128,43 @@ def test_topics_of_a_pattern_are_read_and_shed_as_they_come_and_state_is_kept(br
     assert {name: found[name] for name in names[:2]} == {name: came[name] for name in names[:2]}
     eventually(lambda: counted()[names[2]] == pytest.approx(2000, rel=0.15), what=brief.status)
     assert not brief.runtime.incomplete.lost_at
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_is_read_no_more_and_its_rows_are_counted(
+    brief: Session, topic: str
+) -> None:
+    """The query goes on with the others and with its state; rows that nobody read are told."""
+    names = [f"{topic}-{each}" for each in "abc"]
+    create_topics(brief.kafka, dict.fromkeys(names, 1))
+    line = f"q --topic-pattern '{topic}-.*' --schema 'id BIGINT' --with topic --starting earliest -p 1 --trigger 8"
+    cell(brief, line, "source.groupBy('_topic').agg(F.count('*').alias('n'))", F=F)
+
+    def counts() -> dict[str, int]:
+        found: dict[str, int] = {}
+        for row in rows(brief, "q"):
+            found[row["_topic"]] = max(row["n"], found.get(row["_topic"], 0))
+        return found
+
+    for name in names:
+        produce(brief, name, ({"id": i} for i in range(100)))
+    eventually(lambda: counts() == dict.fromkeys(names, 100), what=brief.status)
+    produce(brief, names[1], ({"id": i} for i in range(70)))  # in the pause between two batches
+    eventually(lambda: count(brief, "q").arrived == 370, every_s=0.05, what=brief.status)
+    read = counts().get(names[1], 0)
+    delete_topics(brief.kafka, [names[1]])
+    eventually(lambda: f"topic {names[1]} was deleted" in brief.status(), what=brief.status)
+    produce(brief, names[2], ({"id": i} for i in range(50)))
+    eventually(lambda: counts().get(names[2]) == 150, what=brief.status)
+    books = count(brief, "q")
+    unread = 70 - (counts()[names[1]] - 100)
+    assert read <= counts()[names[1]] <= 170
+    assert (books.arrived, books.processed, books.unreported) == (420, 420 - unread, unread)
+    assert counts()[names[0]] == 100
+    create_topics(brief.kafka, {names[1]: 1})
+    produce(brief, names[1], ({"id": i} for i in range(30)))
+    eventually(lambda: counts()[names[1]] == 200 - unread, what=brief.status)
+    books = count(brief, "q")
+    assert (books.arrived, books.processed, books.unreported) == (450, 450 - unread, unread)
 
 
 def test_options_of_json_decide_what_fits(brief: Session, topic: str) -> None:

@@ -151,7 +151,7 @@ class Deployer:
         """
         with self.deploying:
             deployment = self.cluster.deployment
-            if edges is not None and (edges != deployment.edges or _lack_topics(specs, deployment)):
+            if edges is not None and (edges != deployment.edges or _other_topics(specs, deployment)):
                 return False
             checked = deployment.check(specs, self.cluster.workshop()) if specs else Checked()
             decision = decide(
@@ -393,11 +393,12 @@ class Deployer:
             self.cluster.leave_topics(topics)
 
 
-def _lack_topics(specs: Iterable[TaskSpec], deployment: Deployment) -> bool:
-    """Return whether the running tasks have adopted topics that these specs lack."""
+def _other_topics(specs: Iterable[TaskSpec], deployment: Deployment) -> bool:
+    """Return whether the running tasks have adopted topics that these specs lack, or read some no more that these
+    have."""
     heads = [head for spec in specs for head in spec.heads]
     return any(
-        not set(head.topic.topics) >= set(deployment.topics_of_pattern(head.name, head.topic.pattern))
+        bool(now := deployment.topics_of_pattern(head.name, head.topic.pattern)) and {*head.topic.topics} != {*now}
         for head in heads
         if head.topic is not None and head.topic.pattern is not None
     )

@@ -188,7 +188,7 @@ class Resuming:
             for task in self.left.values()
             if stream in task.streams and task.pattern == pattern
             for feed, kept in task.feeds.items()
-            if head_of(feed.rpartition(">")[0]) == stream and matching(pattern, [kept.topic])
+            if head_of(feed.rpartition(">")[0]) == stream and matching(pattern, [kept.topic]) and kept.gone is None
         )
 
     def returning(self, names: Collection[str], specs: Sequence[TaskSpec], checked: Checked) -> Returning:
@@ -348,8 +348,8 @@ def account_of(kept: KeptFeed) -> Account:
     """Return the row accounting of a feed as it was kept."""
     repeats = Repeats(kept.sent_again, dict(kept.sent_known), [Stretch(*each) for each in kept.sent_open])
     counts = {name: getattr(kept, name) for name in COUNTS}
-    last = dict(kept.last_read)
-    return Account(kept.topic, dict(kept.first), dict(kept.position), **counts, repeats=repeats, last_read=last)
+    last, at = dict(kept.last_read), (dict(kept.first), dict(kept.position))
+    return Account(kept.topic, *at, **counts, repeats=repeats, last_read=last, gone=kept.gone)
 
 
 def placed(root: str, checkpoint: str) -> str:
@@ -366,7 +366,7 @@ def _feed(deployment: Deployment, name: str, account: Account) -> KeptFeed:
     assignment, repeats = deployment.assignments.get(name), account.repeats
     return KeptFeed(
         account.topic,
-        deployment.partitions(name),
+        len(account.first) if account.gone is not None else deployment.partitions(name),
         dict(account.first),
         dict(account.position),
         None if assignment is None else [list(each) for each in assignment],
@@ -375,4 +375,5 @@ def _feed(deployment: Deployment, name: str, account: Account) -> KeptFeed:
         sent_known=dict(repeats.known_until),
         sent_open=[(each.sender, each.after, each.until) for each in repeats.open],
         last_read=dict(account.last_read),
+        gone=account.gone,
     )

@@ -109,6 +109,14 @@ def deleted_text(rows: int) -> str:
     return f"{rows:,} {were} deleted by the topic's retention before {them} read, and {are} in no result"
 
 
+def gone_text(topic: str, rows: int) -> str:
+    """Such as: topic trips-3 was deleted, and 12 rows of it that were not read are in no result."""
+    if not rows:
+        return f"topic {topic} was deleted, and each of its rows that is known was read"
+    were, are = ("row", "was not read is") if rows == 1 else ("rows", "were not read are")
+    return f"topic {topic} was deleted, and {rows:,} {were} of it that {are} in no result"
+
+
 def left_text(rows: int, sender: str) -> str:
     """Such as: 3 rows that Trips had sent with other columns are in no result, as they were not read yet."""
     noun, are, they = ("row", "is", "it was") if rows == 1 else ("rows", "are", "they were")
@@ -155,6 +163,8 @@ class Account:
     repeats: Repeats = field(default_factory=Repeats)  #: of a stream between tasks: rows that it has twice
     #: by partition, when the batch ended that read up to its position, seconds since 1970: its rows were sent before
     last_read: dict[int, float] = field(default_factory=dict)
+    #: by partition, the end of a topic of a pattern that was deleted, as far as it was known; None: it is there
+    gone: dict[int, int] | None = None
 
     def __post_init__(self) -> None:
         self.position = {**self.first, **self.position}
@@ -163,21 +173,35 @@ class Account:
         """Return the offset from which a partition is read on: 0 in one that is not known yet."""
         return self.position.get(partition, self.first.get(partition, 0))
 
-    def reopened(self, topic: str, partitions: int) -> Account:
-        """Return the account of the same stream on a new, empty topic: its counts go on where they were when the last
-        row of the old topic had been read."""
-        arrived = self.processed + self.dropped + self.unreported
-        begins = dict.fromkeys(range(partitions), 0)
+    def reopened(self, topic: str, begins: Mapping[int, int]) -> Account:
+        """Return the account of the same stream on a new topic, which is read from these offsets on: its counts go on
+        where they were when the last row of the old topic had been read, or deleted."""
+        unreported = self.unreported + self.lost
+        arrived = self.processed + self.dropped + unreported
         return replace(
             self,
             topic=topic,
-            first={**begins, 0: -arrived},
-            position=begins,
+            first={**begins, 0: begins.get(0, 0) - arrived},
+            position=dict(begins),
+            unreported=unreported,
+            deleted=self.deleted_unread,
+            gone=None,
             gap=None,
             empty={},
             repeats=Repeats(self.repeats.rows),
             last_read={},
         )
+
+    @property
+    def lost(self) -> int:
+        """Return the rows of a topic that was deleted which no batch has read. A batch that was under way when it was
+        found deleted may still report some."""
+        return 0 if self.gone is None else sum(self._unread(self.gone).values())
+
+    @property
+    def deleted_unread(self) -> int:
+        """Return the rows that were deleted before they were read, by the topic's retention or with the topic."""
+        return self.deleted + self.lost
 
     def take(self, feed: FeedCount, ended: float | None = None) -> float:
         """Enter one batch, which has `ended` (seconds since 1970).
@@ -276,7 +300,10 @@ class Account:
         return end if begin <= position < end else position
 
     def waiting(self, ends: Mapping[int, int]) -> dict[int, int]:
-        """Return rows that have not been read by partition, given the broker's end offsets; see `count`."""
+        """Return rows that wait to be read by partition, given the broker's end offsets; see `count`."""
+        return self._unread(ends) if self.gone is None else {}
+
+    def _unread(self, ends: Mapping[int, int]) -> dict[int, int]:
         return {
             partition: max(ends.get(partition, 0) - max(self.next_row(partition), self.next_offset(partition)), 0)
             for partition in sorted(ends.keys() | self.position.keys())
@@ -285,12 +312,14 @@ class Account:
     def count(self, ends: Mapping[int, int]) -> Count:
         """Return the row counts now, given the broker's end offsets. These may predate the last batch entered: rows
         that it read count as arrived."""
-        waiting = sum(self.waiting(ends).values())
-        read = sum(self.next_offset(p) - self.first.get(p, 0) for p in ends.keys() | self.position.keys())
-        arrived = waiting + read
+        waiting, lost = sum(self.waiting(ends).values()), self.lost
+        known = (ends if self.gone is None else self.gone).keys() | self.position.keys()
+        read = sum(self.next_offset(p) - self.first.get(p, 0) for p in known)
+        arrived = waiting + lost + read
         misfits = {kind: getattr(self, kind) for kind in MISFITS}
         repeated = {"read_again": self.again, "sent_again": self.repeats.rows}
-        return Count(arrived, self.processed, self.dropped, waiting, self.unreported, **misfits, **repeated)
+        unreported = self.unreported + lost
+        return Count(arrived, self.processed, self.dropped, waiting, unreported, **misfits, **repeated)
 
 
 def furthest_behind(accounts: Sequence[Account]) -> Account:

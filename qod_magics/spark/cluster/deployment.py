@@ -148,7 +148,7 @@ class Deployment(Feeds):
         same = head_of(head)
         names = [feed_of(k, name) for k in self.specs.values() for name in k.topics if head_of(name) == same]
         names += [name for name, stream in self.earlier.items() if stream == same and name not in names]
-        accounts = {name: each for name, each in self.accounts.items() if each.topic == topic}
+        accounts = {name: each for name, each in self.accounts.items() if each.topic == topic and each.gone is None}
         own = accounts.get(feed_of(spec, head))
         left = [accounts[name] for name in names if name in accounts and name not in stay]
         return own or (furthest_behind(left) if left else None)
@@ -205,9 +205,9 @@ class Deployment(Feeds):
             known_account = self.accounts.get(name)
             if known_account is not None and self.had_another_topic(pipe):
                 unread = known_account.unreported + prepared.left.get(name, 0)
-                known_account = replace(known_account, unreported=unread).reopened(pipe.topic, pipe.partitions)
+                known_account = replace(known_account, unreported=unread).reopened(pipe.topic, pipe.begin)
             if known_account is None or known_account.topic != pipe.topic:
-                known_account = Account(pipe.topic, dict.fromkeys(range(pipe.partitions), 0))
+                known_account = Account(pipe.topic, pipe.begin)
             accounts[name] = known_account
         for spec in specs:
             for head in spec.topics:
@@ -215,7 +215,9 @@ class Deployment(Feeds):
                 if any(account is other for other in accounts.values()):  # several tasks read it now
                     account = Account(account.topic, dict(account.position))
                 accounts[feed_of(spec, head)] = account
-        self.accounts = accounts
+        patterned = [spec.id for spec in specs if spec.pattern is not None]
+        deleted = {name: self.accounts[name] for task in patterned for name in self.deleted_feeds(task)}
+        self.accounts = {**deleted, **accounts}
         self.assignments = {name: assignment for name, assignment in self.assignments.items() if name in accounts}
         self.source_partitions = {n: len(account.first) for n, account in accounts.items() if n not in wanted}
         self.specs = {spec.id: spec for spec in specs}
@@ -272,9 +274,25 @@ class Deployment(Feeds):
         for head, source in spec.topics.items():
             if source.topic in opened:
                 name, first = feed_of(spec, head), opened[source.topic]
-                self.accounts[name] = Account(source.topic, dict(first))
+                known = self.accounts.get(name, Account(source.topic, {}))  # of one of this name that was deleted
+                self.accounts[name] = known.reopened(source.topic, first)
                 self.source_partitions[name] = len(first)
         return spec
+
+    def leave_topics(self, task: str, ends: Mapping[str, Mapping[int, int]]) -> TaskSpec:
+        """Let a task read topics of its pattern no more that were deleted, given where each ended. Return the task as
+        it is then."""
+        spec = self.specs[task]
+        gone = {feed_of(spec, head): ends[source.topic] for head, source in spec.topics.items() if source.topic in ends}
+        streams = tuple(
+            replace(each, inputs=each.topic.with_topics([topic for topic in each.topic.topics if topic not in ends]))
+            if each.topic is not None and each.topic.pattern is not None
+            else each
+            for each in spec.streams
+        )
+        self.read_no_more(gone)
+        self.specs[task] = replace(spec, streams=streams)
+        return self.specs[task]
 
     # -- copies: for a rollback, or to take the place of this deployment -----------------------------------------------
 
@@ -291,7 +309,7 @@ class Deployment(Feeds):
         for name, pipe in self.pipes.items():
             known = before.retired.get(self.stream_of(pipe))
             if known is not None and pipe.topic not in there:
-                self.accounts[name] = known.reopened(pipe.topic, pipe.partitions)
+                self.accounts[name] = known.reopened(pipe.topic, pipe.begin)
 
     def restore(self, before: Deployment) -> set[str]:
         """Return to `before`, whose topics must still exist; returns the topics created since, to be deleted."""

@@ -59,6 +59,11 @@ class Pipe:
     partitions: int
     key: str | None
 
+    @property
+    def begin(self) -> dict[int, int]:
+        """Return the first offset of each partition."""
+        return dict.fromkeys(range(self.partitions), 0)
+
 
 @dataclass(slots=True, kw_only=True)
 class Feeds:
@@ -77,7 +82,11 @@ class Feeds:
 
     def topics(self) -> list[str]:
         """Return the topics of sources and streams, whose end offsets are sampled."""
-        return sorted({account.topic for account in self.accounts.values()})
+        return sorted({account.topic for account in self.accounts.values() if account.gone is None})
+
+    def deleted_feeds(self, task: str) -> list[str]:
+        """Return the feeds of a task whose topics were deleted."""
+        return [name for name, account in self.accounts.items() if account.gone is not None and reader(name) == task]
 
     def accounts_of(self, task: str) -> dict[str, Account]:
         """Return the accounts of what a task reads, by feed."""
@@ -145,6 +154,13 @@ class Feeds:
         for name, count in grown.items():
             first = self.accounts[name].first
             first.update({partition: 0 for partition in range(count) if partition not in first})
+
+    def read_no_more(self, ends: Mapping[str, Mapping[int, int]]) -> None:
+        """Take note that the topics of these feeds were deleted, given where each ended. Their accounts stay."""
+        for name, end in ends.items():
+            self.accounts[name].gone = dict(end)
+            self.source_partitions.pop(name, None)
+            self.assignments.pop(name, None)
 
     def rename(self, before: str, after: str) -> None:
         """Let another task read this feed, at the same offsets."""

@@ -64,6 +64,8 @@ def refit(
     found = deployment.copy()
     for before, after in zip(feeds_of(gone[0]), feeds_of(made[0]), strict=True):
         found.rename(before, after)
+    for name in found.deleted_feeds(gone[0].id):
+        found.rename(name, f"{name.rpartition('>')[0]}>{made[0].id}")
     inner = [name for spec in gone[1:] for name in feeds_of(spec)]
     within = {deployment.stream_of(deployment.pipes[name]): deployment.accounts[name] for name in inner}
     prepared = prepare(found, specs, checked)

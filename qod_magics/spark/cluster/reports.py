@@ -27,7 +27,9 @@ from qod_magics.spark.servers.conf import REPORTS_KEPT
 def take_reports(cluster: Cluster, instance: Instance) -> None:
     """Enter an instance's reported batches in the row accounting, each once; its first batch completes a move."""
     with cluster.lock:
-        names = {feed.topic: feed.name for feed in instance.job.feeds}
+        # its run may still read topics that its next one does not: those of a pattern that were deleted
+        jobs = (instance.job,) if instance.running is None else (instance.running, instance.job)
+        names = {feed.topic: feed.name for job in jobs for feed in job.feeds}
         for batch in instance.take_reported():
             times = 1.0  #: that the counts of a first batch, which does not say where it began, hold each row
             for feed in batch.feeds:

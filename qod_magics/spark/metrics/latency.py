@@ -163,6 +163,8 @@ class Lateness:
         """Add the end offsets of topics, and forget what no task has to read any more."""
         needed: dict[str, dict[int, int]] = {}
         for account in self.cluster.deployment.accounts.values():
+            if account.gone is not None:
+                continue
             first = needed.setdefault(account.topic, {})
             for partition, position in account.next_rows.items():
                 first[partition] = min(position, first.get(partition, position))

@@ -85,12 +85,14 @@ class Metrics:
             readers = self._readers(topic)
             self.cluster.event(f"{_kind(topic)}-missing", topic=topic, task=readers, why=missing[topic])
         for topic in sorted(before.keys() - missing.keys()):
-            self.cluster.event(f"{_kind(topic)}-back", topic=topic, task=self._readers(topic))
+            if readers := self._readers(topic):
+                self.cluster.event(f"{_kind(topic)}-back", topic=topic, task=readers)
 
     def _readers(self, topic: str) -> str | None:
         """Return the tasks that read a topic, as an event names them; None if no task reads it any more."""
         accounts = self.cluster.deployment.accounts
-        return " ".join(sorted({reader(n) for n, a in accounts.items() if a.topic == topic})) or None
+        read = {reader(name) for name, each in accounts.items() if each.topic == topic and each.gone is None}
+        return " ".join(sorted(read)) or None
 
     def heard(self, manager: TaskManager, answer: BaseException | None) -> None:
         """Report when it stops and when it resumes answering. The end of its process is reported elsewhere."""
@@ -177,6 +179,9 @@ class Metrics:
         in time is as of the oldest of these reports."""
         feeds, now = _Feeds(), time.monotonic()
         for name, account in self.cluster.deployment.accounts.items():
+            if account.gone is not None:
+                feeds.counts[name], feeds.lag[name], feeds.rate[name] = account.count({}), 0, 0.0
+                continue
             ends = {p: int(o) for p, o in self.history.at(account.topic, now).items()}
             feeds.counts[name] = account.count(ends)
             arriving = self.history.rate(account.topic, self.cluster.period_s)
@@ -195,6 +200,7 @@ class Metrics:
         """Add up the topics of each task that reads several: elsewhere they are one source."""
         for spec in self.cluster.deployment.specs.values():
             names = [feed_of(spec, head) for head in spec.topics]
+            names += self.cluster.deployment.deleted_feeds(spec.id)
             if names and names != [spec.id]:
                 feeds.lag[spec.id] = sum(feeds.lag.pop(name) for name in names)
                 feeds.counts[spec.id] = sum((feeds.counts.pop(name) for name in names), Count())
@@ -208,7 +214,7 @@ class Metrics:
         for name, account in self.cluster.deployment.accounts.items():
             ends = {p: int(o) for p, o in self.history.at(account.topic, now).items()}
             count, waiting = account.count(ends), account.waiting(ends) if ends else {}
-            also = account.dropped_before, account.deleted
+            also = account.dropped_before, account.deleted_unread
             found.append(FeedRows(name, reader(name), account.topic, count, waiting, *also))
         for task, (kept, dropped) in self.cluster.own_source.items():
             found.append(FeedRows(task, task, "", Count(kept + dropped, kept, dropped)))
@@ -341,7 +347,8 @@ class Metrics:
 
     def _feeds(self, task: str) -> dict[str, str]:
         """Return the topics that a task reads, by feed."""
-        return {name: account.topic for name, account in self.cluster.deployment.accounts_of(task).items()}
+        accounts = self.cluster.deployment.accounts_of(task)
+        return {name: account.topic for name, account in accounts.items() if account.gone is None}
 
     def _with_queue(self, view: InstanceView) -> InstanceView:
         """Return the view with the rows that wait for its instance."""

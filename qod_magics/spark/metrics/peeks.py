@@ -80,7 +80,7 @@ class Peeks:
         deployment, found = self.cluster.deployment, None
         stuck: dict[tuple[str, int], tuple[int, int, float]] = {}
         for name, account in deployment.accounts.items():
-            if not kind_of(account.topic).has_gaps:
+            if account.gone is not None or not kind_of(account.topic).has_gaps:
                 continue
             note_deleted(self.cluster, name, account.topic, 0, now)  # of those found before, what is not told yet
             if account.gap is not None:

@@ -52,7 +52,7 @@ class Feed:
     record: tuple[str, ...] = ()  #: columns "_key" and so on, taken of the record; not of streams
     #: columns by whose values rows are shed together; those of a stream: by the record's key
     shed_by: tuple[str, ...] = ()
-    grows: bool = False  #: whether its task may get more feeds while it runs
+    pattern: str | None = None  #: of the topics of its task, which may get more feeds, or fewer, while it runs
     weighed_since: str | None = None  #: the stream of groups from which on `_weight` counts; None: from the input on
     watermarks: Watermarks = ()  #: of a stream, declared upstream
 
@@ -79,7 +79,7 @@ def source_feed(name: str, head: str, source: TopicInput, partitions: tuple[int,
         time_unit=source.time_unit,
         record=source.record_columns,
         shed_by=source.shed_by,
-        grows=source.pattern is not None,
+        pattern=source.pattern,
     )
 
 

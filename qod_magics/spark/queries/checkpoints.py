@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from qod_magics.application.streams.sink import absolute, is_url
 from qod_magics.errors import TaskManagerError
+from qod_magics.sources.source import matching
 from qod_magics.spark.servers.conf import SHUFFLE
 from qod_magics.spark.servers.connection import reason
 from qod_magics.spark.servers.cpu import setting
@@ -158,60 +159,68 @@ def _logged(path: Path) -> Offsets:
     return {topic: {int(p): int(o) for p, o in there.items()} for each in read for topic, there in each.items()}
 
 
-# --- Topics that are read later ---------------------------------------------------------------------------------------
+# --- Topics of a pattern, which change --------------------------------------------------------------------------------
 
 
-def read_more(checkpoint: str, first: Mapping[str, Mapping[int, int]]) -> None:
-    """Let a query go on from a checkpoint with more topics than it has had: with its state, and from these offsets.
+def read_topics(checkpoint: str, first: Mapping[str, Mapping[int, int]], pattern: str) -> None:
+    """Let a query go on from a checkpoint with other topics of a pattern than it has had: with its state, from these
+    offsets in those that it has not had, and without those that are left out.
 
     A log of offsets has a line for each source of the plan, in the order of the plan, and Spark refuses another number
-    of sources. A recipe that reads its input several times has the lines of all topics as often.
+    of sources. A recipe that reads its input several times has the lines of all topics as often. Before the first batch
+    there is only where each source begins, by its number: without that, it begins where the plan says.
 
     Args:
         checkpoint: of a query that does not run.
         first: by topic, in the order of the plan, where it begins if the checkpoint does not have it.
+        pattern: of its topics.
 
     Raises:
-        TaskManagerError: the log is not one of these topics, or can't be written.
+        TaskManagerError: the log is not one of topics of the pattern, or can't be written.
 
     """
     place = local_path(checkpoint)
     if place is None:
         return
     try:
-        ended = _last_ended(checkpoint)
-        for batch in _numbers(place / "offsets"):
+        ended, batches = _last_ended(checkpoint), _numbers(place / "offsets")
+        for batch in batches:
             if ended is None or batch >= ended - 1:  # a batch is read again from the offsets of the one before
                 path = place / "offsets" / str(batch)
                 log = path.read_text("utf-8")
-                if (more := with_topics(log, first)) != log:
-                    _replaced(path, more)
+                if (other := with_topics(log, first, pattern)) != log:
+                    _replaced(path, other)
+        if not batches:
+            shutil.rmtree(place / "sources", ignore_errors=True)
     except (OSError, ValueError) as error:
-        raise TaskManagerError(f"The checkpoint {checkpoint} can't take more topics: {error}.") from error
+        raise TaskManagerError(f"The checkpoint {checkpoint} can't take other topics: {error}.") from error
 
 
-def with_topics(log: str, first: Mapping[str, Mapping[int, int]]) -> str:
-    """Return the entry of a batch in an offset log with lines for more topics: see `read_more`. Raises ValueError: it
-    is not one of these topics."""
+def with_topics(log: str, first: Mapping[str, Mapping[int, int]], pattern: str) -> str:
+    """Return the entry of a batch in an offset log with lines for these topics: see `read_topics`. Raises ValueError:
+    it is not one of topics of the pattern."""
     version, batch, *sources = log.splitlines()
     if version != "v1":
         raise ValueError(f"its offset log has version {version}")
     read = [json.loads(line) for line in sources]
-    if not all(isinstance(each, dict) and len(each) == 1 and first.keys() >= each.keys() for each in read):
-        raise ValueError("its offset log has other sources than the topics of the pattern")
+    if not all(isinstance(each, dict) and len(each) == 1 for each in read):
+        raise ValueError("its offset log has other sources than topics")
     topics = [next(iter(each)) for each in read]
-    known = [topic for topic in first if topic in topics]
-    times = len(topics) // max(len(known), 1)
-    if topics != known * times:
+    if other := set(topics).difference(first, matching(pattern, topics)):
+        raise ValueError(f"its offset log has topics that are not of the pattern: {', '.join(sorted(other))}")
+    had = list(dict.fromkeys(topics))
+    stay = [topic for topic in first if topic in had]
+    times = len(topics) // max(len(had), 1)
+    if topics != had * times or [topic for topic in had if topic in first] != stay:
         raise ValueError("its offset log has the topics in another order")
-    if len(known) == len(first) or not known:
+    if not had or had == list(first):
         return log
     lines = []
     for time in range(times):
-        had = iter(sources[time * len(known) : (time + 1) * len(known)])
+        known = dict(zip(had, sources[time * len(had) : (time + 1) * len(had)], strict=True))
         for topic, there in first.items():
             new = json.dumps({topic: _as_text(there)}, separators=(",", ":"))
-            lines.append(next(had) if topic in known else new)
+            lines.append(known.get(topic, new))
     return "\n".join((version, batch, *lines))
 
 

@@ -34,7 +34,7 @@ from qod_magics.spark.plans.dial import DialBoard
 from qod_magics.spark.plans.job import Job
 from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, WHEN_WRITTEN
-from qod_magics.spark.queries.checkpoints import is_new, read_more, shuffle_partitions
+from qod_magics.spark.queries.checkpoints import is_new, read_topics, shuffle_partitions
 from qod_magics.spark.queries.instance_state import InstanceState
 from qod_magics.spark.queries.meter import MeterReading
 from qod_magics.spark.queries.modes import (
@@ -300,8 +300,8 @@ class Instance(InstanceState):
         job = self.job  # it may change meanwhile
         if job.sink is not None and is_new(self.checkpoint, begun=self.begun):
             job.sink.check_new()
-        if any(feed.grows for feed in job.feeds):
-            read_more(self.checkpoint, {feed.topic: feed.starting_here for feed in job.feeds})
+        if job.feeds and (pattern := job.feeds[0].pattern) is not None:
+            read_topics(self.checkpoint, {feed.topic: feed.starting_here for feed in job.feeds}, pattern)
         trigger = job.trigger_s
         read = self.facts.read if self.facts is not None else {}
         timing = AGE_WHEN_READ if realtime or self.writes_row_by_row else WHEN_WRITTEN

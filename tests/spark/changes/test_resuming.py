@@ -19,6 +19,7 @@ from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.application.streams.tables import DataSource
 from qod_magics.application.streams.topic_input import TopicInput
 from qod_magics.application.tasks import TaskSpec, tasks
+from qod_magics.core.runtime import Count
 from qod_magics.errors import ApplicationError, TaskManagerError
 from qod_magics.named.manifest import VERSION, KeptTask, Manifest, decoded, encoded
 from qod_magics.spark.changes.deployer import Deployer
@@ -46,7 +47,9 @@ class Kernel:
         self.cluster = cluster(manager())
         self.meanings: dict[str, str] = {}
         self.columns: dict[str, list[str]] = {}
-        history = SimpleNamespace(at=lambda topic, now: kafka.ends(topic), forget=lambda topic: None)
+        self.now = 0.0
+        self.ends: dict[str, dict[int, int]] = {}  #: of topics when they were looked at last
+        history: Any = SimpleNamespace(at=lambda topic, now: self._last(topic), forget=lambda topic: None)
         metrics: Any = SimpleNamespace(sample=lambda: None, history=history)
         manifest = None
         if before is not None:
@@ -64,9 +67,20 @@ class Kernel:
         self.cluster.deployment.sources.context = replace(self.cluster.deployment.sources.context, kafka=kafka)
         self.resuming = Resuming(self.cluster, manifest, str(root))
         self.deployer = Deployer(self.cluster, Parts(self.cluster).lifecycle, metrics, str(root), self.resuming)
-        self.new_input = NewInput(self.deployer, metrics.history)
+        self.new_input = NewInput(self.deployer, history, lambda: self.now)
         self.cluster.deployment.inspection = fake_inspection(self._checked)
         self.cluster.make = Script(self._start).make
+
+    def _last(self, topic: str) -> dict[int, int]:
+        if topic in self.kafka.topics:
+            self.ends[topic] = self.kafka.ends(topic)
+        return self.ends.get(topic, {})
+
+    def look(self) -> None:
+        """Look at the partitions and topics that there are, some seconds after the last look."""
+        self.now += 10.0
+        self.new_input.read_partitions()
+        self.new_input.read_topics()
 
     def _checked(self, specs: Sequence[TaskSpec]) -> Checked:
         schemas = {
@@ -549,6 +563,76 @@ def test_a_topic_that_can_not_be_read_keeps_no_other_from_being_read(tmp_path: P
     with pytest.raises(TaskManagerError, check=breaks("readable")):
         kernel.new_input.read_topics()
     assert topics_of(kernel)["T"] == ["trips-b", "trips-c"]
+
+
+def test_a_topic_that_was_deleted_is_read_no_more_and_its_rows_are_counted(tmp_path: Path) -> None:
+    kafka = FakeKafka({"trips-b": 2})
+    kernel = Kernel(kafka, tmp_path)
+    kernel.meanings["T"] = "count by window"
+    kernel.deploy(*patterned(kernel))
+    kafka.create("trips-a", 2)
+    kernel.look()
+    kafka.set_ends("trips-a", {0: 40, 1: 40})
+    kernel.reads("T:trips-a>T", {0: 30, 1: 40}, kept=60, dropped=10)
+    kernel.look()
+    kafka.topics.pop("trips-a")
+    kernel.look()
+    assert topics_of(kernel)["T"] == ["trips-b", "trips-a"], "a broker that has just started may lack it"
+    kernel.look()
+    assert topics_of(kernel)["T"] == ["trips-b"]
+    assert [[feed.topic for feed in one.job.feeds] for one in kernel.cluster.all_instances] == [["trips-b"]] * 2
+    (event,) = [each for each in kernel.cluster.events if each.kind == "topic-gone"]
+    assert event.detail["rows"] == 10
+    account = kernel.cluster.deployment.accounts["T:trips-a>T"]
+    assert account.count({}) == Count(arrived=80, processed=60, dropped=10, waiting=0, unreported=10)
+    account.take(FeedCount("trips-a", {0: 30}, {0: 34}, 4, 4))  # the batch that was under way
+    assert account.count({}) == Count(arrived=80, processed=64, dropped=10, waiting=0, unreported=6)
+    later = then(kernel)
+    later.deploy(*patterned(later))
+    assert topics_of(later)["T"] == ["trips-b"]
+    assert later.cluster.deployment.accounts["T:trips-a>T"].count({}).unreported == 6
+    kafka.create("trips-a", 1)
+    kafka.set_ends("trips-a", {0: 5})
+    later.look()
+    assert topics_of(later)["T"] == ["trips-b", "trips-a"]
+    again = later.cluster.deployment.accounts["T:trips-a>T"]
+    assert again.count({0: 5}) == Count(arrived=85, processed=64, dropped=10, waiting=5, unreported=6)
+    assert again.deleted_unread == 6
+
+
+def test_the_last_topic_of_a_pattern_is_waited_for(tmp_path: Path) -> None:
+    kafka = FakeKafka({"trips-b": 2})
+    kernel = Kernel(kafka, tmp_path)
+    kernel.deploy(*patterned(kernel))
+    kafka.create("trips-a", 1)
+    kernel.look()
+    kafka.topics.pop("trips-b")  # trips-a has no partition for the second instance
+    kernel.look()
+    with pytest.raises(TaskManagerError, check=breaks("matches")):
+        kernel.look()
+    assert topics_of(kernel)["T"] == ["trips-b", "trips-a"]
+    kafka.create("trips-c", 2)
+    kernel.look()
+    kernel.look()
+    assert topics_of(kernel)["T"] == ["trips-a", "trips-c"]
+
+
+def test_a_topic_that_may_not_be_looked_at_was_not_deleted(tmp_path: Path) -> None:
+    kafka = FakeKafka({"trips-b": 2})
+    kernel = Kernel(kafka, tmp_path)
+    kernel.deploy(*patterned(kernel))
+    kafka.create("trips-a", 1)
+    kernel.look()
+    kafka.topics.pop("trips-a")  # a broker leaves it out of its list
+
+    def fail(operation: str, topic: str) -> None:
+        if operation == "describe":
+            raise failure(ClientError.TOPIC_AUTHORIZATION_FAILED)
+
+    kafka.fail = fail
+    for _ in range(3):
+        kernel.look()
+    assert topics_of(kernel)["T"] == ["trips-b", "trips-a"]
 
 
 def test_topics_that_were_adopted_meanwhile_survive_new_restrictions(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from qod_magics.spark.queries.checkpoints import (
     checkpoint_root,
     is_new,
     local_path,
-    read_more,
+    read_topics,
     with_topics,
 )
 from tests.raising import breaks
@@ -108,21 +108,24 @@ def entry(*topics: str, offset: int = 7) -> str:
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [("a b", "a b c"), ("b", "a b c"), ("a b a b", "a b c a b c"), ("a b c", "a b c"), ("c", "a b c")],
+    [
+        *(("a b", "a b c"), ("b", "a b c"), ("a b a b", "a b c a b c"), ("a b c", "a b c"), ("c", "a b c")),
+        *(("a d b", "a b c"), ("d a b c d a b c", "a b c a b c"), ("d", "a b c"), ("d e d e", "a b c a b c")),
+    ],
 )
-def test_a_log_of_offsets_takes_more_topics_in_the_order_of_the_plan(before: str, after: str) -> None:
+def test_a_log_of_offsets_has_the_topics_of_the_plan_in_their_order(before: str, after: str) -> None:
     log = entry(*before.split())
-    more = with_topics(log, {"a": {0: 1, 1: 2}, "b": {0: 1}, "c": {0: 3}})
+    more = with_topics(log, {"a": {0: 1, 1: 2}, "b": {0: 1}, "c": {0: 3}}, "[a-e]")
     lines = {topic: f'{{"{topic}":{{"0":7}}}}' for topic in before.split()}
     new = {"a": '{"a":{"0":1,"1":2}}', "b": '{"b":{"0":1}}', "c": '{"c":{"0":3}}'}
     assert more.splitlines()[2:] == [{**new, **lines}[topic] for topic in after.split()]
-    assert with_topics(more, {"a": {}, "b": {}, "c": {}}) == more
+    assert with_topics(more, {"a": {}, "b": {}, "c": {}}, "[a-e]") == more
 
 
 @pytest.mark.parametrize("log", [entry("b", "a"), entry("x"), "v1\n{}\n-", "v2\n{}\n{}", "v1\n{}\n7"])
 def test_a_log_of_other_sources_is_left_alone(log: str) -> None:
     with pytest.raises(ValueError, match=r"log|Expecting"):
-        with_topics(log, {"a": {0: 1}, "b": {0: 1}})
+        with_topics(log, {"a": {0: 1}, "b": {0: 1}}, "[a-e]")
 
 
 def test_a_batch_that_was_under_way_is_read_again_with_the_topics_that_it_had(tmp_path: Path) -> None:
@@ -133,16 +136,28 @@ def test_a_batch_that_was_under_way_is_read_again_with_the_topics_that_it_had(tm
     for batch in range(3):
         (tmp_path / "commits" / str(batch)).write_text("v1\n{}")
     (tmp_path / "offsets" / ".3.crc").write_text("sum")
-    read_more(str(tmp_path), {"a": {0: 0}, "b": {0: 9}})
+    read_topics(str(tmp_path), {"a": {0: 0}, "b": {0: 9}}, "[ab]")
     logs = [(tmp_path / "offsets" / str(batch)).read_text().splitlines()[2:] for batch in range(4)]
     assert logs[0] == ['{"a":{"0":0}}']
     assert logs[1:] == [[f'{{"a":{{"0":{batch}}}}}', '{"b":{"0":9}}'] for batch in (1, 2, 3)]
     assert sorted(each.name for each in (tmp_path / "offsets").iterdir()) == ["0", "1", "2", "3"]
-    read_more(str(tmp_path / "none"), {"a": {0: 0}})
-    read_more("s3a://bucket/cp", {"a": {0: 0}})
+    read_topics(str(tmp_path), {"b": {0: 9}}, "[ab]")  # one that was deleted
+    logs = [(tmp_path / "offsets" / str(batch)).read_text().splitlines()[2:] for batch in range(4)]
+    assert logs == [['{"a":{"0":0}}'], *[['{"b":{"0":9}}']] * 3]
+    read_topics(str(tmp_path / "none"), {"a": {0: 0}}, "[ab]")
+    read_topics("s3a://bucket/cp", {"a": {0: 0}}, "[ab]")
     (tmp_path / "offsets" / "3").write_text(entry("x"))
     with pytest.raises(TaskManagerError):
-        read_more(str(tmp_path), {"a": {0: 0}, "b": {0: 9}})
+        read_topics(str(tmp_path), {"a": {0: 0}, "b": {0: 9}}, "[ab]")
+
+
+def test_before_the_first_batch_each_source_begins_where_the_plan_says(tmp_path: Path) -> None:
+    """Spark notes where the sources begin by their numbers: after a topic was deleted, that of another one."""
+    noted = tmp_path / "sources" / "1" / "0"
+    noted.parent.mkdir(parents=True)
+    noted.write_text("0v1\n{}")
+    read_topics(str(tmp_path), {"a": {0: 0}}, "[ab]")
+    assert not noted.exists()
 
 
 def test_a_checkpoint_is_new_until_a_batch_is_planned(tmp_path: Path) -> None:
