@@ -69,7 +69,11 @@ def sending(
         yield sender
     finally:
         sender.process.terminate()
-        told, _ = sender.process.communicate(timeout=END_S)
+        try:
+            told, _ = sender.process.communicate(timeout=END_S)
+        except subprocess.TimeoutExpired:
+            sender.process.kill()
+            told, _ = sender.process.communicate()
     if not told:
         raise RuntimeError(f"the sender to {topic} ended with code {sender.process.returncode} before it counted rows")
     sender.sent = int(told)
@@ -100,7 +104,7 @@ def send(bootstrap: str, topic: str, rate: float, rows: float, key: Callable[[in
         now = time.time()
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
         upto = min((now - began) * rate, rows, sent + 20_000)
-        while sent < upto:
+        while sent < upto and not stopped:
             try:
                 producer.produce(topic, f'{{"k": {key(sent)}, "v": {sent * 0.37 % 1.0:.4f}, "at": "{at}"}}')
                 sent += 1

@@ -67,6 +67,7 @@ class Child:
         self._owner = os.getpid()
         self._ended = threading.Event()
         self._returncode: int | None = None
+        self._told_to_end = False  #: whether this process has asked for its end
         try:
             with log_path.open("ab") as log:
                 self._watchdog = subprocess.Popen(
@@ -126,8 +127,9 @@ class Child:
             return ""
         if code >= 0:
             return f"its process ended with exit code {code}"
-        hint = ", as the system does when memory runs out" if code == -signal.SIGKILL else ""
-        return f"its process was ended by {_signal_name(-code)}{hint}"
+        by_us = " from here" if self._told_to_end else ""
+        hint = ", as the system does when memory runs out" if code == -signal.SIGKILL and not by_us else ""
+        return f"its process was ended by {_signal_name(-code)}{by_us}{hint}"
 
     def wait(self, timeout_s: float | None = None) -> int | None:
         """Wait for the end of the process; its return code, or None when `timeout_s` seconds passed first."""
@@ -184,6 +186,7 @@ class Child:
             self._ended.set()
 
     def _say(self, **order: Any) -> None:
+        self._told_to_end = self._told_to_end or "do" in order
         with suppress(OSError, ValueError):
             self._orders.write(json.dumps(order) + "\n")
             self._orders.flush()

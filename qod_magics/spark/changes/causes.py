@@ -34,7 +34,7 @@ _LIMIT = re.compile(r"which is larger than (\d+)")
 _TIME = re.compile(rf".+{OUT_OF_RANGE}: -?\d+\s*")
 #: Spark's Kafka connector before 4.1.3 ends a query so when it reports a batch that an earlier run had begun: the batch
 #: has ended by then, and the next run goes on behind it (SPARK-57438).
-_UNREPORTED = "scala.collection.IterableOps.map"
+_UNREPORTED = re.compile(r'IterableOps\.map\(.*because the return value of "scala\.Option\.get\(\)" is null')
 #: Kafka's default limit of a record, bytes; where a broker does not say its own.
 DEFAULT_LIMIT = 1_048_576
 #: The rest of a record beside its value: key, headers and overhead.
@@ -64,8 +64,8 @@ def cause_of(why: str) -> Cause:
 def explained(why: str, instance: Instance) -> str:
     """Return the failure, with the column for a value that does not fit the schema of the instance's only topic, and
     with what to do about a fault of Spark's connector."""
-    if _UNREPORTED in why:
-        return "; ".join(CONNECTOR_FAULT)
+    if _UNREPORTED.search(why):
+        return f"{why}: {'; '.join(CONNECTOR_FAULT)}"
     _, found, value = why.partition(FAILS)
     value = value.partition(" SQLSTATE: ")[0]
     schemas = list(instance.facts.schemas.values()) if instance.facts is not None else []

@@ -19,7 +19,7 @@ from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.plans.dial import MOST_S, DialBoard
 from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.queries.instance import REALTIME_BATCH_S, Instance
-from qod_magics.spark.servers.task_manager import TaskManager
+from qod_magics.spark.servers.task_manager import STARTS_S, TaskManager
 
 LOG = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Patience:
     hung_s: float = 30.0  #: for an answer of a local server that is idle, before it is killed
     #: for an answer of a server that was lost by its lease: by then it has ended our session itself
     asked_s: float = 3600.0
-    starts_s: float = 60.0  #: of a start, for those that shuffle into another number of partitions
+    starts_s: float = STARTS_S  #: of a start, for those that shuffle into another number of partitions
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ from qod_magics.spark.queries.modes import (
 )
 from qod_magics.spark.queries.progress import Batch, batch_of, report_json
 from qod_magics.spark.servers.connection import begin, reason
-from qod_magics.spark.servers.task_manager import TaskManager
+from qod_magics.spark.servers.task_manager import STARTS_S, TaskManager
 
 #: Spark's minimum duration of a real-time batch, seconds.
 REALTIME_BATCH_S = 5.0
@@ -202,13 +202,13 @@ class Instance(InstanceState):
         sources: Sources | None = None,
         run_ended: Callable[[], object] = lambda: None,
         shuffle: int | None = None,
-        starts_s: float | None = None,
+        starts_s: float = STARTS_S,
     ) -> None:
         """Build the job on this task manager and start it from its checkpoint, in the mode with the higher throughput
         per core: real-time mode if it keeps no state, Spark supports it and `free_slots` are enough for it, else
         micro-batches. `run_ended` is called once no earlier run is under way. If its first batch is one of these, it
         shuffles into `shuffle` partitions, by default into as many as the task manager says. It waits `starts_s`
-        seconds for starts that shuffle into another number, by default without a limit.
+        seconds for starts that shuffle into another number.
 
         Raises:
             QodError: it can't be built or started there.
@@ -292,7 +292,7 @@ class Instance(InstanceState):
         task_manager: TaskManager,
         workshop: Workshop,
         shuffle: int | None = None,
-        starts_s: float | None = None,
+        starts_s: float = STARTS_S,
         *,
         realtime: bool,
         why: str = "",

@@ -53,6 +53,8 @@ RECOUNT_S = 45.0
 ASSIGNING_S = 60.0
 #: Timeout for what is asked of a session once it has answered: settings, cores, dials; seconds.
 INQUIRY_S = 60.0
+#: How long the start of a query waits for others that shuffle into another number of partitions, seconds.
+STARTS_S = 60.0
 
 
 class TaskManager:
@@ -227,14 +229,14 @@ class TaskManager:
         return self._stated_shuffle or min(max(int(self.capacity), 1), SHUFFLE_DEFAULT)
 
     @contextmanager
-    def shuffling(self, partitions: int, wait_s: float | None = None) -> Iterator[None]:
+    def shuffling(self, partitions: int, wait_s: float = STARTS_S) -> Iterator[None]:
         """Set the number of shuffle partitions of the queries that start within this block. It is a setting of the
         session, which a query copies when it starts, so starts with another number wait. A query that has run a batch
         keeps the number of its checkpoint.
 
         Args:
             partitions: the number.
-            wait_s: for starts with another number, seconds; None: without a limit.
+            wait_s: for starts with another number, seconds.
 
         Raises:
             TaskManagerError: others still start after `wait_s`. Or whatever Spark raises.

@@ -75,8 +75,14 @@ UNREPORTED = (
 def test_a_batch_that_sparks_connector_can_not_report_says_which_connector_can() -> None:
     assert cause_of(UNREPORTED) is Cause.MAY_PASS
     told = explained(UNREPORTED, instance())
+    assert told.startswith(UNREPORTED)
     assert "4.1.3" in told
     assert "\n" not in told
+
+
+def test_a_null_of_another_function_is_not_taken_for_that_fault_of_the_connector() -> None:
+    why = UNREPORTED.replace("scala.Option.get()", "com.acme.Sink.rows()")
+    assert explained(why, instance()) == why
 
 
 def test_two_tries_of_the_same_rows_fail_by_the_same_pattern() -> None:
