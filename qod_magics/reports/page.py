@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import altair as alt
 import pandas as pd
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from qod_magics.recordings.verdict import Comparison
 
 STYLE = Path(__file__).with_name("page.css")
+#: From a chart to its SVG.
+Draw: TypeAlias = Callable[[alt.TopLevelMixin], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +92,22 @@ def write_report(
     Path(path).write_text(report(run, off, verdict, title), encoding="utf-8")
 
 
-def report(run: Records, off: Records | None, verdict: Iterable[Criterion], title: str = "Run report") -> str:
-    """Return the HTML text of the report."""
+def report(
+    run: Records,
+    off: Records | None,
+    verdict: Iterable[Criterion],
+    title: str = "Run report",
+    svg: Draw = charts.svg,
+) -> str:
+    """Return the HTML text of the report, whose charts `svg` draws."""
     if not run:
         raise ValueError("the recording has no lines: nothing to report")
     drawn = [figure for figure in FIGURES if figure.of is None or len(figure.of(run))]
-    figures = [_figure(number, figure.title, figure.text, figure.draw(run)) for number, figure in enumerate(drawn, 1)]
+    figures = [
+        _figure(number, figure.title, figure.text, figure.draw(run), svg) for number, figure in enumerate(drawn, 1)
+    ]
     if off is not None:
-        figures.append(_comparison(len(figures) + 1, run, off))
+        figures.append(_comparison(len(figures) + 1, run, off, svg))
     body = [
         f"<h1>{escape(title)}</h1>",
         f'<p class="lead">{_summary(run)}</p>',
@@ -176,14 +186,14 @@ def _verdict(criteria: Sequence[Criterion]) -> str:
     )
 
 
-def _figure(number: int, title: str, text: str, chart: alt.TopLevelMixin) -> str:
+def _figure(number: int, title: str, text: str, chart: alt.TopLevelMixin, svg: Draw = charts.svg) -> str:
     return (
         f"<section>\n<h2>{escape(title)}</h2>\n<p>{escape(text)}</p>\n"
-        f'<figure role="img" aria-label="{escape(title)}">{_inline(charts.svg(chart), number)}</figure>\n</section>'
+        f'<figure role="img" aria-label="{escape(title)}">{_inline(svg(chart), number)}</figure>\n</section>'
     )
 
 
-def _comparison(number: int, run: Records, off: Records) -> str:
+def _comparison(number: int, run: Records, off: Records, svg: Draw) -> str:
     title = "With and without the controller"
     if tables.comparison(run, off)["controller"].nunique() < 2:
         text = "Nothing to compare: one of the recordings has no phase “overload”."
@@ -192,7 +202,7 @@ def _comparison(number: int, run: Records, off: Records) -> str:
         "The lag of all sources and streams together under the same overload, with the controller on and off. "
         "Spark alone drops nothing and falls behind."
     )
-    return _figure(number, title, text, charts.comparison_chart(run, off))
+    return _figure(number, title, text, charts.comparison_chart(run, off), svg)
 
 
 def _moves(run: Records) -> str:

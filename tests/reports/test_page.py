@@ -41,6 +41,11 @@ class Page(HTMLParser):
         self.words.append(data.strip())
 
 
+def blank(_: object) -> str:
+    """A chart, where only the tables are looked at."""
+    return "<svg></svg>"
+
+
 @cache
 def full() -> str:
     run, off = records(taxi_drives()), records(taxi_drives(controlled=False))
@@ -64,7 +69,7 @@ def test_latencies_and_rows_behind_a_watermark_are_told_where_they_are_known() -
     for line in lines[10:]:
         line["measured"]["late"] = {"TDSnk1": 1234}
         line["measured"]["counts"]["TDSrc1"]["tombstones"] = 77
-    words = Page(report(records(lines), None, [])).words
+    words = Page(report(records(lines), None, [], svg=blank)).words
     start = words.index("Latencies")
     assert words[start:].index("TDSnk1") > 0
     assert {"20 ms", "50 ms", "40 ms", "12 s"} <= set(words)
@@ -140,7 +145,7 @@ def test_without_moves_counts_and_comparison_it_says_so_or_says_nothing() -> Non
         line["measured"]["counts"] = line["measured"]["latency_s"] = {}
         for task in line["snapshot"]["tasks"]:
             task |= {"max_latency_s": 0.04} if task["id"] == "TDSnk1" else {}
-    text = report(records(lines), records(taxi_drives(controlled=False)), [])
+    text = report(records(lines), records(taxi_drives(controlled=False)), [], svg=blank)
     page = Page(text)
     assert "Latencies" not in page.words
     assert [tag for tag, _ in page.tags].count("svg") == 6, "there is still a target"
