@@ -97,7 +97,7 @@ RATES = {"arriving": [6, 3], "processed": [1, 0]}
 
 
 def specs(tasks: Sequence[str], edges: Sequence[str]) -> dict[str, Spec]:
-    """By name: cpu, accuracy, latency, throughput, lag, dropped. Each has one data set of its own name.
+    """By name: cpu, accuracy, latency, throughput, lag, dropped, slices. Each has one data set of its own name.
 
     Colours of text and axes are the browser's, which knows the theme.
     """
@@ -110,6 +110,7 @@ def specs(tasks: Sequence[str], edges: Sequence[str]) -> dict[str, Spec]:
         "throughput": _throughput(colours),
         "lag": _over_time("lag", "rows waiting", arrows, stacked=False),
         "dropped": _over_time("dropped", "rows dropped", arrows, stacked=True),
+        "slices": _slices(task_colours(tasks)),
     }
 
 
@@ -179,6 +180,20 @@ def _throughput(colours: Mapping[str, str]) -> Spec:
         "height": 110,
     }
     return _rows("throughput", "source", line)
+
+
+def _slices(colours: Mapping[str, str]) -> Spec:
+    area = {
+        "mark": {"type": "area", "interpolate": "step-before"},
+        "encoding": {
+            "x": _time(),
+            "y": number("mb", "MB in memory", axis={"tickCount": 4}, stack="zero"),
+            "color": colour("query", colours, "child_width"),
+            "tooltip": [words("manager"), words("query"), number("copies", "copies"), number("mb", "MB", format=".2f")],
+        },
+        "height": 70,
+    }
+    return _rows("slices", "manager", area)
 
 
 def _over_time(data: str, title: str, colours: Mapping[str, str], stacked: bool) -> Spec:

@@ -61,10 +61,13 @@ def frame(
     log: Iterable[Entry] = (),
     labels: Mapping[str, str] = NO_LABELS,
     stages: Iterable[StageNote] = (),
+    slices: Sequence[Frame] | None = None,
 ) -> Frame:
     """Return the frame of a cycle, `t` seconds after `began`; `log` are its entries in the decision log, `labels` say
     in words by query what shedding does to its columns, which recordings don't, and `stages` are the notes of the
-    policy's.
+    policy's. `slices` are those of results with copies in memory, oldest first: `query`, time when they were
+    `written`, and the `mb` of each copy by task manager, null where not known yet. None: there were none so far, or it
+    is not known, as of a recording.
 
     Rates are rows/s, CPU is % of one core, accuracies are fractions of 1; lag, dropped, late, malformed, tombstones and
     implausible are rows; p50, p95, target and oldest are latencies in seconds. `fused` are the streams within a task,
@@ -101,6 +104,7 @@ def frame(
             {"stage": each.stage, "words": each.words, "paused": each.words == PAUSED, "idle": each.words == IDLE}
             for each in stages
         ],
+        "slices": None if slices is None else list(slices),
         "log": [_told(entry, began) for entry in log],
     }
 

@@ -55,6 +55,15 @@ class Slice:
         return f"{VIEW}{self.id}"
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A slice of which task managers have copies in memory."""
+
+    query: str
+    written_s: float  #: when the first of its files was written, seconds since the epoch
+    bytes: Mapping[str, int | None]  #: by task manager with a copy: its size in memory; None: not known yet
+
+
 def committed(path: str) -> list[File]:
     """Return the files of all ended batches of all runs under the directory of a sink, in the order of their names."""
     return [file for run in sorted(Path(path).glob("run=*")) for file in _of_run(run)]

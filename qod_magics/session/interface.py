@@ -11,6 +11,7 @@ from qod_magics.application.application import Application
 from qod_magics.application.streams.keywords import RestrictionKeywords
 from qod_magics.controller import Controller, Cycle
 from qod_magics.kafka.cluster import Kafka
+from qod_magics.results.slices import Kept
 from qod_magics.session.show import ShownResults
 from qod_magics.spark.runtime import SparkRuntime
 
@@ -19,10 +20,14 @@ if TYPE_CHECKING:
 
 
 class SlicesInterface(Protocol):
-    """Slices of results, as the status uses them."""
+    """Slices of results, as the status and the dashboard use them."""
 
     def text(self) -> list[str]:
         """Return what each task manager keeps, and how the last query was answered, a line each."""
+        ...
+
+    def kept(self) -> tuple[Kept, ...]:
+        """Return the slices with copies, as known without asking."""
         ...
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections import deque
 from collections.abc import Iterable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.controller.log import Cycle, DecisionLog, Entry
@@ -15,6 +16,7 @@ from qod_magics.errors import QodError
 from qod_magics.policies import policy_names
 from qod_magics.recordings.frame import Frame, frame, frames, skipped
 from qod_magics.recordings.reading import newest_records, policy_notes
+from qod_magics.results.slices import Kept
 from qod_magics.session.show import Picture
 from qod_magics.session.status import labels_in_short
 from qod_widgets.controls import Commands, Panel
@@ -22,6 +24,13 @@ from qod_widgets.dashboard import LOG_LENGTH, MOST_FRAMES, Dashboard
 
 if TYPE_CHECKING:
     from qod_magics.session.interface import SessionInterface
+
+
+def _told(kept: Kept) -> Frame:
+    """Return a slice with copies as a frame has it."""
+    at = datetime.fromtimestamp(kept.written_s).astimezone()
+    sizes = {manager: None if size is None else round(size / 1e6, 4) for manager, size in kept.bytes.items()}
+    return {"query": kept.query, "written": f"{at:%H:%M:%S}", "mb": sizes}
 
 
 class View:
@@ -32,6 +41,7 @@ class View:
         self._began = session.began
         self.frames: deque[Frame] = deque(self._recorded(), MOST_FRAMES)
         self.dashboard = Dashboard(f"qod session {session.id}", self.frames)
+        self._had_copies = False  #: whether slices of results were kept in memory so far
         self._since: deque[Entry] = deque(maxlen=LOG_LENGTH)  #: in the decision log since the last frame
         self._pictures: list[Any] = []
         self._commands = Commands()
@@ -120,4 +130,7 @@ class View:
         assert cycle.decision is not None
         record = record_of(cycle, cycle.decision, cycle.events)
         notes = policy_notes(self._session.controller.policy, record.snapshot, record.plan)
-        return frame(record, self._began, (*self._since, *cycle.entries), labels_in_short(self._session), notes)
+        kept = [_told(each) for each in self._session.slices.kept()]
+        self._had_copies = self._had_copies or bool(kept)
+        entries, labels = (*self._since, *cycle.entries), labels_in_short(self._session)
+        return frame(record, self._began, entries, labels, notes, kept if self._had_copies else None)

@@ -26,7 +26,7 @@ from qod_magics.application.streams.sink import Parquet, is_url
 from qod_magics.core.engines import Observation, Use
 from qod_magics.core.policy import Router, SliceRules, SlicingPolicy
 from qod_magics.errors import ApplicationError, TaskManagerError, counted
-from qod_magics.results.slices import Limit, Ranges, Slice, committed, may_hold, sliced
+from qod_magics.results.slices import Kept, Limit, Ranges, Slice, committed, may_hold, sliced
 from qod_magics.session.copies import Holder, copies_told, union
 from qod_magics.session.parts import (
     UNDERSTOOD,
@@ -128,6 +128,18 @@ class Slices:
         if self._failed:
             lines.append(f"copies of slices are not up to date: {self._failed}")
         return lines
+
+    def kept(self) -> tuple[Kept, ...]:
+        """Return the slices with copies, oldest first, as the last round knows them: it asks nobody."""
+        with self._lock:
+            holders = {each.manager.id: each for each in self._state.holders.values()}
+            slices = [each.slice for each in self._state.seen.values()]
+        found = []
+        for each in sorted(slices, key=lambda each: each.files[0].written_ns):
+            sizes = {name: holder.bytes.get(each.id) for name, holder in holders.items() if each.id in holder.copies}
+            if sizes:
+                found.append(Kept(each.query, each.files[0].written_ns / 1e9, sizes))
+        return tuple(found)
 
     def figures(self) -> Mapping[str, tuple[int, int]]:
         """Return the copies of each task manager, and their bytes in memory as Spark tells now."""

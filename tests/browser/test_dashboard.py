@@ -75,6 +75,20 @@ LONG = """\
 while not os.path.exists("seen"):
     await asyncio.sleep(0.1)
 """
+#: A recording in whose last cycles task managers have copies of slices of TDSnk1's results.
+COPIES = """\
+import qod_magics
+from qod_widgets.dashboard import Dashboard
+
+frames = qod_magics.replay("data/taxi_drives.jsonl").frames
+on_tm2 = {12: {"tm2": 0.25}, 13: {"tm2": None}}
+slices = [
+    {"query": "TDSnk1", "written": f"10:{n:02}:00", "mb": {"tm1": 0.5, **on_tm2.get(n, {})}} for n in range(14)
+]
+shown = {-3: slices[:7], -2: slices, -1: slices}
+Dashboard("copies", [*frames[:-3], *({**frames[at], "slices": each} for at, each in shown.items())])
+"""
+NONE = "\N{EN DASH}"
 GOES_ON = """dashboard.feed({**frames[-1], "log": [lost]})"""
 WIDTHS = """[...document.querySelectorAll('figure:not([hidden]) .qod-chart')].map(
     slot => [slot.clientWidth, slot.querySelector('canvas').clientWidth])"""
@@ -329,3 +343,37 @@ def test_a_control_says_what_became_of_it(panel):
     panel.page.get_by_role("tab", name="Controller").click()
     panel.page.get_by_role("button", name="recommend only").click()
     panel.page.get_by_text("plans are only recommended: done").wait_for()
+
+
+def test_copies_of_results_are_told_in_a_table_and_drawn(opened):
+    notebook = opened(COPIES, height=3000)
+    notebook.run(0)
+    notebook.look_at(".qod-copies table")
+    page = notebook.page
+    table = page.get_by_role("table", name="Slices of results in memory")
+    table.wait_for()
+    rows = [row.split("\t") for row in table.get_by_role("row").all_inner_texts()]
+    managers = rows[0][3:]
+    assert (rows[0][:3], managers[:2]) == (["query", "written", "copies"], ["tm1", "tm2"])
+    assert [row[:5] for row in rows[1:4]] == [
+        ["TDSnk1", "10:13:00", "2", "0.50 MB", "loading"],
+        ["TDSnk1", "10:12:00", "2", "0.50 MB", "0.25 MB"],
+        ["TDSnk1", "10:11:00", "1", "0.50 MB", NONE],
+    ]
+    assert len(rows) == 1 + 12 + 1
+    assert rows[-1][:5] == ["in all", "2 older", "16", "14 · 7.00 MB", "2 · 0.25 MB"]
+    notebook.look_at("figure.qod-slices")  # a chart is drawn once it is in sight
+    page.locator("figure.qod-slices canvas").wait_for()
+    assert page.locator("figure.qod-slices").is_visible()
+    for theme in THEMES:
+        notebook.theme(theme)
+        page.wait_for_timeout(1500)  # for the picture
+        notebook.look_at(".qod-copies table")
+        notebook.screenshot(f"dashboard-copies-{theme}")
+        assert page.evaluate(OVERFLOW) == []
+
+
+def test_without_copies_nothing_is_told_of_them(lab3):
+    page = lab3().page
+    assert not page.locator("figure.qod-slices").is_visible()
+    assert not page.locator("div.qod-copies").is_visible()

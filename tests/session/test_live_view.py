@@ -16,6 +16,7 @@ from qod_magics.controller.record import RecordingError, Records
 from qod_magics.core.runtime import Event
 from qod_magics.errors import TaskManagerError
 from qod_magics.recordings.reading import load
+from qod_magics.results.slices import Kept
 from qod_magics.session.live_view import View
 from qod_magics.session.results import report_so_far
 from tests.controller.scripted import Bench, bench, chain, seen
@@ -36,6 +37,8 @@ class Made:
         self.recording_path = path / "run.jsonl"
         self.controller.record(Recording(self.recording_path))
         self.runtime = SimpleNamespace(deployment=SimpleNamespace(specs={}))
+        self.slices = SimpleNamespace(kept=lambda: self.copies)
+        self.copies: tuple[Kept, ...] = ()
 
     @property
     def last(self) -> Cycle | None:
@@ -151,3 +154,18 @@ def test_at_the_end_of_a_session_its_picture_comes_last(
     view.close()
     ((is_over, said),) = ended
     assert (is_over, "status" in said) == (True, True)
+
+
+def test_slices_with_copies_are_shown_from_the_first_one_on(made: Made, loop: Bench) -> None:
+    view = View(made)  # type: ignore[arg-type]
+    loop.cycles(1)
+    loop.runtime.script = [seen()]
+    made.copies = (Kept("totals", 1e9, {"tm1": 2_500_000, "tm2": None}),)
+    loop.cycles(1)
+    made.copies = ()
+    loop.cycles(1)
+    before, copies, after = [each["slices"] for each in list(view.frames)[-3:]]
+    assert (before, after) == (None, [])
+    (told,) = copies
+    assert (told["query"], told["mb"]) == ("totals", {"tm1": 2.5, "tm2": None})
+    view.close()

@@ -122,3 +122,19 @@ def test_a_copy_moves_in_a_round_once_the_rules_admit_further_copies() -> None:
         assert slices._round is not None
         slices._round.result(10.0)
         assert [name for name, each in keepers.items() if only.id in each.copies] == homes
+
+
+def test_slices_with_copies_are_told_with_their_sizes_as_last_known() -> None:
+    slices = Slices(SimpleNamespace())  # type: ignore[arg-type]
+    files = [File(name, 1, written_s * 10**9) for name, written_s in (("a", 70), ("b", 10), ("c", 130))]
+    first, second, third = sliced("totals", "id BIGINT", files, 60.0, 1000.0)
+    for each in (second, first, third):
+        slices._state.seen[each.id] = SimpleNamespace(slice=each)  # type: ignore[assignment]
+    copies = {"tm1": ({first.id, second.id}, {first.id: 700}), "tm2": ({second.id}, {second.id: 900})}
+    for name, (ids, sizes) in copies.items():
+        holder: Any = SimpleNamespace(manager=SimpleNamespace(id=name), copies=ids, bytes=sizes)
+        slices._state.holders[name] = holder
+    assert [(each.written_s, each.bytes) for each in slices.kept()] == [
+        (10.0, {"tm1": 700}),
+        (70.0, {"tm1": None, "tm2": 900}),
+    ]

@@ -56,7 +56,7 @@ def test_who_opens_it_gets_the_history_and_then_what_is_new(dashboard):
     first = dashboard.until(1)[0]
     assert first["fresh"]
     assert [each["t"] for each in first["frames"]] == [each["t"] for each in FRAMES[:3]]
-    assert first["specs"].keys() == {"cpu", "accuracy", "latency", "throughput", "lag", "dropped"}
+    assert first["specs"].keys() == {"cpu", "accuracy", "latency", "throughput", "lag", "dropped", "slices"}
     dashboard.feed(FRAMES[3])
     second = dashboard.until(2)[1]
     assert not second["fresh"]

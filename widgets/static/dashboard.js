@@ -6,6 +6,7 @@
 const SVG = "http://www.w3.org/2000/svg";
 const BOX = { width: 236, height: 112, line: 16, across: 84, down: 18 };
 const LOG_LENGTH = 60;
+const MOST_SLICES = 12; // in the table, the newest
 const MOST_ROWS = 2500; // of one chart: above it only each n-th cycle is drawn, and the last
 const PATIENCE = 2; // times as long as a chart took to draw, nothing is drawn
 const MARGIN = 78; // px of a chart beside its plotting area
@@ -18,9 +19,10 @@ const CHARTS = [
   ["throughput", "Rows of each source", "Arriving, and processed after shedding."],
   ["lag", "Lag", "Rows that wait, by source and stream."],
   ["dropped", "Dropped", "Rows dropped since the start, by source and stream."],
+  ["slices", "Results in memory", "Copies of slices of results by task manager, stacked by query."],
 ];
 
-const IF_KNOWN = ["latency"]; // charts that are shown once they have rows
+const IF_KNOWN = ["latency", "slices"]; // charts that are shown once they have rows
 
 const clock = (t) => `${Math.floor(t / 60)}:${String(Math.floor(t % 60)).padStart(2, "0")}`;
 
@@ -32,6 +34,12 @@ function shape(tag, attributes = {}, text = null) {
 }
 
 const isSource = (frame, id) => frame.tasks.some((task) => task.id === id && task.kind === "source");
+
+/** The task managers that have copies of slices, or could have. */
+const holders = (frame) => [...new Set([...frame.managers.map((m) => m.id), ...frame.slices.flatMap((each) => Object.keys(each.mb))])];
+
+/** MB of the copies of slices on a task manager, as far as known. */
+const total = (slices, manager) => slices.reduce((sum, each) => sum + (each.mb[manager] ?? 0), 0);
 
 // -- rows of the charts -------------------------------------------------------------------------------------------
 
@@ -66,6 +74,15 @@ const ROWS = {
       ),
   lag: (f) => f.edges.filter((e) => e.lag != null).map((e) => ({ t: f.t, edge: e.name.replace(">", " → "), rows: e.lag })),
   dropped: (f) => f.edges.map((e) => ({ t: f.t, edge: e.name.replace(">", " → "), rows: e.dropped })),
+  slices: (f, last) =>
+    f.slices == null
+      ? []
+      : holders(f).flatMap((manager) =>
+          [...new Set([...f.slices, ...(last.slices ?? [])].map((each) => each.query))].map((query) => {
+            const mine = f.slices.filter((each) => each.query === query && manager in each.mb);
+            return { t: f.t, manager, query, copies: mine.length, mb: total(mine, manager) };
+          }),
+        ),
 };
 
 // -- the graph ----------------------------------------------------------------------------------------------------
@@ -213,6 +230,36 @@ function table(frame) {
     ),
   );
   return element("table", {}, element("caption", {}, "Tasks in the last cycle"), element("thead", {}, head), element("tbody", {}, ...rows));
+}
+
+/** Which task managers have copies of which slices of results, newest first, and what they take there. */
+function copies(frame) {
+  const managers = holders(frame);
+  const head = element("tr", {}, ...["query", "written", "copies", ...managers].map((name) => element("th", { scope: "col" }, name)));
+  const size = (each, manager) => (manager in each.mb ? (each.mb[manager] == null ? "loading" : `${each.mb[manager].toFixed(2)} MB`) : "–");
+  const rows = frame.slices.slice(-MOST_SLICES).reverse().map((each) =>
+    element(
+      "tr",
+      {},
+      element("th", { scope: "row" }, each.query),
+      ...[each.written, String(Object.keys(each.mb).length), ...managers.map((m) => size(each, m))].map((text) => element("td", {}, text)),
+    ),
+  );
+  const older = frame.slices.length - rows.length;
+  const all = frame.slices.reduce((sum, each) => sum + Object.keys(each.mb).length, 0);
+  const sums = managers.map((m) => {
+    const mine = frame.slices.filter((each) => m in each.mb);
+    return `${mine.length} · ${total(mine, m).toFixed(2)} MB`;
+  });
+  const foot = ["in all", older > 0 ? `${older} older` : "", String(all), ...sums];
+  return element(
+    "table",
+    {},
+    element("caption", {}, "Slices of results in memory: of each its copies, and the MB of these"),
+    element("thead", {}, head),
+    element("tbody", {}, ...rows),
+    element("tfoot", {}, element("tr", {}, ...foot.map((text, i) => element(i ? "td" : "th", i ? {} : { scope: "row" }, text)))),
+  );
 }
 
 /** Words on some of the tasks, under a heading; nothing where there are none. */
@@ -370,6 +417,7 @@ function render({ model, el }) {
   const numbers = element("details", { class: "qod-numbers" }, element("summary", {}, "The same in numbers"));
   const entries = element("ol", {});
   const stages = element("ul", { class: "qod-stages", role: "list", "aria-label": "Stages of the policy, in the last cycle" });
+  const slices = element("div", { class: "qod-copies", hidden: "" });
   const staged = element("div", { hidden: "" }, element("h4", {}, "Stages of the policy, in the last cycle"), stages);
   const log = element("div", { class: "qod-log", role: "log", "aria-label": "Decisions, newest first", tabindex: "0" }, entries);
   const waiting = element("p", { class: "qod-waiting" }, "Waiting for the first cycle…");
@@ -383,6 +431,7 @@ function render({ model, el }) {
     picture,
     numbers,
     element("div", { class: "qod-charts" }, ...charts.figures),
+    slices,
     staged,
     element("h4", {}, "Decisions, newest first"),
     log,
@@ -424,6 +473,8 @@ function render({ model, el }) {
     picture.replaceChildren(graph(frame));
     stages.replaceChildren(...(frame.stages ?? []).map(stage));
     staged.hidden = !stages.childElementCount;
+    slices.hidden = frame.slices == null;
+    if (frame.slices != null) slices.replaceChildren(element("h4", {}, "Results in memory, in the last cycle"), copies(frame));
     if (numbers.open) numbers.replaceChildren(numbers.firstChild, ...details(frame));
   }
 
