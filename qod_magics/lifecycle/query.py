@@ -68,9 +68,9 @@ BACK_OFF_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 #: The same where rows fail by their values. The wait leaves time to fix a cause outside of the rows, such as a table
 #: that a function reads.
 ROWS_BACK_OFF_S = (10.0,)
-#: The failure count is reset by a run of this many seconds that ended a batch.
+#: The failure count is reset by this many seconds without a failure, in one run or in several, if a batch ended.
 RECOVERED_AFTER_S = 60.0
-#: The same for a run that ended no batch: no rows may have arrived, or its first batch may take long and fail.
+#: The same if no batch ended: no rows may have arrived, or its first batch may take long and fail.
 RECOVERED_IDLE_S = 3600.0
 #: After this many batches a run has passed the rows at which the run before it failed; by whether it is in real-time
 #: mode. Spark repeats a failed micro-batch as it was. A real-time batch ends after its time, and on a busy machine that
@@ -107,7 +107,8 @@ class QueryLife:
     realtime: bool = False  #: whether the present run is in real-time mode
     batches: int = 0  #: that the present run has ended
     started_at: float = 0.0  #: when the present run began; 0 once its failure was counted
-    failures: int = 0  #: one after the other, without a long run in between
+    before_s: float = 0.0  #: how long before its present run it had not failed, if each run since then ended a batch
+    failures: int = 0  #: one after the other, without a long time in between
     failure: str = ""  #: the last one
     retry_at: float = 0.0
     service_wait_s: float = 0.0  #: the last back-off for a service; 0 once a batch has ended since
@@ -170,6 +171,7 @@ class QueryLife:
     def _started(self, event: Started, now: float) -> Instructions:
         if event.run != self.run or self.begun:
             return ()
+        self.before_s = self.before_s + now - self.started_at if self.started_at and self.batches else 0.0
         self.begun, self.over = True, False
         self.writing, self.realtime, self.batches, self.started_at = True, event.realtime, 0, now
         moving = self.move is not None and self.move.stopped_at is None  # it is stopped for its move once it has begun
@@ -179,6 +181,8 @@ class QueryLife:
 
     def _batch_ended(self, event: BatchEnded, now: float) -> Instructions:
         self.batches += self.begun and not self.over
+        if self.batches >= PASSED_BATCHES[self.realtime]:
+            self.unpassed.clear()
         self.service_wait_s = 0.0
         return ()
 
@@ -320,12 +324,11 @@ class QueryLife:
         return ()
 
     def _count_recovery(self, until: float) -> None:
-        """End the present run: reset the failure count if it was long enough, and forget rows that it has passed."""
-        if self.started_at and until - self.started_at > (RECOVERED_AFTER_S if self.batches else RECOVERED_IDLE_S):
+        """End the present run: reset the failure count if the time without a failure was long enough."""
+        least_s = RECOVERED_AFTER_S if self.batches or self.before_s else RECOVERED_IDLE_S
+        if self.started_at and self.before_s + until - self.started_at > least_s:
             self.failures = 0
-        if self.batches >= PASSED_BATCHES[self.realtime]:
-            self.unpassed.clear()
-        self.started_at, self.batches, self.over = 0.0, 0, True
+        self.started_at, self.before_s, self.batches, self.over = 0.0, 0.0, 0, True
 
     def _try_again(self, event: Failed | StallEnded, kind: str, now: float, least_s: float = 0.0) -> Instructions:
         """Back off for at least `least_s` seconds, or give up after the last try."""
@@ -368,6 +371,11 @@ class QueryLife:
         return self._back_off_until(now)
 
     # -- task managers -------------------------------------------------------------------------------------------------
+
+    def refresh_due(self, every_s: float, now: float) -> bool:
+        """Return whether its run is to restart, as it began `every_s` seconds ago or earlier. It ends a batch before:
+        where a batch takes longer than `every_s`, none would end else."""
+        return self.state is State.RUNNING and self.batches > 0 and now - self.started_at >= every_s
 
     def _restart_asked(self, event: RestartAsked, now: float) -> Instructions:
         self.state = State.STARTING

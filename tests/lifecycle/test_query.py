@@ -144,6 +144,57 @@ def test_only_runs_that_ended_a_batch_earn_more_tries(runs: list[tuple[float, in
         failures += 1
 
 
+def restarts(driven: Driven, times: int, *, every_s: float, batches: int) -> None:
+    """Have it restart in order, each time after as many seconds and batches."""
+    for _ in range(times):
+        driven.now += every_s
+        for _ in range(batches):
+            driven.handle(BatchEnded())
+        assert driven.handle(RestartAsked()) == (GoOn(),)
+        driven.handle(RunEnded())
+        driven.start()
+
+
+@pytest.mark.parametrize(
+    ("restarts_before", "batches", "waits"),
+    [(13, 1, [BACK_OFF_S[0]] * 7), (5, 1, [*BACK_OFF_S, None]), (13, 0, [*BACK_OFF_S, None])],
+)
+def test_restarts_in_order_do_not_end_the_time_without_a_failure(
+    restarts_before: int, batches: int, waits: list[float | None]
+) -> None:
+    """Each run is shorter than what resets the count; it counts only that batches have ended."""
+    driven, found = Driven(), list[float | None]()
+    while None not in found and len(found) < len(waits):
+        driven.now = max(driven.now, driven.life.retry_at)
+        driven.start()
+        restarts(driven, restarts_before, every_s=5.0, batches=batches)
+        (tell,) = (each for each in driven.handle(Failed("no broker")) if isinstance(each, Tell))
+        found.append(tell.detail.get("retry_in_s"))
+    assert found == waits
+
+
+def test_rows_that_a_run_has_passed_before_a_restart_are_no_reason_to_give_up() -> None:
+    driven = Driven()
+    for _ in range(3):
+        driven.now = max(driven.now, driven.life.retry_at)
+        driven.start(batches=1)
+        restarts(driven, 1, every_s=5.0, batches=0)
+        (tell,) = (each for each in driven.handle(Failed(CAST, Cause.ROWS)) if isinstance(each, Tell))
+        assert tell.detail.get("retry_in_s") == ROWS_BACK_OFF_S[0]
+
+
+def test_a_restart_from_time_to_time_is_due_once_a_batch_has_ended() -> None:
+    driven = Driven()
+    driven.start()
+    driven.now += 60.0
+    assert not driven.life.refresh_due(5.0, driven.now)  # it still reads its first batch
+    driven.handle(BatchEnded())
+    assert driven.life.refresh_due(5.0, driven.now)
+    assert not driven.life.refresh_due(61.0, driven.now)
+    driven.handle(SuspendAsked("no room"))
+    assert not driven.life.refresh_due(5.0, driven.now)
+
+
 @pytest.mark.parametrize(("realtime", "before"), [(False, 0), (True, 2)])
 def test_rows_that_fail_are_tried_again_once_what_they_read_may_have_been_fixed(realtime: bool, before: int) -> None:
     """Each try writes the rows in front of them once more. In real-time mode a batch may end in front of them."""

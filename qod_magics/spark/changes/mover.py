@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from math import inf
 
 from qod_magics.core.plan import Move, Refusal, Stop
 from qod_magics.core.runtime import refused
@@ -28,7 +29,7 @@ from qod_magics.lifecycle.events import (
     SuspendFailed,
     Tell,
 )
-from qod_magics.spark.changes.change import between_batches, ended
+from qod_magics.spark.changes.change import LONGEST_S, between_batches, ended
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.placing import targets_for
@@ -115,13 +116,13 @@ class Mover:
             for moved in moves:
                 moved.result(max(deadline - time.monotonic(), 0.0))
 
-    def restart(self, instance: Instance, why: str = "its job has changed") -> None:
-        """Stop at a batch's end and restart on the same task manager."""
+    def restart(self, instance: Instance, why: str = "its job has changed", longest_s: float = LONGEST_S) -> None:
+        """Stop at a batch's end and restart on the same task manager. See `between_batches` for `longest_s`."""
         manager = instance.task_manager
         if manager is None or not instance.handle(RestartAsked(why)):
             return
         try:
-            with between_batches(self.cluster, instance) as (wait_s, ended):
+            with between_batches(self.cluster, instance, longest_s) as (wait_s, ended):
                 self.lifecycle.stop(instance, wait_s, ended=ended)
             self.lifecycle.start(instance, manager)
         except Exception as error:
@@ -136,13 +137,14 @@ class Mover:
 
     def refresh_tables(self) -> None:
         """Begin to restart the instances whose tables are to be read again. Spark lists the files of a table when a
-        plan is made, and a run keeps its plan."""
+        plan is made, and a run keeps its plan. Nothing else waits for this: it waits longer for the end of a batch."""
         now = time.monotonic()
         for instance in self.cluster.all_instances:
             spec = self.cluster.deployment.specs.get(instance.job.task)
             every_s = None if spec is None else spec.refresh_s
-            if every_s is not None and instance.state is State.RUNNING and now - instance.started_at >= every_s:
-                begin(partial(self.restart, instance, "its tables are read again"), f"refresh-{instance.id}")
+            if every_s is not None and instance.life.refresh_due(every_s, now):
+                restart = partial(self.restart, instance, "its tables are read again", inf)
+                begin(restart, f"refresh-{instance.id}")
 
     @staticmethod
     def ask(instance: Instance, target: TaskManager, why: str, *, only_running: bool = False) -> Instructions:

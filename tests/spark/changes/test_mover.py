@@ -1,0 +1,67 @@
+"""Restarts of instances whose tables beside the stream are read again from time to time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from qod_magics.application.tasks import tasks
+from qod_magics.lifecycle.events import BatchEnded, State, SuspendAsked
+from qod_magics.spark.queries.instance import Instance
+from qod_magics.spark.servers.task_manager import TaskManager
+from tests.application.frames import application, stream
+from tests.spark.fakes import Parts, Query, Script, cluster, instance, manager, runs, soon
+
+
+def refreshed(prepare: Callable[[Instance], object], refresh_s: float | None = 5.0) -> tuple[Instance, list[str]]:
+    """An instance that a test has prepared, and where it was started again, once its tables were looked after."""
+    started: list[str] = []
+
+    def start(one: Instance, home: TaskManager) -> None:
+        started.append(home.id)
+        runs(one, Query(), "again")
+        one.life.started_at = time.monotonic()
+
+    home = manager()
+    one = instance(home, Query(), Script(start).make)
+    made = cluster(home, instances=(one,))
+    made.deployment.specs = {"T": tasks(application(stream("T", priority=1, refresh_s=refresh_s)))[0]}
+    prepare(one)
+    Parts(made).mover.refresh_tables()
+    return one, started
+
+
+def test_an_instance_restarts_where_it_is_once_its_tables_are_due() -> None:
+    one, started = refreshed(lambda one: one.handle(BatchEnded()))  # its run began long ago
+    soon(lambda: bool(started) and one.state is State.RUNNING)
+    assert (started, one.run_id, one.life.run) == (["tm1"], "again", 2)
+    assert "read again" in one.life.steps[-2].why
+
+
+def ends_a_batch(one: Instance) -> None:
+    one.handle(BatchEnded())
+    one.life.started_at = time.monotonic()
+
+
+def is_suspended(one: Instance) -> None:
+    one.handle(BatchEnded())
+    one.handle(SuspendAsked("no room"))
+
+
+@pytest.mark.parametrize(
+    ("prepare", "refresh_s"),
+    [
+        (ends_a_batch, 60.0),
+        (lambda one: None, 5.0),  # it still reads its first batch
+        (is_suspended, 5.0),
+        (lambda one: one.handle(BatchEnded()), None),
+    ],
+    ids=["not due", "no batch", "suspended", "once"],
+)
+def test_others_run_on(prepare: Callable[[Instance], object], refresh_s: float | None) -> None:
+    one, started = refreshed(prepare, refresh_s)
+    assert one.state is (State.SUSPENDED if prepare is is_suspended else State.RUNNING)
+    time.sleep(0.1)
+    assert (started, one.run_id, one.life.run) == ([], "r", 1)
