@@ -404,7 +404,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 
 def test_the_graph_has_the_imports() -> None:
-    assert {"qod_magics.kafka.broker", "qod_magics.session.handle", "qod_magics.session.settings"} <= graph()[
+    assert {"qod_magics.kafka.clusters", "qod_magics.session.handle", "qod_magics.session.settings"} <= graph()[
         "qod_magics.session.session"
     ]
 

@@ -11,7 +11,7 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from qod_magics.errors import KafkaError, SetupError, UsageProblem
-from qod_magics.kafka.cluster import QUIET, Admin, Clients, ExternalKafka, Kafka
+from qod_magics.errors import KafkaError, SetupError
+from qod_magics.kafka.cluster import QUIET, Admin, Clients
 from qod_magics.kafka.properties import (
     LARGEST_RECORD,
     Login,
@@ -29,7 +29,6 @@ from qod_magics.kafka.properties import (
     server_properties,
     spark_options,
 )
-from qod_magics.kafka.topics import topic_partitions
 from qod_magics.machine import class_data
 from qod_magics.machine.child import Child, temporary
 from qod_magics.machine.jars import broker_jars
@@ -354,71 +353,3 @@ def _cause(log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     telling = [line for line in lines if "Exception" in line or "ERROR" in line]
     return (telling or lines or ["its log is empty"])[-1]
-
-
-# --- A session's Kafka ------------------------------------------------------------------------------------------------
-
-#: Timeout for the first answer of the user's cluster.
-ANSWER_S = 10.0
-
-
-def configure(bootstrap: str | None, options: Mapping[str, str] | None, cpus: set[int] | None = None) -> Kafka:
-    """Return the user's cluster, not yet connected to, or an embedded broker, not yet started: nothing is downloaded or
-    run.
-
-    Args:
-        bootstrap: `host:port` of the user's cluster; None means an embedded broker.
-        options: client options in librdkafka's names.
-        cpus: cores for the embedded broker, default all.
-
-    Raises:
-        KafkaError: `bootstrap` is not of that form, or Spark does not support an option.
-        UsageProblem: an option is for the other kind of broker.
-
-    """
-    if bootstrap is None and options:
-        raise UsageProblem(
-            f"--kafka-option {next(iter(options))} is for your own broker: name it, --kafka HOST:PORT",
-            rule="own broker",
-        )
-    if bootstrap is not None and cpus is not None:
-        raise UsageProblem(
-            "--kafka-cpus pins the broker that is started here, and --kafka names yours: leave one out",
-            rule="embedded broker",
-        )
-    if bootstrap is None:
-        return EmbeddedBroker(cpus=cpus)
-    kafka = ExternalKafka(bootstrap, options)
-    kafka.spark_options()  # one that Spark does not support is refused before anything starts
-    return kafka
-
-
-def check_internal(internal: bool, bootstrap: str | None, name: str | None) -> None:
-    """Raise UsageProblem unless a session may have a broker of its own beside the user's."""
-    if internal and bootstrap is None:
-        raise UsageProblem(
-            "--internal-kafka must go with a broker of yours that is only read, got none; name it, --kafka HOST:PORT",
-            option="--internal-kafka",
-            rule="own broker",
-        )
-    if internal and name is not None:
-        raise UsageProblem(
-            f"--internal-kafka must be left out of a session with a name, got --name {name}: the broker ends with the "
-            "kernel, and the topics of the session with it",
-            option="--internal-kafka",
-            rule="no name",
-        )
-
-
-def access(kafka: Kafka) -> Kafka:
-    """Start the embedded broker, or connect to the user's cluster; return `kafka` once it answers.
-
-    Raises:
-        SetupError, KafkaError: nothing is left running.
-
-    """
-    if isinstance(kafka, EmbeddedBroker):
-        kafka.start()
-    else:
-        topic_partitions(kafka, timeout_s=ANSWER_S)
-    return kafka

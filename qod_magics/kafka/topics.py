@@ -10,7 +10,7 @@ from concurrent.futures import Future
 
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import OffsetSpec, TopicMetadata
+from confluent_kafka.admin import AclOperation, OffsetSpec, TopicMetadata
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from qod_magics.errors import KafkaError, nearest
@@ -165,6 +165,36 @@ def absent_topics(kafka: Kafka, names: Collection[str], *, timeout_s: float = TI
             if error.args[0].code() == ClientError.UNKNOWN_TOPIC_OR_PART:
                 found.add(name)
     return found
+
+
+def check_answers(kafka: Kafka, *, timeout_s: float = TIMEOUT_S) -> None:
+    """Raise KafkaError if the broker does not answer. Requests no metadata of topics."""
+    try:
+        kafka.admin().describe_cluster(request_timeout=timeout_s).result(timeout_s + 1.0)
+    except (KafkaException, TimeoutError) as error:
+        why = said(error) if isinstance(error, KafkaException) else "no answer"
+        raise KafkaError(f"Kafka at {kafka.bootstrap} does not answer: {why}. Is it running?") from error
+
+
+def check_writable(kafka: Kafka, names: Collection[str], *, timeout_s: float = TIMEOUT_S) -> None:
+    """Raise KafkaError if the broker says that the login may not write to one of these topics, which are there."""
+    if not names:
+        return
+    asked = kafka.admin().describe_topics(
+        TopicCollection(sorted(names)), include_authorized_operations=True, request_timeout=timeout_s
+    )
+    for name, answer in asked.items():
+        try:
+            may = answer.result(timeout_s + 1.0).authorized_operations
+        except (KafkaException, TimeoutError):  # those that write find out
+            continue
+        if may and AclOperation.WRITE not in may:
+            raise KafkaError(
+                f"the login at {kafka.bootstrap} must have the right to write to topic {name!r}, got "
+                f"{', '.join(sorted(each.name for each in may))}; add Write, or take another sink",
+                name=name,
+                rule="writes",
+            )
 
 
 def partitions(kafka: Kafka, topic: str) -> int:

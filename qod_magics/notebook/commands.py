@@ -243,7 +243,12 @@ def already_up(before: Begun | None, now: Begun) -> str:
 
 
 def _kafka(given: Namespace) -> dict[str, Any]:
-    return kafka_of(vars(given), pairs(given.kafka_options))
+    """Return the options of a line, with those of the files that it names for its Kafka clusters."""
+    options = dict(vars(given))
+    for kafka in ("kafka", "internal_kafka"):
+        options |= kafka_of(options, pairs(options[f"{kafka}_options"]), kafka)
+        del options[f"{kafka}_config"]
+    return options
 
 
 def _flag(row: Option) -> str:
@@ -275,8 +280,8 @@ class ClusterCommands(Commands):
         if self._is_up(begun):
             return
         named = {name: pairs(vars(given)[name]) for name in ("conf", "ui_headers")}
-        options = {**vars(given), **_kafka(given), **named}
-        del options["config"], options["kafka_config"]
+        options = {**_kafka(given), **named}
+        del options["config"]
         self._keep(begun, self._sessions().up(say=self._say, **options))
 
     def _connect_as_asked(self, given: Namespace) -> None:
@@ -291,8 +296,7 @@ class ClusterCommands(Commands):
         begun = self._begins("attach", given)
         if self._is_up(begun):
             return
-        options = {**vars(given), **_kafka(given)}
-        del options["kafka_config"]
+        options = _kafka(given)
         name = options.pop("name")
         spark = self.shell.user_ns.get(name)
         if spark is None or not hasattr(spark, "readStream"):

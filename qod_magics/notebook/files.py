@@ -147,11 +147,13 @@ def _joined(text: str) -> list[str]:
     return [line.strip() for line in re.sub(r"\\\n\s*", "", stated).splitlines() if line.strip()]
 
 
-def kafka_of(given: Mapping[str, Any], options: Mapping[str, str]) -> dict[str, Any]:
-    """Return `kafka` and `kafka_options` for a session: what `--kafka-config` names, below what the line says."""
-    found = client_properties(given["kafka_config"]) if given.get("kafka_config") else {}
+def kafka_of(given: Mapping[str, Any], options: Mapping[str, str], kafka: str = "kafka") -> dict[str, Any]:
+    """Return `kafka` and `kafka_options` for a session, or those of its other broker `kafka`: what its `--kafka-config`
+    names, below what the line says."""
+    file = given.get(f"{kafka}_config")
+    found = client_properties(file) if file else {}
     named = found.pop("bootstrap.servers", None)
-    return {"kafka": given.get("kafka") or named, "kafka_options": {**found, **options}}
+    return {kafka: given.get(kafka) or named, f"{kafka}_options": {**found, **options}}
 
 
 def _text(file: str) -> str:

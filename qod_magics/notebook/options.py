@@ -83,6 +83,21 @@ KAFKA_OPTION = Option(
 KAFKA_CONFIG = Option(
     "--kafka-config FILE", "client.properties of your broker, with ${NAME} for variables of the environment"
 )
+INTERNAL_KAFKA = Option(
+    "--internal-kafka HOST:PORT",
+    "make the session's own topics on this broker, and none on yours; own: on one that is started",
+    offers=("own",),
+    unless="on yours",
+)
+INTERNAL_KAFKA_OPTION = replace(
+    KAFKA_OPTION,
+    form="--internal-kafka-option NAME=VALUE",
+    name="internal_kafka_options",
+    help="the same of its clients",
+)
+INTERNAL_KAFKA_CONFIG = Option("--internal-kafka-config FILE", "client.properties of it")
+#: The Kafka clusters of a session.
+CLUSTERS = (KAFKA, KAFKA_OPTION, KAFKA_CONFIG, INTERNAL_KAFKA, INTERNAL_KAFKA_OPTION, INTERNAL_KAFKA_CONFIG)
 PACKAGES = Option(
     "--packages G:A:V",
     "Maven packages that local task managers load, with what these need",
@@ -197,15 +212,8 @@ _COMMANDS = (
         ),
         Option("--spare-connect URL", "servers that plans may add", **_SEVERAL),
         Option("--no-standby", "start none ahead within the budget", name="standby", default=True),
-        KAFKA,
-        KAFKA_OPTION,
-        KAFKA_CONFIG,
+        *CLUSTERS,
         Option("--kafka-cpus N,N", "cores for the embedded broker", cores, unless="all"),
-        Option(
-            "--internal-kafka",
-            "only read your broker: topics of the session, of sinks and of rejects are on one that it starts",
-            default=False,
-        ),
         PACKAGES,
         JARS,
         CONF,
@@ -222,9 +230,7 @@ _COMMANDS = (
         "attach",
         "Use the notebook's own Spark session as the only task manager.",
         Option("[name]", "the variable that holds it", default="spark"),
-        KAFKA,
-        KAFKA_OPTION,
-        KAFKA_CONFIG,
+        *CLUSTERS,
         PERIOD,
         POLICY,
         RECORD,

@@ -128,21 +128,26 @@ class Keeper:
         """Return where the topics of a broker stay that the session starts."""
         return self.directory / "kafka"
 
-    def uses(self, kafka: Kafka) -> tuple[str, ...]:
-        """Note the Kafka cluster; returns what the user should know of it. Raises KafkaError: it does not answer."""
+    def uses(self, *clusters: Kafka) -> tuple[str, ...]:
+        """Note the Kafka clusters, of which a second one has the session's own topics; returns what the user should
+        know of them. Raises KafkaError: one does not answer."""
+        self._kafka = " ".join(map(self._id_of, clusters))
+        return () if self.same_kafka else ("this is another Kafka cluster than before: streams begin as declared",)
+
+    def _id_of(self, kafka: Kafka) -> str:
+        """Return the id of a cluster."""
         try:
-            self._kafka = str(kafka.admin().list_topics(timeout=10.0).cluster_id or "")
+            return str(kafka.admin().list_topics(timeout=10.0).cluster_id or "")
         except KafkaException as error:
             raise KafkaError(
                 f"Kafka at {kafka.bootstrap} must tell which cluster it is, got no answer ({said(error)}): checkpoints "
                 f"of session {self.name} hold for one cluster only",
                 rule="answers",
             ) from error
-        return () if self.same_kafka else ("this is another Kafka cluster than before: streams begin as declared",)
 
     @property
     def same_kafka(self) -> bool:
-        """Return whether the earlier kernel used the same Kafka cluster."""
+        """Return whether the earlier kernel used the same Kafka cluster, and the same one for its own topics."""
         before = "" if self.manifest is None else self.manifest.kafka
         return not before or before == self._kafka
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from qod_magics.kafka.cluster import Kafka
+    from qod_magics.kafka.clusters import Clusters
     from qod_magics.session.deployed_streams import Streams
     from qod_magics.session.slices import Slices
     from qod_magics.spark.runtime import SparkRuntime
@@ -211,8 +212,7 @@ class OwnData:
 
     kafka: Kafka
     runtime: SparkRuntime
-    _own_kafka: bool  #: whether the session started the broker
-    _only_reads: bool  #: whether nothing is written to `kafka`
+    _clusters: Clusters  #: `kafka` is the user's
     _rows: RowSender
     _streams: Streams
     _spark: NotebookSpark
@@ -257,7 +257,7 @@ class OwnData:
         done, one line. A topic that no stream reads gets more partitions, if more are asked for.
 
         Raises:
-            UsageProblem: the name or the number is wrong, or the broker is only read.
+            UsageProblem: the name or the number is wrong, or only sinks write to the broker.
             KafkaError: the topic has another number of partitions, or the broker refuses or does not answer.
 
         """
@@ -313,8 +313,8 @@ class OwnData:
             partitions: of a topic that is created, default 1; given, the topic is created on the user's own Kafka too.
 
         Raises:
-            UsageProblem: the broker is only read, or a row can't be written; nothing was sent then, unless `rows` is
-                an iterator.
+            UsageProblem: only sinks write to the broker, or a row can't be written; nothing was sent then, unless
+                `rows` is an iterator.
             KafkaError: there is no such topic on the user's own Kafka, or the broker did not take all rows.
 
         """
@@ -329,11 +329,11 @@ class OwnData:
         return Sent(topic, sent, "; ".join(note for note in (created, unread) if note))
 
     def _check_writes(self, what: str, topic: str = "") -> None:
-        """Raise UsageProblem if the broker is only read."""
-        if self._only_reads:
+        """Raise UsageProblem if only sinks write to the broker."""
+        if self._clusters.internal is not None:
             raise UsageProblem(
-                f"{what} must write to a broker that the session may write to, got {self.kafka.bootstrap}, which "
-                "--internal-kafka only reads; send with a client of your own, or leave --internal-kafka out",
+                f"{what} must write to a broker that the session may change, got {self.kafka.bootstrap}, to which only "
+                "sinks write with --internal-kafka; use a client of your own, or leave --internal-kafka out",
                 name=topic,
                 rule="writes",
             )
@@ -341,7 +341,7 @@ class OwnData:
     def _opened(self, topic: str, partitions: int | None) -> str:
         """Create the topic if need be, and return what was done for it; "" if nothing."""
         there = topic_partitions(self.kafka).get(topic)
-        if there is None and partitions is None and not self._own_kafka:
+        if there is None and partitions is None and self._clusters.embedded is None:
             raise KafkaError(
                 f"topic {topic!r} must be on your Kafka at {self.kafka.bootstrap}, got none; "
                 f"%qod topic {topic} --partitions N creates it",

@@ -246,7 +246,7 @@ def written_by(session: SessionInterface, query: Query, span: Span, spark: Spark
         return None
     records = (
         spark.read.format("kafka")
-        .options(**session.runtime.cluster.kafka_options)
+        .options(**deployment.kafka_of(where.topic).spark_options())
         .option("subscribe", where.topic)
         .option("startingOffsets", "earliest")
         .load()

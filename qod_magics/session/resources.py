@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from qod_magics.application.streams.stream import Mode
 from qod_magics.errors import KafkaError, SetupError, TaskManagerError, UsageProblem
 from qod_magics.kafka.broker import EmbeddedBroker, broker_archives
-from qod_magics.kafka.cluster import Kafka
+from qod_magics.kafka.clusters import Clusters
 from qod_magics.kafka.topics import Presence, sweep
 from qod_magics.machine import class_data
 from qod_magics.machine.cache import cache_dir, locked
@@ -206,17 +206,13 @@ class Resources:
     """The resources of one session. If one can't be created, all are released.
 
     Args:
-        kafka: the broker.
+        clusters: those of Kafka, which answer.
         settings: headroom, checkpoints, and the period that rates are averaged over.
-        own_kafka: whether the broker ends with the rest.
-        internal: a broker of the session's, where `kafka` is only read; None: its own topics are on `kafka`, too.
         keeper: of a session with a name, whose lease ends with the rest; None: it has none.
 
     Attributes:
         id: names the session's topics, dials and checkpoints.
-        kafka: the broker.
-        own_kafka: whether the broker with the session's own topics ends with the rest.
-        only_reads: whether nothing is written to `kafka`.
+        clusters: those of Kafka; a broker that the session has started ends with the rest.
         directory: temporary files.
         runtime: the task managers and the queries on them.
         provisioner: adds task managers to the runtime.
@@ -227,27 +223,23 @@ class Resources:
 
     def __init__(
         self,
-        kafka: Kafka,
+        clusters: Clusters,
         settings: Settings,
         *,
-        own_kafka: bool = False,
         keeper: Keeper | None = None,
-        internal: EmbeddedBroker | None = None,
     ) -> None:
         self.id = secrets.token_hex(3) if keeper is None else keeper.id
         self.keeper = keeper
-        self.kafka = kafka
-        self.only_reads = internal is not None
-        self.own_kafka = own_kafka = own_kafka or self.only_reads
+        self.clusters = clusters
         self._endings = ExitStack()  #: cleanup callbacks, last in first out
         try:
-            broker = internal or kafka
-            if own_kafka and isinstance(broker, EmbeddedBroker):
-                self._endings.callback(broker.stop)
-            self.notes = () if own_kafka or keeper is not None else self._appear()
+            broker = clusters.own
+            if clusters.embedded is not None:
+                self._endings.callback(clusters.embedded.stop)
+            self.notes = () if clusters.embedded is not None or keeper is not None else self._appear()
             if keeper is not None:
                 self._endings.callback(keeper.close)
-                self.notes = (*keeper.notes, *keeper.uses(kafka))
+                self.notes = (*keeper.notes, *keeper.uses(*clusters.all))
             elif settings.checkpoints:
                 self.notes = (*self.notes, f"checkpoints stay in {settings.checkpoints} when the session ends")
             self.directory = Directory("qod-session-")
@@ -262,10 +254,10 @@ class Resources:
                 settings.period_s,
                 named=keeper is not None,
                 manifest=manifest,
-                read=kafka if self.only_reads else None,
+                users=None if clusters.internal is None else clusters.users,
             )
             self.runtime.resuming.same_kafka = keeper is None or keeper.same_kafka
-            self.provisioner = Provisioner(self.runtime, settings.headroom, own_kafka)
+            self.provisioner = Provisioner(self.runtime, settings.headroom, clusters.embedded is not None)
             self.managers = TaskManagers(self.runtime, self.provisioner, settings)
             provisioner, managers = self.provisioner, self.managers
             for end in (leave_connect_mode, provisioner.end, self.runtime.close, managers.end, provisioner.cool):
@@ -275,19 +267,19 @@ class Resources:
             raise
 
     def __repr__(self) -> str:
-        return f"session {self.id}: Kafka at {self.kafka.bootstrap}; {self.runtime}"
+        return f"session {self.id}: Kafka at {self.clusters.users.bootstrap}; {self.runtime}"
 
     def _appear(self) -> tuple[str, ...]:
-        """Mark this session as alive on the user's broker, and delete topics of dead ones."""
-        notes = []
+        """Mark this session as alive on the broker with its own topics, and delete topics of dead ones there."""
+        notes, kafka = [], self.clusters.own
         try:
-            presence = Presence(self.kafka, self.id)
+            presence = Presence(kafka, self.id)
             presence.begin()
             self._endings.callback(presence.end)
         except KafkaError as error:
             notes.append(f"if this session is killed, its topics stay on this broker: {error}")
         try:
-            swept = sweep(self.kafka)
+            swept = sweep(kafka)
             if swept:
                 notes.append(f"deleted {sum(swept.values())} topics of sessions that were killed: {', '.join(swept)}")
         except KafkaError as error:
@@ -296,7 +288,7 @@ class Resources:
 
     def left(self) -> Sequence[str]:
         """After `end`: what could not be stopped or deleted, one line each. Our own broker has gone with its topics."""
-        return [*self.runtime.unstopped, *([] if self.own_kafka else self.runtime.undeleted)]
+        return [*self.runtime.unstopped, *([] if self.clusters.embedded is not None else self.runtime.undeleted)]
 
     def end(self) -> None:
         """Stop all queries, our servers and the session's own broker, if any; remove the files."""

@@ -270,7 +270,9 @@ class QueryResults:
             self._tail.close()
         # of rows that stand for themselves no more than can be shown
         most = drawing.MOST_ROWS if keys is None and not source.whole else MOST_READ
-        self._tail = self._open_tail(self._session.runtime.kafka, source.topic, most, source.starting)
+        self._tail = self._open_tail(
+            self._session.runtime.deployment.kafka_of(source.topic), source.topic, most, source.starting
+        )
         self._newest = Newest(keys, drawing.MOST_ROWS) if keys is None else Newest(keys)
         if source.whole:
             self._newest = NewestBatch(keys)

@@ -26,7 +26,7 @@ from qod_magics.application.streams.options import IN_PYTHON, RESTRICTIONS, Stre
 from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.controller import Controller, ControllerThread, Recording
 from qod_magics.errors import QodError, UsageProblem
-from qod_magics.kafka.broker import EmbeddedBroker, access, check_internal, configure
+from qod_magics.kafka.clusters import Clusters
 from qod_magics.kafka.injector import Injector, ScenarioForm
 from qod_magics.kafka.rows import RowSender
 from qod_magics.machine.child import at_exit
@@ -84,9 +84,9 @@ class Session(ByHand, Decisions, Outside, OwnData):
     taken_by = ""  #: the kernel that has taken this session over; "": none has
 
     def __init__(self, resources: Resources, settings: Settings) -> None:
-        self.id, self.kafka, self.runtime = resources.id, resources.kafka, resources.runtime
-        self._settings, self._own_kafka = settings, resources.own_kafka and not resources.only_reads
-        self._only_reads = resources.only_reads
+        self._clusters = resources.clusters
+        self.id, self.kafka, self.runtime = resources.id, self._clusters.users, resources.runtime
+        self._settings = settings
         self._rows, self._spark = RowSender(self.runtime.kafka), NotebookSpark(self.runtime)
         self.began = datetime.now(UTC)
         recording = Recording(settings.record or resources.directory.path / "run.jsonl")
@@ -146,7 +146,8 @@ class Session(ByHand, Decisions, Outside, OwnData):
         kafka: str | None = None,
         kafka_options: Mapping[str, str] | None = None,
         kafka_cpus: Cores | None = None,
-        internal_kafka: bool = False,
+        internal_kafka: str | None = None,
+        internal_kafka_options: Mapping[str, str] | None = None,
         warm: bool = False,
         name: str | None = None,
         take_over: bool = False,
@@ -170,8 +171,9 @@ class Session(ByHand, Decisions, Outside, OwnData):
             kafka: `host:port` of the user's broker; None starts one.
             kafka_options: options of that broker's clients, as librdkafka names them.
             kafka_cpus: cores of the started broker; default all. `say` reports if it can't be pinned to them.
-            internal_kafka: whether the user's broker is only read: the topics that the session makes, and those of
-                sinks and rejects, are on a broker that it starts.
+            internal_kafka: `host:port` of a second broker, or "own", one that the session starts: the topics that the
+                session makes, and those of rejects, are there. The user's broker is read, and sinks write to it.
+            internal_kafka_options: as `kafka_options`, of the second broker.
             warm: whether all task managers are warm when this returns; by default only local ones on the user's broker
                 are, and the others warm up until a query starts there.
             name: of a session that a later kernel goes on with; needs `checkpoints`, a local directory.
@@ -185,34 +187,29 @@ class Session(ByHand, Decisions, Outside, OwnData):
         check_cores(kafka_cpus)
         if take_over and name is None:
             raise UsageProblem("--take-over must come with --name, got none; name the session", option="--name")
-        check_internal(internal_kafka, kafka, name)
         settings = Settings(**options)
-        broker = configure(kafka, kafka_options, None if internal_kafka else kafka_cpus)
-        internal = EmbeddedBroker(cpus=kafka_cpus) if internal_kafka else None
+        clusters = Clusters.of(kafka, kafka_options, internal_kafka, internal_kafka_options, kafka_cpus)
         settings.check_local(task_managers > 0)
         begun = time.monotonic()
         keeper = None if name is None else Keeper.open(name, settings.checkpoints, take_over)
-        if keeper is not None and isinstance(broker, EmbeddedBroker):
-            broker.data = keeper.kafka_data
+        if keeper is not None and clusters.embedded is not None:
+            clusters.embedded.data = keeper.kafka_data
         launched: Sequence[Any] = ()
         try:
             launched = launch(lambda: [settings.server(share, not is_limited()) for share in budget.core_sets()])
-            access(broker)
-            if internal is not None:
-                internal.start()
-            resources = Resources(broker, settings, own_kafka=kafka is None, keeper=keeper, internal=internal)
+            resources = Resources(clusters.access(), settings, keeper=keeper)
         except BaseException:
             if keeper is not None:
                 keeper.close()
-            if internal is not None:
-                internal.stop()
+            if clusters.embedded is not None:
+                clusters.embedded.stop()
             abandon(launched)
             raise
         try:
             where = "" if kafka_cpus is None or can_pin() else " on any core (this system can't pin it)"
-            say(f"Kafka at {resources.kafka.bootstrap}{where} ({time.monotonic() - begun:.1f} s)")
-            if internal is not None:
-                say(f"it is only read: topics of this session, sinks and rejects are at {internal.bootstrap}")
+            say(f"Kafka at {clusters.users.bootstrap}{where} ({time.monotonic() - begun:.1f} s)")
+            if clusters.internal is not None:
+                say(f"topics of this session, and of rejects, are at {clusters.internal.bootstrap}")
             for note in filter(None, (*resources.notes, budget.sharing)):
                 say(note)
             for manager in resources.provisioner.assemble(launched, servers, warm):
@@ -231,6 +228,8 @@ class Session(ByHand, Decisions, Outside, OwnData):
         *,
         kafka: str | None = None,
         kafka_options: Mapping[str, str] | None = None,
+        internal_kafka: str | None = None,
+        internal_kafka_options: Mapping[str, str] | None = None,
         say: Say = lambda _: None,
         **options: Unpack[SettingKeywords],
     ) -> Session:
@@ -238,7 +237,8 @@ class Session(ByHand, Decisions, Outside, OwnData):
         path, and stays up when this session ends. Raises KafkaError, TaskManagerError, UsageProblem."""
         settings = Settings(**options)
         settings.check_local(False)
-        resources = Resources(access(configure(kafka, kafka_options)), settings, own_kafka=kafka is None)
+        clusters = Clusters.of(kafka, kafka_options, internal_kafka, internal_kafka_options)
+        resources = Resources(clusters.access(), settings)
         try:
             for note in resources.notes:
                 say(note)

@@ -43,8 +43,10 @@ def session_text(session: SessionInterface) -> str:
     if not session.alive:
         return f"qod session {session.id}: {ended_text(session)}"
     controller, cycle = session.controller, session.controller.last
+    own = session.runtime.kafka
+    second = "" if own is session.kafka else f", its own topics at {own.bootstrap}"
     return (
-        f"qod session {session.id}: Kafka at {session.kafka.bootstrap}; "
+        f"qod session {session.id}: Kafka at {session.kafka.bootstrap}{second}; "
         f"{_counted(list(session.runtime.task_managers), 'task manager')}; "
         f"{_counted(session.application.names, 'stream')}; "
         f"{'recommends' if controller.paused else 'decides'} every {controller.period_s:g} s, "

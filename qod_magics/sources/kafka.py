@@ -16,7 +16,7 @@ from qod_magics.kafka.reading import (
     known_end_offsets,
     offsets_at,
 )
-from qod_magics.kafka.topics import partitions
+from qod_magics.kafka.topics import check_answers, partitions
 from qod_magics.sources.source import (
     LATEST,
     OPTIONS,
@@ -41,8 +41,8 @@ KEEP, PACE, DUE = "qod.keep", "qod.pace", "qod.due"
 #: At low input rates each row costs a wake-up: batch rows for some hundredths of a second. The user's own options take
 #: precedence.
 GATHERING = {"kafka.fetch.min.bytes": "65536", "kafka.fetch.max.wait.ms": "100"}
-#: How long a starting point is looked up, seconds.
-_ANSWER_S = 10.0
+#: How long a starting point is looked up, seconds; and the end offsets of topics.
+_ANSWER_S, _ENDS_S = 10.0, 2.0
 
 
 class KafkaSource:
@@ -115,23 +115,28 @@ class KafkaSource:
         return offsets
 
     def ends(self, places: Collection[str]) -> tuple[Mapping[str, Position], Mapping[str, str]]:
-        """Return the end offsets of topics, all of a cluster in one request."""
+        """Return the end offsets of topics, all of a cluster in one request. Where one of two clusters does not answer,
+        its topics are missing. Raises KafkaError: none answers."""
         found: dict[str, Position] = {}
         missing: dict[str, str] = {}
-        problems: list[KafkaError] = []
-        clusters = {id(kafka): kafka for kafka in map(self._context.of, places)}.values()
+        silent: dict[str, KafkaError] = {}
+        clusters = self._context.clusters
         for kafka in clusters:
+            there = [place for place in places if self._context.of(place) is kafka]
             try:
-                ends, lacking = known_end_offsets(
-                    kafka, [place for place in places if self._context.of(place) is kafka], timeout_s=2.0
-                )
+                if not there:  # what is written there, sinks and results, waits for it all the same
+                    check_answers(kafka, timeout_s=_ENDS_S)
+                ends, lacking = known_end_offsets(kafka, there, timeout_s=_ENDS_S)
             except KafkaError as error:
-                problems.append(error)
+                silent[kafka.bootstrap] = error
+                missing |= dict.fromkeys(there, str(error))
             else:
                 found |= ends
                 missing |= lacking
-        if problems and len(problems) == len(clusters):
-            raise problems[0]
+        if len(silent) == len(clusters):
+            raise next(iter(silent.values()))
+        self._context.silent.clear()
+        self._context.silent.update(silent)
         return found, missing
 
     def read(self, spark: SparkSession, place: str, part: Part) -> DataFrame:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -97,7 +97,12 @@ def check_pattern(pattern: str) -> str:
 def matching(pattern: str, topics: Iterable[str]) -> list[str]:
     """Return the topics whose whole names match a pattern, sorted; never those that sessions make for themselves."""
     whole = re.compile(pattern)
-    return sorted(topic for topic in topics if whole.fullmatch(topic) and not topic.startswith(OWN))
+    return sorted(topic for topic in topics if whole.fullmatch(topic) and not is_own(topic))
+
+
+def is_own(topic: str) -> bool:
+    """Tell whether a session has made a topic for itself."""
+    return topic.startswith(OWN)
 
 
 def check_topic(topic: str) -> str:
@@ -128,11 +133,19 @@ class Context:
 
     kafka: Kafka  #: the broker
     directory: Path | None = None  #: for files of their own, which all task managers reach; None: there is none
-    read: Kafka | None = None  #: the cluster that has the user's topics, where it is only read; None: the broker
+    users: Kafka | None = None  #: the cluster that has the topics which cells name; None: the broker
+
+    #: addresses of clusters that did not answer at the last look at the ends of topics, while another one did
+    silent: set[str] = field(default_factory=set, compare=False)
+
+    @property
+    def clusters(self) -> tuple[Kafka, ...]:
+        """Return the Kafka clusters."""
+        return (self.kafka,) if self.users is None else (self.users, self.kafka)
 
     def of(self, topic: str) -> Kafka:
-        """Return the cluster that has a topic: a session's own are on its broker."""
-        return self.kafka if self.read is None or topic.startswith(OWN) else self.read
+        """Return the cluster that has a topic: those that a session has made for itself are on its broker."""
+        return self.kafka if self.users is None or is_own(topic) else self.users
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ class SparkRuntime:
         period_s: averaging window of rates, seconds.
         named: whether topics and checkpoints stay when it is closed, for a later kernel.
         manifest: what an earlier kernel left; None: nothing.
-        read: the cluster that has the topics of sources; None: `kafka`.
+        users: the cluster that has the topics which cells name; None: `kafka`.
 
     """
 
@@ -86,12 +86,12 @@ class SparkRuntime:
         *,
         named: bool = False,
         manifest: Manifest | None = None,
-        read: Kafka | None = None,
+        users: Kafka | None = None,
     ) -> None:
         self.kafka = kafka
         self.checkpoints = checkpoints.rstrip("/")
         place = local_path(self.checkpoints)
-        sources = Sources(Context(kafka, None if place is None else place / "sources", read))
+        sources = Sources(Context(kafka, None if place is None else place / "sources", users))
         self.cluster = Cluster(
             Deployment(kafka, session, given=sources),
             DialBoard(session),

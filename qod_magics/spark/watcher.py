@@ -66,7 +66,7 @@ class Watcher:
             ("collecting reports", collector.keep_up, None),
             ("looking at records", peeks.look, None),
         )
-        self._broker_answers = False  #: whether it has answered in this round
+        self._broker_answers = False  #: whether it has answered in this round; of two clusters, both
         self._failing: dict[str, str] = {}  #: failing steps, and why
         self._ended = ended
         self._thread = threading.Thread(target=self._watch, name="qod-runtime", daemon=True)
@@ -84,7 +84,8 @@ class Watcher:
 
     def _watch(self) -> None:
         while not self._ended.wait(WATCH_S):
-            self._broker_answers = self.attempt("sampling offsets", self.metrics.sample, unless=KafkaError)
+            sampled = self.attempt("sampling offsets", self.metrics.sample, unless=KafkaError)
+            self._broker_answers = sampled and not self.cluster.deployment.sources.context.silent
             for what, call, unless in self._steps:
                 self.attempt(what, call, unless)
             stalled = partial(self.recovery.notice, self._broker_answers, self.metrics.rows_waiting)

@@ -56,6 +56,7 @@ class FakeKafka:
         self.topics: dict[str, dict[int, Partition]] = {}
         self.options = dict(options or {})
         self.fail: Callable[[str, str], None] = lambda operation, topic: None
+        self.rights: dict[str, list[Any]] = {}  #: what the login may do, by topic; of others it is not known
         self.done: list[tuple[str, str]] = []  #: topics that were created and deleted, in order
         self.grown: list[dict[str, int]] = []  #: what was grown to how many partitions, by call
         self.producers: list[FakeProducer] = []
@@ -106,12 +107,19 @@ class FakeKafka:
             }
         )
 
-    def describe_topics(self, asked: Any, request_timeout: float) -> dict[str, Future[Any]]:
+    def describe_cluster(self, request_timeout: float) -> Future[Any]:
+        return answer(lambda: self.fail("describe", ""))
+
+    def describe_topics(
+        self, asked: Any, request_timeout: float, include_authorized_operations: bool = False
+    ) -> dict[str, Future[Any]]:
         def described(name: str) -> Any:
             self.fail("describe", name)
             if name not in self.topics:
                 raise failure(ClientError.UNKNOWN_TOPIC_OR_PART)
-            return SimpleNamespace(partitions=[SimpleNamespace(leader=SimpleNamespace(id=0))] * len(self.topics[name]))
+            may = self.rights.get(name) if include_authorized_operations else None
+            there = [SimpleNamespace(leader=SimpleNamespace(id=0))] * len(self.topics[name])
+            return SimpleNamespace(partitions=there, authorized_operations=may)
 
         return {name: answer(lambda name=name: described(name)) for name in asked.topic_names}
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import pytest
 
 from qod_magics.errors import QodError, TaskManagerError, UsageProblem
+from qod_magics.kafka.cluster import ExternalKafka
+from qod_magics.kafka.clusters import Clusters
 from qod_magics.machine.java import free_ports
 from qod_magics.session.resources import Resources
 from qod_magics.session.session import Session
@@ -152,7 +154,7 @@ def test_up_with_more_cores_than_there_are(cluster: Session) -> None:
 def test_a_session_that_can_not_be_made(cluster: Session) -> None:
     before = look()
     with pytest.raises(TypeError):
-        Resources(cluster.kafka, Settings(checkpoints=5))  # type: ignore[arg-type]
+        Resources(Clusters(ExternalKafka(cluster.kafka.bootstrap)), Settings(checkpoints=5))  # type: ignore[arg-type]
     assert beside_the_cluster(before) == []
 
 

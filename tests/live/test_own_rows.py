@@ -22,12 +22,13 @@ from pyspark.sql.types import StringType
 from pyspark.sql.udf import UserDefinedFunction
 
 from qod_magics.errors import ApplicationError, KafkaError, QodError
+from qod_magics.kafka.clusters import Clusters
 from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import delete_topics, topic_partitions
 from qod_magics.notebook.commands import Begun
 from qod_magics.notebook.magics import QodMagics
 from qod_magics.session.session import Session
-from tests.live.conftest import eventually, new_topic
+from tests.live.conftest import eventually, kafka_of, new_topic
 from tests.raising import breaks
 from tests.texts import tells
 
@@ -112,14 +113,15 @@ qod.send("mixed", b'{"number": 4, "name": "bytes", "at": "2026-01-02T03:04:05Z"}
 
 def test_a_topic_of_the_users_own_kafka_is_created_only_when_asked_for(qod: Session, topic: str) -> None:
     theirs = f"{topic}-theirs"
-    qod._own_kafka = False  # as with --kafka
+    own, broker = qod._clusters, kafka_of(qod)
+    qod._clusters = Clusters.of(broker["kafka"], broker["kafka_options"])
     try:
         with pytest.raises(KafkaError, check=breaks("exists", name=theirs)):
             qod.send(theirs, [{"a": 1}])
         assert qod.send(theirs, [{"a": 1}], partitions=3).rows == 1
         assert topic_partitions(qod.kafka)[theirs] == 3
     finally:
-        qod._own_kafka = True
+        qod._clusters = own
         delete_topics(qod.kafka, [theirs])
 
 

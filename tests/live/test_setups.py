@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -17,18 +16,12 @@ import pyspark
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
     ConfigResource,
-    ResourcePatternType,
-    ResourceType,
 )
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
 
-from qod_magics.errors import KafkaError, QodError, SetupError, TaskManagerError, UsageProblem
-from qod_magics.kafka import broker as broker_module
+from qod_magics.errors import KafkaError, QodError, SetupError, TaskManagerError
 from qod_magics.kafka import topics
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.reading import end_offsets
@@ -324,62 +317,6 @@ def test_the_users_kafka_and_a_place_for_checkpoints(
     assert not [topic for topic in topic_partitions(cluster.kafka) if topic.startswith(f"qod.{session.id}.")]
 
 
-def test_a_broker_that_may_only_be_read_gets_no_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With Read and Describe on one topic, two streams apart from each other run; their topics are elsewhere."""
-    plain = broker_module.server_properties
-
-    def with_acls(*given: Any) -> str:
-        jaas = given[-1].jaas()
-        text = plain(*given).replace(jaas, jaas.replace(";", ' user_reader="reads";'))
-        authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-        return f"{text}authorizer.class.name={authorizer}\nsuper.users=User:qod\n"
-
-    monkeypatch.setattr(broker_module, "server_properties", with_acls)
-    source = EmbeddedBroker()
-    try:
-        source.start()
-        monkeypatch.undo()
-        create_topics(source, {"taxi": 2, "other": 1})
-        there = ResourceType.TOPIC, "taxi", ResourcePatternType.LITERAL, "User:reader", "*"
-        may = [AclBinding(*there, each, AclPermissionType.ALLOW) for each in (AclOperation.READ, AclOperation.DESCRIBE)]
-        for done in source.admin().create_acls(may).values():
-            done.result(10.0)
-        before = topic_partitions(source)
-        options = {**source.credentials, "sasl.username": "reader", "sasl.password": "reads"}
-        there_too: dict[str, Any] = {"kafka": source.bootstrap, "kafka_options": options, "internal_kafka": True}
-        with Session.up(task_managers=1, cores=1, period_s=2.0, **there_too) as session:
-            schema = "zone INT, at TIMESTAMP"
-            session.stream("trips", topic="taxi", schema=schema, starting="earliest", fuse=False)
-            sql = "SELECT window(at, '10 seconds') AS w, zone, sum(_weight) AS n FROM trips GROUP BY 1, 2"
-            session.stream("per_zone", sql, priority=1, min_accuracy=0.4)
-            producer = Producer(source.client_config())
-            for i in range(1000):
-                row = {"zone": i % 3, "at": "2026-01-01T00:00:00Z"}
-                producer.produce("taxi", json.dumps(row).encode(), partition=i % 2)
-            producer.flush()
-            eventually(
-                lambda: session.status() and _sums(session, "per_zone", "zone", "n") == 1000, what=session.status
-            )
-            exact = session.exact("per_zone", "2026-01-01T00:00", "2026-01-01T00:01", margin_s=1e8)
-            assert [group.exact["n"] for group in exact.groups] == [334, 333, 333]
-            with pytest.raises(UsageProblem, check=breaks("writes")):
-                session.send("taxi", [{"zone": 1}])
-            with pytest.raises(UsageProblem, check=breaks("writes")):
-                session.inject({})
-            with pytest.raises(QodError):
-                session.stream("none", topic="other", schema=schema, priority=1)
-            assert list(session.topics()) == ["taxi"]
-            assert topic_partitions(source) == before
-        assert topic_partitions(source) == before
-    finally:
-        source.stop()
-
-
-def _sums(session: Session, name: str, group: str, column: str) -> float:
-    """The newest values of each group, added up."""
-    return sum(row[1] for row in session.results(name).groupBy(group).max(column).collect())
-
-
 def test_topics_of_a_dead_session_go_with_the_next_one_and_no_others(cluster: Session, broker: EmbeddedBroker) -> None:
     alive, dead, late = Presence(broker, "0a0a0a"), Presence(broker, "0b0b0b"), Presence(broker, "0d0d0d")
     others = {"qod.0c0c0c.trips.1": 1, "qod.0a0a0a.trips.1": 1, "mine": 1, "qod.0d0d0d.trips.1": 1}
@@ -427,7 +364,7 @@ def test_options_reach_librdkafka(broker: EmbeddedBroker) -> None:
 def test_no_kafka_at_the_address_is_one_line_before_anything_is_started(
     kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qod_magics.kafka.broker.ANSWER_S", 1.0)
+    monkeypatch.setattr("qod_magics.kafka.clusters.ANSWER_S", 1.0)
     said: list[str] = []
     with pytest.raises(QodError, match="Kafka") as caught:
         Session.up(kafka=kafka.format(*free_ports(1)), say=said.append)

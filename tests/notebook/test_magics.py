@@ -590,6 +590,15 @@ def test_with_servers_to_connect_to_none_is_started(notebook: Notebook, asked: d
     assert (asked["kafka"], asked["kafka_options"]) == ("h:1", {"a": "b", "c": "d=e"})
 
 
+def test_a_second_broker_has_options_of_its_own(notebook: Notebook, asked: dict[str, Any], tmp_path: Path) -> None:
+    (file := tmp_path / "second.properties").write_text("bootstrap.servers=two:1\nclient.id=file\nclient.rack=r\n")
+    notebook.problem(f"%qod up --kafka one:1 --internal-kafka-config {file} --internal-kafka-option client.id=line")
+    assert (asked["kafka"], asked["kafka_options"]) == ("one:1", {})
+    assert asked["internal_kafka"] == "two:1"
+    assert asked["internal_kafka_options"] == {"client.id": "line", "client.rack": "r"}
+    assert not [name for name in asked if name.endswith("config")]
+
+
 def test_what_servers_do_not_tell_is_passed_on(notebook: Notebook, asked: dict[str, Any]) -> None:
     notebook.problem(
         "%qod up --connect sc://a:1 sc://b:2 --cores 4 2 --ui http://a:4040 none --ui-header 'A=Bearer b=c' --kafka h:1"

@@ -38,7 +38,7 @@ def test_each_command_has_a_method_and_each_option_a_name_of_its_own() -> None:
 
 
 #: Options that name files of others: they are read before the session begins.
-FILES = {"config", "kafka_config"}
+FILES = {"config", "kafka_config", "internal_kafka_config"}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,18 @@ def test_what_is_configured_is_a_default_of_up() -> None:
 def test_defaults_of_up_are_those_of_the_session() -> None:
     defaults = {each.name: each.default for each in fields(Settings)}
     defaults |= {each.name: each.default for each in inspect.signature(Session.up).parameters.values()}
-    several = ("connect", "cores", "ui", "ui_headers", "spare_connect", "kafka_options", "packages", "jars", "conf")
+    several = (
+        "connect",
+        "cores",
+        "ui",
+        "ui_headers",
+        "spare_connect",
+        "kafka_options",
+        "internal_kafka_options",
+        "packages",
+        "jars",
+        "conf",
+    )
     same = {"task_managers": None, **{name: [] for name in several}}  # read otherwise
     for row in COMMANDS["up"].options:
         if row.name in FILES:

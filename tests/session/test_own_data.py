@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import TaskManagerError, UsageProblem
+from qod_magics.kafka.clusters import Clusters
 from qod_magics.session.own_data import NotebookSpark, OwnData
 from qod_magics.session.session import Session
 from tests.kafka.fakes import FakeKafka
@@ -93,10 +94,11 @@ def test_a_topic_that_can_not_be_is_refused_before_anything_is_asked(topic: str,
         OwnData().send(topic, [{"a": 1}], partitions=partitions)
 
 
-def test_nothing_is_written_to_a_broker_that_is_only_read() -> None:
+def test_nothing_is_written_to_a_broker_beside_which_there_is_a_second() -> None:
     """A topic that is there can be looked at."""
     session: Any = OwnData()
-    session._own_kafka, session._only_reads, session.kafka = False, True, FakeKafka({"trips": 1})
+    session.kafka = FakeKafka({"trips": 1})
+    session._clusters = Clusters(session.kafka, FakeKafka())  # type: ignore[arg-type]
     for write in (
         lambda: session.send("trips", [{"a": 1}]),
         lambda: session.send("new", [{"a": 1}], partitions=1),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import KafkaError, SetupError, UsageProblem
-from qod_magics.kafka.broker import configure
+from qod_magics.kafka.clusters import configure
 from qod_magics.session.session import Session
 from qod_magics.session.settings import SettingKeywords, Settings, check_kind, check_session
 from tests.raising import breaks

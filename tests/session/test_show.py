@@ -410,6 +410,7 @@ class Running(Session):
             specs_with=lambda _: [spec],
             result_keys=self._keys,
             apart=lambda *_: False,
+            kafka_of=lambda _: None,
         )
         self.runtime = SimpleNamespace(
             kafka=None,

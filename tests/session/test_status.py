@@ -61,6 +61,7 @@ class Cluster:
     applied: list[Plan] = field(default_factory=list)
     supports: frozenset[type[Action]] = frozenset()
     missing_topics: Mapping[str, str] = field(default_factory=dict)
+    kafka: Any = field(default_factory=lambda: SimpleNamespace(bootstrap="127.0.0.1:9092"))
     labels: dict[str, Labels] = field(default_factory=dict)
     accounts: dict[str, Account] = field(default_factory=dict)
     incomplete: Incomplete = field(default_factory=Incomplete)
@@ -471,7 +472,7 @@ def session_of(made: Made, **more: Any) -> Session:
     session.__dict__.update(
         id="a1b2c3",
         _ended=False,
-        kafka=SimpleNamespace(bootstrap="127.0.0.1:9092"),
+        kafka=made.runtime.kafka,
         recording_path="run.jsonl",
         runtime=made.runtime,
         _streams=SimpleNamespace(application=made.application),
@@ -490,6 +491,8 @@ def test_a_session_says_what_is_up(made: Made) -> None:
     made.runtime.task_managers["tm2"] = Manager("tm2")
     assert "2 task managers (tm1, tm2); " in repr(session)
     assert tells(repr(session), "recommends", "5 s", "cycle 1")
+    made.runtime.kafka = SimpleNamespace(bootstrap="second:9")
+    assert tells(repr(session), "127.0.0.1:9092", "second:9")
 
 
 def test_a_session_without_anything_says_so(tmp_path: Any) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from confluent_kafka import KafkaError as ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.errors import KafkaError, UsageProblem
-from qod_magics.kafka.broker import check_internal
+from qod_magics.errors import KafkaError, QodError
+from qod_magics.kafka.clusters import Clusters
 from qod_magics.kafka.properties import FETCHED_BY_ALL, LEAST_FETCHED, fetch_options
 from qod_magics.sources.kafka import KafkaSource
 from qod_magics.sources.source import Context
-from tests.kafka.fakes import FakeKafka
+from tests.kafka.fakes import FakeKafka, failure
 from tests.raising import breaks
 
 
@@ -22,26 +25,76 @@ def test_many_partitions_hold_no_more_than_the_default_or_their_share(partitions
     assert fetched * partitions <= max(FETCHED_BY_ALL, LEAST_FETCHED * partitions)
 
 
-def test_where_a_cluster_is_only_read_the_sessions_own_topics_are_on_its_broker() -> None:
+def test_with_a_second_cluster_the_sessions_own_topics_are_there() -> None:
     own, users = FakeKafka(), FakeKafka({"trips": 2})
     own.create("qod.s.trips.q.1", 3)
     users.set_ends("trips", {0: 5, 1: 7})
-    source = KafkaSource(Context(own, read=users))  # type: ignore[arg-type]
+    source = KafkaSource(Context(own, users=users))  # type: ignore[arg-type]
     assert (source.splits("trips"), source.splits("qod.s.trips.q.1")) == (2, 3)
     assert source.begin("trips", "latest") == {0: 5, 1: 7}
     ends, missing = source.ends(["trips", "qod.s.trips.q.1", "none"])
     assert ends.keys() == {"trips", "qod.s.trips.q.1"}
     assert missing.keys() == {"none"}
+
+
+def test_where_one_of_two_clusters_is_silent_its_topics_are_missing() -> None:
+    own, users = FakeKafka({"qod.s.trips.q.1": 1}), FakeKafka({"trips": 1})
+    own.bootstrap = "own:1"
+    context = Context(own, users=users)  # type: ignore[arg-type]
+    source, topics = KafkaSource(context), ["trips", "qod.s.trips.q.1"]
+
+    def refuse(operation: str, topic: str) -> None:
+        raise failure(ClientError._TRANSPORT)
+
+    answers = own.fail
+    own.fail = refuse
+    ends, missing = source.ends(topics)
+    assert (ends.keys(), missing.keys(), context.silent) == ({"trips"}, {topics[1]}, {"own:1"})
+    assert "own:1" in missing[topics[1]]
+    assert source.ends(["trips"])[1] == {}
+    assert context.silent == {"own:1"}, "nothing is read there, and results are written"
+    users.fail = refuse
+    with pytest.raises(KafkaError):
+        source.ends(topics)
+    own.fail = users.fail = answers
+    assert source.ends(topics)[1] == {}
+    assert context.silent == set()
+
+
+def test_a_broker_without_a_second_has_all_topics() -> None:
+    users = FakeKafka({"trips": 2})
     alone = KafkaSource(Context(users))  # type: ignore[arg-type]
     assert alone.splits("trips") == 2
     with pytest.raises(KafkaError):
         alone.splits("qod.s.trips.q.1")
 
 
-def test_a_broker_that_is_only_read_is_named_and_its_session_has_no_name() -> None:
-    check_internal(True, "host:9092", None)
-    check_internal(False, None, "night")
-    with pytest.raises(UsageProblem, check=breaks("own broker")):
-        check_internal(True, None, None)
-    with pytest.raises(UsageProblem, check=breaks("no name")):
-        check_internal(True, "host:9092", "night")
+def test_the_clusters_of_a_session_are_one_or_two() -> None:
+    for alone in (Clusters.of(None, None), Clusters.of("host:9092", {"client.id": "x"})):
+        assert (alone.internal, alone.own, alone.all) == (None, alone.users, (alone.users,))
+    assert Clusters.of(None, None, cpus={0}).embedded is not None
+    assert Clusters.of("host:9092", None).embedded is None
+
+    started = Clusters.of("host:9092", {}, "own", cpus={0})
+    assert started.embedded is started.own is started.internal
+    assert started.users.bootstrap == "host:9092"
+
+    named = Clusters.of("host:9092", {"client.id": "x"}, "second:1", {"client.id": "y"})
+    assert [each.bootstrap for each in named.all] == ["host:9092", "second:1"]
+    assert [each.client_config()["client.id"] for each in named.all] == ["x", "y"]
+    assert named.embedded is None
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ({"bootstrap": None, "options": None, "internal": "own"}, "own broker"),
+        ({"bootstrap": "host:1", "options": None, "internal_options": {"client.id": "x"}}, "own broker"),
+        ({"bootstrap": "host:1", "options": None, "internal": "own", "internal_options": {"a": "x"}}, "own broker"),
+        ({"bootstrap": "host:1", "options": None, "internal": "two:2", "cpus": {0}}, "embedded broker"),
+        ({"bootstrap": "host:1", "options": None, "internal": "yes"}, "host:port"),
+    ],
+)
+def test_options_of_a_second_cluster_that_lack_another_are_refused(given: Any, rule: str) -> None:
+    with pytest.raises(QodError, check=breaks(rule)):
+        Clusters.of(**given)

@@ -172,8 +172,8 @@ class Memory(Sink):
 
 @dataclass(frozen=True, slots=True)
 class KafkaTopic(Sink):
-    """A topic of the session's broker, rows as JSON; `avro_topic.py` has rows as Avro. Where rows replace earlier ones
-    of their group, and the plan tells its columns, the key of a record is these, as JSON."""
+    """A topic of the broker that cells read, rows as JSON; `avro_topic.py` has rows as Avro. Where rows replace earlier
+    ones of their group, and the plan tells its columns, the key of a record is these, as JSON."""
 
     topic: str
     partitions: int | None = None  #: which the topic must have, and gets if there is none; None: any number, and 1

@@ -13,13 +13,13 @@ from typing import TypeVar
 from qod_magics.core.plan import Action, Refusal
 from qod_magics.core.runtime import refused
 from qod_magics.errors import QodError, TaskManagerError
-from qod_magics.kafka.reading import end_offsets
 from qod_magics.lifecycle.admission import ACCOUNTING_DIFFERS, InstanceFacts, StateFacts, TaskFacts
 from qod_magics.lifecycle.changes import ChangeBegins, Drain, RowsLeft, StepEnded, StepFailed, TaskChange
 from qod_magics.lifecycle.events import Instruction, State, StopAsked
 from qod_magics.spark.changes.lifecycle import Lifecycle
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Cluster
+from qod_magics.spark.cluster.preparing import ends_of
 from qod_magics.spark.cluster.reports import take_reports
 from qod_magics.spark.cluster.state import state_facts
 from qod_magics.spark.plans.dial import MOST_S
@@ -201,7 +201,7 @@ class Draining:
     def __init__(self, cluster: Cluster, task: str, accounts: Collection[Account]) -> None:
         self._cluster, self._task, self._accounts = cluster, task, tuple(accounts)
         topics = [account.topic for account in accounts]
-        self._ends = end_offsets(cluster.deployment.kafka, topics, timeout_s=10.0) if topics else {}
+        self._ends = ends_of(cluster.deployment, topics)
 
     def __repr__(self) -> str:
         return f"{self._task} reads {', '.join(self._ends) or 'no topic'} to the end"

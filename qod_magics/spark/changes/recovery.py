@@ -85,11 +85,13 @@ class Recovery:
         self.lifecycle.fail(instance, why, ended=True, cause=Cause.MODE if refused else None, run=instance.life.run)
 
     def restart_readers(self) -> None:
-        """Restart at once the queries that failed for a missing topic which is back, even after their last retry."""
+        """Restart at once the queries that failed for a missing topic which is back, even after their last retry: those
+        that read it, or send to it."""
         missing, self._missing = self._missing, frozenset(self.cluster.missing_topics)
         back = missing - self._missing
         for instance in self.cluster.all_instances if back else ():
-            if any(feed.topic in back for feed in instance.job.feeds):
+            used = {feed.topic for feed in instance.job.feeds} | {topic for topic, *_ in instance.job.topics}
+            if used & back:
                 instance.try_anew()
 
     def restart_given_up(self, tasks: Collection[str]) -> tuple[str, ...]:

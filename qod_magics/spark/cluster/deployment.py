@@ -85,6 +85,11 @@ class Deployment(Feeds):
 
     # -- what runs -----------------------------------------------------------------------------------------------------
 
+    def kafka_of(self, topic: str) -> Kafka:
+        """Return the cluster that has a topic."""
+        context = self.sources.context
+        return self.kafka if context.users is None else context.of(topic)
+
     def specs_with(self, name: str) -> list[TaskSpec]:
         """Return the tasks that run a stream, inputs first; several where it is inlined into each of its readers."""
         return [spec for spec in self.specs.values() if name in spec.members]

@@ -10,8 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from qod_magics.application.streams.sink import KafkaTopic, Memory
 from qod_magics.application.tasks import TaskSpec
+from qod_magics.errors import KafkaError
 from qod_magics.kafka.reading import end_offsets
-from qod_magics.kafka.topics import create_topics, grow_topics, topic_partitions
+from qod_magics.kafka.topics import check_writable, create_topics, grow_topics, topic_partitions
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.deployment import Deployment, Prepared
 from qod_magics.spark.cluster.feeds import Pipe
@@ -95,24 +96,58 @@ def _left(deployment: Deployment, wanted: Mapping[str, Pipe]) -> dict[str, int]:
     """Return how many rows wait in the topics that these streams had, where they get others. Their senders have
     stopped."""
     old = {name: deployment.accounts[name] for name, pipe in wanted.items() if deployment.had_another_topic(pipe)}
-    ends = end_offsets(deployment.kafka, {account.topic for account in old.values()}) if old else {}
+    ends = ends_of(deployment, {account.topic for account in old.values()})
     found = {name: sum(account.waiting(ends[account.topic]).values()) for name, account in old.items()}
     return {name: rows for name, rows in found.items() if rows}
 
 
+def ends_of(deployment: Deployment, topics: Collection[str]) -> dict[str, dict[int, int]]:
+    """Return the end offsets of these topics, whichever cluster has them. Raises KafkaError: a cluster does not answer,
+    or lacks a topic."""
+    clusters = {id(kafka): kafka for kafka in map(deployment.kafka_of, topics)}.values()
+    found: dict[str, dict[int, int]] = {}
+    for kafka in clusters:
+        there = [topic for topic in topics if deployment.kafka_of(topic) is kafka]
+        found |= {topic: dict(ends) for topic, ends in end_offsets(kafka, there, timeout_s=10.0).items()}
+    return found
+
+
 def _make_topics(deployment: Deployment, specs: Sequence[TaskSpec], topics: dict[str, int]) -> None:
-    """Create or grow these topics, whose partitions are given, and create those of Kafka sinks."""
+    """Create or grow these topics, whose partitions are given, and see to those of Kafka sinks and of rejects."""
     there = topic_partitions(deployment.kafka)
     topics.update({topic: max(count, there.get(topic, 0)) for topic, count in topics.items()})
     grow_topics(deployment.kafka, {topic: n for topic, n in topics.items() if there.get(topic, n) < n})
     written = {spec.sink.topic: spec.sink.partitions for spec in specs if isinstance(spec.sink, KafkaTopic)}
-    rejects = (source.rejects for spec in specs for source in spec.topics.values())
-    written.update({topic: None for topic in rejects if topic is not None and topic not in written})
+    rejects = {source.rejects for spec in specs for source in spec.topics.values() if source.rejects is not None}
+    elsewhere = {topic: n for topic, n in written.items() if deployment.kafka_of(topic) is not deployment.kafka}
+    mine = {topic: n for topic, n in written.items() if topic not in elsewhere}
+    before = {spec.sink.topic for spec in deployment.specs.values() if isinstance(spec.sink, KafkaTopic)}
+    _see_to_sinks(deployment, {topic: n for topic, n in elsewhere.items() if topic not in before})
+    check_writable(deployment.kafka, [topic for topic in mine if topic in there and topic not in before])
+    mine = {**dict.fromkeys(rejects), **mine}
     create_topics(deployment.kafka, topics, retention=deployment.kafka.own_retention)
-    create_topics(
-        deployment.kafka, {topic: n or 1 for topic, n in written.items() if n is not None or topic not in there}
-    )
-    deployment.note_created({topic: n or 1 for topic, n in written.items() if topic not in there})
+    create_topics(deployment.kafka, {topic: n or 1 for topic, n in mine.items() if n is not None or topic not in there})
+    deployment.note_created({topic: n or 1 for topic, n in mine.items() if topic not in there})
+
+
+def _see_to_sinks(deployment: Deployment, written: Mapping[str, int | None]) -> None:
+    """Have the topics of new Kafka sinks on the user's cluster, where the session's own topics are on another: one is
+    created only where its cell says how many partitions it has. Raises KafkaError."""
+    users = deployment.sources.context.users
+    if users is None or not written:
+        return
+    there = topic_partitions(users)
+    lacking = [topic for topic, count in written.items() if topic not in there and count is None]
+    if lacking:
+        raise KafkaError(
+            f"topic {lacking[0]!r} of --sink kafka:{lacking[0]} must be on your Kafka at {users.bootstrap}, got "
+            "none that this login sees; create it there, or here by --sink-option partitions=N",
+            name=lacking[0],
+            rule="exists",
+        )
+    check_writable(users, [topic for topic in written if topic in there])
+    create_topics(users, {topic: count for topic, count in written.items() if count is not None})
+    deployment.note_created({topic: n for topic, n in written.items() if topic not in there and n is not None})
 
 
 def _opened(deployment: Deployment, specs: Sequence[TaskSpec]) -> dict[str, Account]:
@@ -149,8 +184,8 @@ def _sinks(deployment: Deployment, specs: Sequence[TaskSpec], checked: Checked) 
             found[spec.id] = deployment.sinks[spec.id]
         else:
             anew[spec.id] = spec.sink.topic
-    ends = end_offsets(deployment.kafka, anew.values(), timeout_s=10.0) if anew else {}
-    return found | {task: dict(ends[topic]) for task, topic in anew.items()}
+    ends = ends_of(deployment, set(anew.values()))
+    return found | {task: ends[topic] for task, topic in anew.items()}
 
 
 def _goes_on(deployment: Deployment, spec: TaskSpec, checked: Checked) -> bool:

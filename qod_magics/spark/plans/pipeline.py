@@ -67,7 +67,8 @@ class Workshop:
 
     def kafka_of(self, topic: str) -> Mapping[str, str]:
         """Return the options for the cluster that has a topic; those of the broker may be of another one."""
-        return self.kafka if self.sources is None else self.sources.context.of(topic).spark_options()
+        context = None if self.sources is None else self.sources.context
+        return self.kafka if context is None or context.users is None else context.of(topic).spark_options()
 
     def dial(self, key: str) -> str:
         """Return SQL that reads this dial, a fraction of 1, on this task manager."""
@@ -156,7 +157,7 @@ class Workshop:
     def writer(self, job: Job, rows: DataFrame, most: int | None = None) -> DataStreamWriter:
         """Return the writer of this job's output: see `OutputWriter.writer`."""
         row_by_row = self.reading is DialReading.ROW
-        writer = OutputWriter(self.board, self.dial, self.reading.reflects, self.kafka, row_by_row)
+        writer = OutputWriter(self.board, self.dial, self.reading.reflects, self.kafka_of, row_by_row)
         return writer.writer(job, rows, most)
 
     def check_schema(self, ddl: str, shed_by: Sequence[str] = (), record: Sequence[str] = ()) -> None:

@@ -44,7 +44,8 @@ class OutputWriter:
     board: DialBoard
     dial: Callable[[str], str]  #: SQL that reads a dial there, by its key
     reflects: bool  #: whether SQL may call Java there
-    kafka: Mapping[str, str] = field(repr=False)  #: options of Spark's Kafka sink; passwords too
+    #: options of Spark's Kafka sink for a topic, by the cluster that has it; passwords too
+    kafka_of: Callable[[str], Mapping[str, str]] = field(repr=False)
     row_by_row: bool = False  #: whether plans there read dials for each row
 
     def writer(self, job: Job, rows: DataFrame, most: int | None = None) -> DataStreamWriter:
@@ -62,7 +63,7 @@ class OutputWriter:
         assert job.sink is not None
 
         def to_topic(counted: DataFrame, topic: str, partition: int | None) -> DataStreamWriter:
-            return self._to_kafka(self._records(job, counted, topic, partition, most))
+            return self._to_kafka(self._records(job, counted, topic, partition, most), topic)
 
         counted = rows.observe("out", F.count(F.lit(1)).alias("rows"))
         return job.sink.write(counted, Output(job.index, job.run, job.results, to_topic, job.table))
@@ -94,7 +95,7 @@ class OutputWriter:
         drawn = drawn.observe("out", *shedder.sent_counts(outlets))
         value = self._value(names, most)
         records = shedder.send(drawn, outlets, value, key, job.index)
-        return self._to_kafka(records).option("includeHeaders", "true")
+        return self._to_kafka(records, job.topics[0][0]).option("includeHeaders", "true")
 
     def _lent(self, job: Job, stream: str) -> str | None:
         """Return SQL of what a partition of an outgoing stream lends; None where its rows stay together."""
@@ -125,15 +126,15 @@ class OutputWriter:
         )
         return F.when(size > most, F.raise_error(told)).otherwise(value)
 
-    def _to_kafka(self, records: DataFrame) -> DataStreamWriter:
-        """Write records to Kafka. Each run of a query has its own producer.
+    def _to_kafka(self, records: DataFrame, topic: str) -> DataStreamWriter:
+        """Write records to the cluster that has a topic. Each run of a query has its own producer.
 
         Queries of one JVM with equal options share a producer, even with stopped queries, and a batch ends only once
         its producer is flushed: rows that a stopped query had left for a deleted topic kept all queries from ending a
         batch until their delivery timeout, two minutes later. Kafka ignores options that it does not know.
         """
         own = {"kafka.qod.run": uuid.uuid4().hex}
-        return records.writeStream.format("kafka").options(**{**WRITER, **self.kafka, **own})
+        return records.writeStream.format("kafka").options(**{**WRITER, **self.kafka_of(topic), **own})
 
 
 def rejects_options(kafka: Mapping[str, str]) -> str:

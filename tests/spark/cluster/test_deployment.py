@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AclOperation
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 from qod_magics.application.recipes.python import PythonRecipe
@@ -16,17 +17,20 @@ from qod_magics.application.streams.sink import KafkaTopic
 from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.application.streams.topic_input import AUTO, TopicInput
 from qod_magics.application.tasks import TaskSpec, tasks
-from qod_magics.errors import TaskManagerError
+from qod_magics.errors import KafkaError, TaskManagerError
+from qod_magics.sources.registry import Sources
+from qod_magics.sources.source import Context, is_own
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.feeds import Pipe
 from qod_magics.spark.cluster.jobs import instance_jobs
-from qod_magics.spark.cluster.preparing import prepare
+from qod_magics.spark.cluster.preparing import ends_of, prepare
 from qod_magics.spark.plans.checking import Checked
 from qod_magics.spark.plans.job import same_columns
 from qod_magics.spark.queries.progress import FeedCount
 from tests.application.frames import application, stream
 from tests.kafka.fakes import FakeKafka
+from tests.raising import breaks
 
 ROWS = StructType([StructField("id", LongType(), True), StructField("_weight", DoubleType(), False)])
 MAY_BE_NULL = StructType([ROWS["id"], StructField("_weight", DoubleType(), True)])
@@ -226,6 +230,52 @@ def test_rows_of_a_query_begin_where_its_topic_ends_when_it_is_declared() -> Non
         assert declared(made, **change) == broker.now
     made.adopt(prepare(made, (), Checked()))
     assert made.sinks == {}
+
+
+def of_two(users: FakeKafka) -> tuple[Deployment, FakeKafka]:
+    """A session whose own topics are on a second cluster, and this."""
+    own = FakeKafka()
+    return Deployment(own, "s", given=Sources(Context(own, users=users))), own
+
+
+def test_with_two_clusters_sinks_are_the_users_and_all_else_is_on_the_second() -> None:
+    users = Broker()
+    made, own = of_two(users)
+    read = TopicInput("t", "id LONG", malformed="topic:rejects")
+    queries = stream("looked", "trips", priority=1), stream("counts", "trips", priority=1, sink=KafkaTopic("out"))
+    specs = tasks(application(StreamDeclaration("trips", PythonRecipe("source"), read, fuse=False), *queries))
+    made.adopt(prepare(made, specs, Checked(dict.fromkeys(("trips", "looked", "counts"), ROWS))))
+    assert made.sinks["counts"] == users.now
+    assert {name.split(".")[0] for name in own.topics} == {"qod", "rejects"}
+    assert users.done == []
+    of_own = [name for name in own.topics if is_own(name)]
+    assert ends_of(made, ["t", *of_own]) == {"t": users.ends("t"), **{name: own.ends(name) for name in of_own}}
+
+
+@pytest.mark.parametrize(
+    ("sink", "rights", "rule"),
+    [
+        (KafkaTopic("none"), {}, "exists"),
+        (KafkaTopic("out"), {"out": [AclOperation.READ, AclOperation.DESCRIBE]}, "writes"),
+        (KafkaTopic("out"), {"out": [AclOperation.DESCRIBE, AclOperation.WRITE]}, None),
+        (KafkaTopic("out", 4), {}, "partitions"),
+        (KafkaTopic("new", 4), {}, None),
+    ],
+)
+def test_a_topic_of_the_users_is_made_only_if_asked_for(
+    sink: KafkaTopic, rights: dict[str, Any], rule: str | None
+) -> None:
+    users = Broker()
+    users.rights = rights
+    made, _ = of_two(users)
+    specs = tasks(application(stream("counts", topic="t", priority=1, sink=sink)))
+    if rule is None:
+        made.adopt(prepare(made, specs, Checked({"counts": ROWS})))
+        assert made.sinks["counts"] == users.ends(sink.topic)
+    else:
+        with pytest.raises(KafkaError, check=breaks(rule, name=sink.topic)):
+            prepare(made, specs, Checked({"counts": ROWS}))
+    assert users.done == ([("create", "new")] if (sink.topic, rule) == ("new", None) else [])
 
 
 def test_rows_of_a_query_go_on_where_it_is_fused_or_unfused() -> None:

@@ -109,16 +109,16 @@ class Cluster(FakeKafka):
 
 
 @pytest.mark.parametrize(
-    ("only_reads", "topic", "of"),
+    ("two", "topic", "of"),
     [(True, "trips", "user"), (True, "qod.s.trips.1", "session"), (False, "trips", "session")],
 )
 def test_a_batch_reads_the_cluster_that_has_its_topic(
-    monkeypatch: pytest.MonkeyPatch, only_reads: bool, topic: str, of: str
+    monkeypatch: pytest.MonkeyPatch, two: bool, topic: str, of: str
 ) -> None:
     functions = SimpleNamespace(lit=lambda value: value, count=lambda _: SimpleNamespace(alias=lambda name: name))
     monkeypatch.setattr(batch, "F", functions)
     own, records = Cluster("session"), Records()
-    sources = Sources(Context(own, read=Cluster("user") if only_reads else None))
+    sources = Sources(Context(own, users=Cluster("user") if two else None))
     spark: Any = SimpleNamespace(read=records)
     workshop = Workshop(spark, DialBoard("s"), DialReading.TOPIC, {}, own.spark_options(), sources=sources)
     feed = Feed("trips", ("trips",), topic, (0,), {0: 0}, None, stream=False)

@@ -70,7 +70,7 @@ def columns_sent(monkeypatch: pytest.MonkeyPatch, **job: Any) -> list[str]:
         to_json=lambda column, _: Expression(f"json({column})"),
     )
     monkeypatch.setattr(writing, "F", functions)
-    monkeypatch.setattr(writing.OutputWriter, "_to_kafka", lambda _, records: records)
+    monkeypatch.setattr(writing.OutputWriter, "_to_kafka", lambda _, records, topic: records)
     rows: Any = SimpleNamespace(columns=["zone", "trips"], select=lambda *columns: list(columns))
     rows.observe = lambda *_: rows
     workshop = Workshop(None, DialBoard("s"), DialReading.ROW, {}, {})  # type: ignore[arg-type]
