@@ -5,15 +5,19 @@ from __future__ import annotations
 import ast
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from qod_magics.kafka.topics import create_topics
 from qod_magics.notebook.replies import FROM_THE_START
 from qod_magics.session.status import DECLARED
+from tests.live.guarded import READS, GuardedBroker, running
 from tests.live.kernel import CELL_S, START_S
 from tests.texts import tells
 
@@ -39,10 +43,16 @@ for place in range(0, len(ids), 500):
 
 
 def run(
-    name: str, folder: Path, extra: str = "", before: str = "%qod down", part: str = "", scale: str = SCALE
+    name: str,
+    folder: Path,
+    extra: str = "",
+    before: str = "%qod down",
+    part: str = "",
+    scale: str = SCALE,
+    changes: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Run a notebook, or its first cell and the `part` that begins with these words, with one more cell before the one
-    that is `before`; what each cell showed, by its source.
+    that is `before`; what each cell showed, by its source. `changes`: what stands in the place of these words.
 
     Raises CellExecutionError when a cell fails.
     """
@@ -52,6 +62,10 @@ def run(
         first = next(cell for cell in book.cells if cell.cell_type == "code")
         book.cells = [first, *book.cells[begins:]]
     sources = [cell.source for cell in book.cells]
+    for words, others in changes.items():
+        assert any(words in source for source in sources), words
+        for cell in book.cells:
+            cell.source = cell.source.replace(words, others)
     if extra:
         book.cells.insert(sources.index(before), nbformat.v4.new_code_cell(extra))
     where = {"metadata": {"path": str(folder)}}
@@ -95,7 +109,40 @@ def test_k_nearest_neighbours(tmp_path: Path) -> None:
 
 
 def test_lab_1(tmp_path: Path) -> None:
-    shown = run("lab1_first_stream.ipynb", tmp_path)
+    check_lab_1(run("lab1_first_stream.ipynb", tmp_path))
+
+
+#: What sends the trips where the notebook's login may only read them: a program of others.
+OTHERS = """
+from contextlib import ExitStack
+from qod_magics.kafka.cluster import ExternalKafka
+from qod_magics.session.injectors import Injectors
+
+others = Injectors(ExternalKafka({bootstrap!r}, {credentials!r}), ExitStack())
+"""
+
+
+def test_lab_1_where_the_login_may_only_read_one_topic(tmp_path: Path) -> None:
+    users = GuardedBroker()
+    with running(users):
+        create_topics(users, {"trips": 1, "other": 1})
+        users.allow("trips", *READS)
+        before = set(users.admin().list_topics(timeout=10.0).topics)
+        options = {**users.reader["kafka_options"], "bootstrap.servers": users.bootstrap}
+        lines = "".join(f"{name}={value}\n" for name, value in options.items())
+        (tmp_path / "reader.properties").write_text(lines, "utf-8")
+        others = OTHERS.format(bootstrap=users.bootstrap, credentials=users.credentials)
+        changes = {
+            "%load_ext qod_magics": f"%load_ext qod_magics\n{others}",
+            "--kafka-cpus": "--kafka-config reader.properties --internal-kafka own --kafka-cpus",
+            "qod.inject(": "others.start(record=None, scenario=",
+        }
+        shown = run("lab1_first_stream.ipynb", tmp_path, scale="0.5", changes=changes)
+        check_lab_1(shown)
+        assert set(users.admin().list_topics(timeout=10.0).topics) == before, "not even one for offsets of groups"
+
+
+def check_lab_1(shown: dict[str, str]) -> None:
     assert _find(shown, "%%qod_stream rides") == f"rides {DECLARED}\n"
     assert tells(_find(shown, "%%qod_stream speeds"), "speeds", "tm1", "real-time")
     for query in ("fares", "speeds"):
