@@ -251,6 +251,12 @@ def holders(session: Session, user: str, since: int = 0) -> set[int]:
     return {row[0] + 1 for row in mine.select("partition").distinct().collect()}
 
 
+def row_bytes(session: Session) -> float | None:
+    """The mean size of a row of the only stream between tasks; None while none is sent or its size is not known."""
+    (stream,) = observed(session).snapshot.streams
+    return stream.bytes_per_s / stream.out_rate if stream.bytes_per_s and stream.out_rate else None
+
+
 def test_rows_of_a_hot_key_are_lent_and_its_groups_are_exact(brief: Session, topic: str) -> None:
     session = brief
     with Steady(session, topic) as steady, Events(session) as events:
@@ -267,6 +273,9 @@ def test_rows_of_a_hot_key_are_lent_and_its_groups_are_exact(brief: Session, top
         lend = Lend("q", f"q.{lessor}", f"q.{3 - lessor}", 0.5, "a reason")
         session.runtime.apply(Plan({}, {}, (lend, Lend("q", "q.1", "q.9", 0.5))), Dials({}, {}))
         eventually(lambda: holders(session, "hot") == {1, 2}, what="rows that are lent")
+        size = eventually(lambda: row_bytes(session), what="the size of a row between tasks")
+        assert size is not None
+        assert 30 < size < 300, "a JSON object of a few short columns"
         with pytest.raises(QodError, check=breaks("assignable state", name="q")):
             session.scale("q", 3)
         session.move(lend.to, "tm2" if home(session, lend.to) == "tm1" else "tm1")

@@ -100,7 +100,11 @@ def observation(
             Task(t.id, t.upstream, t.external_rate if not t.upstream else None, t.priority, t.min_accuracy, **t.fields)
             for t in tasks
         ),
-        streams=tuple(Stream(u, t.id, out_rate[u]) for t in tasks for u in t.upstream),
+        streams=tuple(
+            Stream(u, t.id, out_rate[u], bytes_per_s(out_rate[u], t.feeds.get(f"{u}>{t.id}", ""), by_task[t.id]))
+            for t in tasks
+            for u in t.upstream
+        ),
         instances=tuple(rows),
     )
     dropped = {name: count.dropped + dropped_sending.get(name, 0) for name, count in counts.items()}
@@ -114,6 +118,18 @@ def observation(
         late=late or {},
     )
     return Observation(snapshot, measured, events, fresh)
+
+
+def bytes_per_s(rate: float, topic: str, readers: Sequence[InstanceView]) -> float | None:
+    """Return the bytes/s of a stream of this rate, rows/s, by the mean size of the rows that its readers have read of
+    its topic; None while they have read none."""
+    sizes = [
+        (view.reading.row_bytes[topic], view.reading.read.get(topic, 0) or 1)
+        for view in readers
+        if view.reading is not None and topic in view.reading.row_bytes
+    ]
+    rows = sum(count for _, count in sizes)
+    return rate * sum(size * count for size, count in sizes) / rows if rows else None
 
 
 def measured_accuracy(

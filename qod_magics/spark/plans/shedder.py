@@ -127,6 +127,8 @@ def shed_arrivals(
 
     Weights of groups count from the groups on: `sampled_sql` reads the accuracy of the rows below them, and
     `accept_sql` that of the application's input, so the groups are kept with accept / sampled.
+
+    The bytes of all values read are observed, too: an array in memory knows its length.
     """
     sent, chance = weight_from_header(), F.expr(RECORD_HASH)
     if key is not None:
@@ -138,7 +140,8 @@ def shed_arrivals(
     # those that have waited are thinned, too
     timed, times = ([], []) if timing is None else ([timing.column()], [timing.quantiles(keep)])
     dialled = records.select("*", sent.alias("_sent"), chance.alias("_u"), accepted, *timed)
-    kept = _counted(dialled, counted_as, keep, *times)
+    size = F.expr("coalesce(sum(octet_length(value)), 0L)").alias("bytes")
+    kept = _counted(dialled, counted_as, keep, size, *times)
     weighed = kept.withColumn(
         WEIGHT, F.expr(f"if(_sent > 0D, greatest(_sent, 1.0D / greatest(_p, {SMALLEST}D)), NULL)")
     )
@@ -161,10 +164,10 @@ def taken_name(columns: Iterable[str]) -> str | None:
     return next((name for name in columns if _OWN.fullmatch(name)), None)
 
 
-def _counted(rows: DataFrame, counted_as: str, keep: str, *times: Column) -> DataFrame:
+def _counted(rows: DataFrame, counted_as: str, keep: str, *more: Column) -> DataFrame:
     """Return the rows for which `keep` holds. All metrics are taken in front of the filter, in one pass over each
     row."""
-    return rows.observe(counted_as, *shed_counts(keep), *times).where(keep)
+    return rows.observe(counted_as, *shed_counts(keep), *more).where(keep)
 
 
 def shed_counts(keep: str) -> list[Column]:

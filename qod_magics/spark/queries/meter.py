@@ -50,6 +50,7 @@ class MeterReading:
     cpu_held: bool = False  #: whether the CPU predates the window, none of whose batches is charged yet
     busy: float | None = None  #: share of the time in which a batch was under way; None: unknown
     state_bytes: int = 0  #: memory of its state stores
+    row_bytes: Mapping[str, float] = field(default_factory=dict)  #: mean size of a row read, by topic of a stream
 
     def without_rows(self, at: float, period_s: float) -> MeterReading:
         """Return the same instance in a period without batches, which ends at `at`, seconds since the epoch."""
@@ -57,6 +58,7 @@ class MeterReading:
             *(0.0, 0.0, 0.0, 0.0, at - period_s, at, self.first_batch_at, {}, {}, 0, {}),
             busy=0.0,
             state_bytes=self.state_bytes,
+            row_bytes=self.row_bytes,
         )
 
 
@@ -155,6 +157,7 @@ class Meter:
         rows = read = out = seconds = batches = 0.0
         cpu = cpu_seconds = eviction = worked = at_work = 0.0
         kept_by: dict[str, list[int]] = {}
+        sizes: dict[str, list[int]] = {}  #: bytes and rows of the batches that counted bytes
         sent: dict[str, int] = {}
         out_rows = 0
         for begin, batch in spans:
@@ -181,6 +184,10 @@ class Meter:
                 counts = kept_by.setdefault(feed.topic, [0, 0])
                 counts[0] += feed.kept or 0
                 counts[1] += feed.read or 0
+                if feed.size is not None:
+                    sized = sizes.setdefault(feed.topic, [0, 0])
+                    sized[0] += feed.size
+                    sized[1] += feed.read or 0
             for name, n in batch.sent.items():
                 sent[name] = sent.get(name, 0) + n
         held = None if cpu_seconds else self._last_cpu()
@@ -202,6 +209,7 @@ class Meter:
             sent=sent,
             busy=min(worked / seconds, 1.0),
             state_bytes=last.state_bytes,
+            row_bytes={topic: size / rows for topic, (size, rows) in sizes.items() if rows},
         )
 
     def _last_cpu(self) -> float | None:

@@ -45,6 +45,7 @@ class FeedCount:
     implausible: int = 0  #: of the rows kept, those with a time outside of the years 1 to 9999
     late_time: str | None = None  #: such a time: "column=microseconds since the epoch"
     restarted: bool = False  #: whether a new generator of rows begins at `start`, without rows before it
+    size: int | None = None  #: bytes of the values of the rows read from a stream between tasks; None: not counted
 
     def counted_once(self, records: int) -> FeedCount:
         """Return the counts scaled to one pass over the batch's records: a recipe that reads its input twice, or a
@@ -53,7 +54,8 @@ class FeedCount:
             return self
         share = records / self.read
         counts = {name: round(getattr(self, name) * share) for name in ("kept", *MISFITS, "columnless")}
-        return replace(self, read=records, **counts)
+        size = None if self.size is None else round(self.size * share)
+        return replace(self, read=records, size=size, **counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,7 @@ def _feed(
         ages=_quantiles(row, AGE_WHEN_READ.name),
         times=_quantiles(row, WHEN_WRITTEN.name),
         restarted=restarted,
+        size=_count(row, "bytes"),
     )
 
 

@@ -234,3 +234,16 @@ def test_a_cpu_of_an_older_time_is_used_and_not_fresh() -> None:
     instance = found(seen, "Q.1")
     assert (instance.cpu, instance.stale) == (40.0, True)
     assert not seen.fresh["Q.1"]
+
+
+def test_a_stream_carries_rows_of_the_size_that_its_readers_have_read() -> None:
+    topic = "topic-S-Q"
+    views = [
+        view("S", reading(90)),
+        view("Q", reading(60, read={topic: 300}, row_bytes={topic: 100.0})),
+        view("Q", reading(20, read={topic: 100}, row_bytes={topic: 140.0}), index=2),
+    ]
+    (stream,) = observed([source(), query()], views).snapshot.streams
+    assert stream.bytes_per_s == pytest.approx(90 * 110.0)
+    (unknown,) = observed([source(), query()], [view("S", reading(90)), view("Q", None)]).snapshot.streams
+    assert unknown.bytes_per_s is None

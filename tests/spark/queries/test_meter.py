@@ -275,3 +275,14 @@ def test_batches_may_be_added_while_others_are_read(read: Callable[[Instance], o
         one.meter.spans.append((float(number), arriving))
     read(one)
     assert len(one.meter.spans) > 3
+
+
+def test_the_size_of_a_row_is_a_mean_over_the_rows_that_were_read() -> None:
+    meter = Meter()
+    for number, (rows, size) in enumerate([(10, 1000), (30, 6000), (0, 0)]):
+        feeds = (FeedCount("a>b", {0: 0}, {0: rows}, rows, rows, size=size), FeedCount("t", {0: 0}, {0: 5}, 5, 5))
+        meter.add(batch(number, number, number + 1.0, feeds=feeds))
+    reading = meter.reading(PERIOD_S, "run")
+    assert reading is not None
+    assert reading.row_bytes == {"a>b": pytest.approx(175.0)}
+    assert reading.without_rows(9.0, PERIOD_S).row_bytes == reading.row_bytes

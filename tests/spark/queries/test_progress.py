@@ -344,3 +344,11 @@ def test_a_batch_that_counts_rows_twice_counts_those_that_break_rules_once() -> 
     batch = batch_of(report(observedMetrics=metrics))
     assert batch is not None
     assert batch.broken == {"a": [3]}
+
+
+def test_bytes_of_the_values_of_a_stream_are_those_of_one_pass() -> None:
+    batch = batch_of(report(observedMetrics={"shed.trips": {"rows": 24, "kept": 18, "bytes": 2400}}))
+    assert batch is not None
+    assert (batch.feeds[0].read, batch.feeds[0].size) == (12, 1200), "the recipe reads its input twice"
+    (source,) = batch_of(report()).feeds  # type: ignore[union-attr]
+    assert source.size is None
