@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from pyspark.sql.types import (
@@ -56,6 +57,14 @@ def test_what_avro_does_not_have_is_refused_and_the_column_named(row: StructType
     with pytest.raises(ApplicationError, match="column a") as caught:
         schema_of(row)
     assert caught.value.option == "--sink-option"
+
+
+def test_records_of_columns_have_names_of_their_own() -> None:
+    inner = StructType().add("x", LongType())
+    row = StructType().add("a", StructType().add("b", inner)).add("a_b", StructType().add("y", LongType()))
+    assert columns(json.loads(schema_of(row))).keys() == {"a", "a_b"}
+    names = re.findall(r'"type":"record","name":"(\w+)"(?:,"namespace":"([\w.]+)")?', schema_of(row))
+    assert names == [("Row", ""), ("a", "Row"), ("b", "Row.a"), ("a_b", "Row")]
 
 
 def test_a_frame_has_the_id_of_the_schema() -> None:

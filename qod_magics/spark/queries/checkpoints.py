@@ -167,8 +167,8 @@ def read_topics(checkpoint: str, first: Mapping[str, Mapping[int, int]], pattern
     offsets in those that it has not had, and without those that are left out.
 
     A log of offsets has a line for each source of the plan, in the order of the plan, and Spark refuses another number
-    of sources. A recipe that reads its input several times has the lines of all topics as often. Before the first batch
-    there is only where each source begins, by its number: without that, it begins where the plan says.
+    of sources. A recipe that reads its input several times has the lines of all topics as often. Until the first batch
+    has ended, it begins where a file of each source says, by its number: without that, where the plan says.
 
     Args:
         checkpoint: of a query that does not run.
@@ -184,13 +184,15 @@ def read_topics(checkpoint: str, first: Mapping[str, Mapping[int, int]], pattern
         return
     try:
         ended, batches = _last_ended(checkpoint), _numbers(place / "offsets")
+        plan_says = not batches
         for batch in batches:
             if ended is None or batch >= ended - 1:  # a batch is read again from the offsets of the one before
                 path = place / "offsets" / str(batch)
                 log = path.read_text("utf-8")
                 if (other := with_topics(log, first, pattern)) != log:
                     _replaced(path, other)
-        if not batches:
+                    plan_says = plan_says or ended is None
+        if plan_says:
             shutil.rmtree(place / "sources", ignore_errors=True)
     except (OSError, ValueError) as error:
         raise TaskManagerError(f"The checkpoint {checkpoint} can't take other topics: {error}.") from error

@@ -160,6 +160,18 @@ def test_before_the_first_batch_each_source_begins_where_the_plan_says(tmp_path:
     assert not noted.exists()
 
 
+def test_a_first_batch_under_way_begins_where_the_plan_says_once_topics_have_changed(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text(entry("a", "b"))
+    noted = tmp_path / "sources" / "0" / "0"
+    noted.parent.mkdir(parents=True)
+    noted.write_text("0v1\n{}")
+    read_topics(str(tmp_path), {"a": {0: 0}, "b": {0: 0}}, "[ab]")
+    assert noted.exists()
+    read_topics(str(tmp_path), {"b": {0: 0}}, "[ab]")
+    assert not noted.exists()
+
+
 def test_a_checkpoint_is_new_until_a_batch_is_planned(tmp_path: Path) -> None:
     assert is_new(str(tmp_path / "none"), begun=True)
     (tmp_path / "offsets").mkdir()
