@@ -59,6 +59,7 @@ class Query:
     sink_us: float = 0.0
     waits_s: float = 0.0  #: left of both
     meter: Meter = field(default_factory=Meter)
+    turned: tuple[float, float] = (0.0, 0.0)  #: when its rate was last changed, and the rows that had arrived then
     position: float = 0.0  #: rows read by ended batches
     dropped: float = 0.0
     ended: int = 0
@@ -76,7 +77,12 @@ class Query:
 
     def arrived(self, now: float) -> float:
         """Rows that have arrived since it started."""
-        return self.rate * max(now - self.starts_s, 0.0)
+        since, rows = self.turned
+        return rows + self.rate * max(now - max(since, self.starts_s), 0.0)
+
+    def turn(self, now: float, rate: float) -> None:
+        """Have its rows arrive at another rate from now on."""
+        self.turned, self.rate = (now, self.arrived(now)), rate
 
 
 class OneCore:
@@ -282,9 +288,9 @@ class Course:
 class Run:
     """A core under the controller, a cycle at a time."""
 
-    def __init__(self, queries: Sequence[Query], policy: Policy) -> None:
+    def __init__(self, queries: Sequence[Query], policy: Policy, *, by_slots: bool = False, fifo: bool = False) -> None:
         self._clock = ManualClock()
-        self.core = OneCore(queries, self._clock)
+        self.core = OneCore(queries, self._clock, by_slots=by_slots, fifo=fifo)
         self._controller = Controller(self.core, policy, clock=self._clock, worker=InlineWorker)
 
     def __enter__(self) -> Run:

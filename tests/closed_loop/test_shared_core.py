@@ -132,14 +132,44 @@ def test_batches_that_wait_for_the_slot_of_another_query_stay_short(
     n: int, fixed_s: float, planning_s: float, load: float
 ):
     """The batch that asked first has the slot, so each waits for those of the other queries: however well it pays to
-    make them long, no more than two periods of input wait."""
+    make them long, no more than two periods of input wait. Not so where rows exceed the slot by little: batches are as
+    long at a load that fits, of which no row may be lost, so nothing shortens them."""
     mine = queries(n, fixed_s, 128.0, load, minimum=0.05)
     for query in mine:
         query.planning_s = planning_s
     ours = course(mine, policy(DEFAULT_POLICY), 400.0, by_slots=True, fifo=True)
-    assert ours.told_s <= 2.0 * PERIOD_S
+    assert ours.told_s <= (6.0 if load < 1.2 else 2.0) * PERIOD_S
     kept = {p: sum(1.0 - q.dropped / q.position for q in mine if q.priority == p) for p in (1, 2)}
     assert kept[2] > kept[1]
+
+
+@corners(
+    "n fixed_s load peak by_slots",
+    *((2, 0.44, 0.8, 2.0, False), (6, 0.14, 0.7, 2.0, False), (12, 0.05, 0.7, 2.0, False), (2, 0.44, 0.9, 3.0, True)),
+    others=[
+        *((1, 0.5, 0.8, 2.0, False), (12, 0.25, 0.7, 2.0, False), (6, 0.14, 0.8, 3.0, False)),
+        *((6, 0.14, 0.8, 2.0, True), (12, 0.05, 0.8, 2.0, True), (2, 0.14, 0.9, 2.0, True)),
+    ],
+)
+def test_after_a_peak_every_row_of_a_load_that_fits_is_kept(
+    n: int, fixed_s: float, load: float, peak: float, by_slots: bool
+):
+    """The batches of a load that fits may be as long as those of an overload."""
+    mine = queries(n, fixed_s, 20.0, 0.4, minimum=0.05)
+
+    def dropped(load: float, cycles: int) -> float:
+        """Rows of all queries, while theirs take `load` of the core."""
+        before = sum(query.dropped for query in mine)
+        for query in mine:
+            query.turn(run.core.now, load / n / 20e-6)
+        for _ in run.plans(cycles):
+            pass
+        return sum(query.dropped for query in mine) - before
+
+    with Run(mine, policy(DEFAULT_POLICY), by_slots=by_slots) as run:
+        assert dropped(0.4, 12) == 0.0
+        assert dropped(peak, 12 if peak <= 2.0 else 4) + dropped(load, 60) > 0.0
+        assert dropped(load, 40) == 0.0
 
 
 def writing(load: float, sink: float, sink_s: float = 0.1, priority: int = 2) -> Query:

@@ -34,6 +34,8 @@ from qod_magics.policies.stream_economics.learning.learning import learn
 
 CALM = {"waiting_s": 0.0, "asked": 0.5, "sheds": False, "limit_s": WAITING_S}
 SHEDDING = Trust(is_open=False)
+#: A backlog that may not last.
+LASTING = {"waiting_s": 4.7, "lasting_s": 4.0}
 
 
 def after(before: Trust, waiting_s: float, **seen: Any) -> Trust:
@@ -71,7 +73,8 @@ def opened_for(snapshot: Snapshot) -> float | None:
         (Trust(), {"waiting_s": 11.0, "shared": True}, Regime.OVERLOADED),
         (SHEDDING, {"waiting_s": 9.0}, Regime.BACKING_OFF),
         (SHEDDING, {"waiting_s": 9.0, "at_minimum": True}, Regime.WAITING),
-        (Trust(False, waiting_s=4.9, lasting=2, lasted_s=4.8), {"waiting_s": 4.7, "lasting_s": 4.0}, Regime.LASTING),
+        (Trust(False, waiting_s=4.9, lasting=2, lasted_s=4.8), {**LASTING, "whole": 1.2}, Regime.LASTING),
+        (Trust(False, waiting_s=4.9, lasting=2, lasted_s=4.8), {**LASTING, "whole": 1.05}, Regime.WAITING),
         (SHEDDING, {"waiting_s": 2.0, "overuse": 0.1}, Regime.OVERUSED),
         (SHEDDING, {"waiting_s": 2.0}, Regime.WAITING),
         (SHEDDING, {}, Regime.PROBING),
@@ -169,7 +172,7 @@ def test_trust_rises_while_rows_are_dropped_and_none_wait_and_falls_while_many_w
 
 def test_trust_falls_where_a_backlog_stays_for_three_cycles_though_load_is_shed() -> None:
     """It is within the limit of what drains by itself, and does not grow; one that falls is being drained."""
-    state = {"asked": 2.0, "sheds": True, "limit_s": 4 * WAITING_S, "lasting_s": WAITING_S}
+    state = {"asked": 2.0, "sheds": True, "limit_s": 4 * WAITING_S, "lasting_s": WAITING_S, "whole": 1.2}
 
     def courses(*waiting: float, **more: Any) -> list[float]:
         trust, factors = SHEDDING, []
@@ -185,6 +188,7 @@ def test_trust_falls_where_a_backlog_stays_for_three_cycles_though_load_is_shed(
     assert courses(high, high, WAITING_S, high, high) == [1.0] * 5
     assert courses(*[high] * 9, at_minimum=True) == courses(*[high] * 9, applied=False) == [1.0] * 9
     assert courses(*[high] * 9, sheds=False) == [1.0] * 9, "so long are its batches without an overload"
+    assert courses(*[high] * 9, whole=1.05) == [1.0] * 9, "nor does it last where the load may fit"
 
 
 def test_trust_falls_by_half_of_what_its_tasks_overuse_while_a_backlog_grows() -> None:

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import inf
-from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,8 @@ class Thresholds:
     #: Cycles between two falls, unless the backlog is twice its limit: a plan's effect shows in the cycle after.
     hold: int = 2
     #: Cycles in a row in which a backlog that may not last has to fall to this share, while load is shed: it is drained
-    #: within two, so one that stays is made by batches that last too long, for plans count on too much CPU.
+    #: within two, so one that stays is made by batches that last too long, for plans count on too much CPU. Only costs
+    #: above `certain` say that: a load that fits may wait as long after a peak, and would be shed for ever.
     lasting_cycles: int = 3
     drained: float = 0.75
     #: In real-time mode trust rises by at most this part of the headroom below the utilization limit, and falls by this
@@ -92,7 +92,8 @@ class Seen:
     - `waiting_s`: backlog, seconds of input
     - `limit_s`: backlog up to which it stays open, seconds of input
     - `rest_s`: ordinary backlog between two batches, seconds of input
-    - `lasting_s`: backlog beyond which it may not last while load is shed, seconds of input
+    - `lasting_s`: backlog beyond which it may not last while load is shed, seconds of input; infinite where batches
+      under way drop rows, too: there it drains by itself
     - `sheds`: whether rows were dropped in this cycle
     - `asked`: CPU that its tasks need at accuracy 1 / CPU available, by their costs; None: the costs are not known yet
     - `whole`: CPU that its tasks need at accuracy 1 / CPU of all of its cores or, where a task was moved to it, CPU
@@ -159,7 +160,7 @@ def regime_of(before: Trust, seen: Seen, at: Thresholds = THRESHOLDS) -> Regime:
     could_shed = not seen.at_minimum
     if waiting_s > seen.limit_s and waiting_s >= before.waiting_s and could_shed and seen.applied:
         return Regime.BACKING_OFF
-    if _stays(before, seen, at) and seen.sheds and could_shed and seen.applied:
+    if _stays(before, seen, at) and seen.whole > at.certain and seen.sheds and could_shed and seen.applied:
         return Regime.LASTING
     overload = seen.sheds and waiting_s > max(at.brief_s, before.waiting_s)
     if seen.overuse > 0.0 and could_shed and (overload or seen.limited):
@@ -173,13 +174,12 @@ def after(before: Trust, seen: Seen, at: Thresholds = THRESHOLDS) -> Trust:
     """Return the state one cycle later."""
     regime = regime_of(before, seen, at)
     same = replace(
-        before,
+        _lasting(before, seen, at),
         is_open=before.is_open and not seen.limited,
         calm=before.calm + 1 if regime is Regime.RECOVERING else 0,
         waiting_s=seen.waiting_s,
         hold=max(before.hold - 1, 0),
         grown=_grown(before, seen),
-        **_lasting(before, seen, at),
     )
     return _NEXT[regime](same, seen, at)
 
@@ -189,19 +189,19 @@ def _grown(before: Trust, seen: Seen) -> int:
     return before.grown + 1 if seen.waiting_s > max(seen.limit_s, before.waiting_s) else 0
 
 
-def _lasting(before: Trust, seen: Seen, at: Thresholds) -> dict[str, Any]:
-    """Return the fields that say for how long a backlog has lasted; they begin again once it has lasted too long."""
+def _lasting(before: Trust, seen: Seen, at: Thresholds) -> Trust:
+    """Return the state with the cycles for which a backlog has lasted; they begin again once it has lasted too long."""
     if before.is_open or seen.waiting_s <= seen.lasting_s:
-        return {"lasting": 0, "lasted_s": 0.0}
+        return replace(before, lasting=0, lasted_s=0.0)
     if before.lasting in (0, at.lasting_cycles):
-        return {"lasting": 1, "lasted_s": seen.waiting_s}
-    return {"lasting": before.lasting + 1}
+        return replace(before, lasting=1, lasted_s=seen.waiting_s)
+    return replace(before, lasting=before.lasting + 1)
 
 
 def _stays(before: Trust, seen: Seen, at: Thresholds) -> bool:
-    """Return whether a backlog has lasted too long without falling."""
-    lasts = _lasting(before, seen, at)["lasting"] == at.lasting_cycles
-    return lasts and seen.waiting_s > at.drained * before.lasted_s
+    """Return whether this is the last of the cycles in which a backlog had to fall, and it has not."""
+    is_last = not before.is_open and before.lasting == at.lasting_cycles - 1
+    return is_last and seen.waiting_s > max(seen.lasting_s, at.drained * before.lasted_s)
 
 
 def _reopened(same: Trust, seen: Seen, at: Thresholds) -> Trust:

@@ -288,6 +288,7 @@ class _Cycle:
         # batches back to back fill a slot to its end, beyond the cores that plans may use: what is used is there
         of_all = self.certain[name] / max(cores, self.own[name])
         accuracies = [self.measured.accuracy.get(task) for task in tasks]
+        thinned = manager.dials in (None, BY_ROW)
         return Seen(
             waiting_s=self._judged_s(name),
             limit_s=intervals.limit_s(
@@ -296,11 +297,11 @@ class _Cycle:
                 is_cold=is_cold,
                 shared=len(tasks) > 1 and self.batching[name] > 0,
                 any_ended=any((task, name) in self.ages.since for task in tasks),
-                thinned=manager.dials in (None, BY_ROW),
+                thinned=thinned,
                 settles=of_all <= 1.0,
             ),
             rest_s=intervals.rest_s,
-            lasting_s=intervals.lasting_s,
+            lasting_s=inf if thinned else intervals.lasting_s,
             sheds=any(accuracy is not None and accuracy < FULL for accuracy in accuracies),
             asked=None if is_cold else self.asked[name],
             whole=max(of_all, self.asked[name] if moved_here else 0.0),
