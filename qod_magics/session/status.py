@@ -225,14 +225,15 @@ def _malformed(session: SessionInterface) -> list[str]:
 
 
 def _refreshed(session: SessionInterface) -> list[str]:
-    """A line for each instance whose tables are read again from time to time: when they were read last."""
+    """A line for each instance that restarts to read its tables again: when it began to run last."""
     since_epoch, lines = time.time() - time.monotonic(), []
     for instance in session.runtime.instances.values():
         spec = session.runtime.deployment.specs.get(instance.job.task)
-        if spec is not None and spec.refresh_s is not None and instance.started_at:
+        if spec is not None and spec.refresh_s is not None and instance.state is State.RUNNING:
             at = datetime.fromtimestamp(instance.started_at + since_epoch)
-            again = f"every {spec.refresh_s:g} s, and when it moves"
-            lines.append(f"{instance.id} has read the tables beside it at {at:%H:%M:%S}; they are read again {again}")
+            lines.append(
+                f"{instance.id} runs since {at:%H:%M:%S}; it restarts for its tables every {spec.refresh_s:g} s"
+            )
     return lines
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -145,10 +146,11 @@ def test_a_table_beside_a_stream_is_read_again_as_often_as_asked_also_after_a_mo
     named(2)
     reads(2)
     eventually(lambda: all(all_read(qod, name, sent) for name in ("once", "python", "view")), what=qod.status)
-    for name in ("once", "python", "view"):
-        assert count(qod, name) == Count(sent, sent)
+    for name in ("once", "python", "view"):  # a move may end a micro-batch that has read rows
+        assert replace(count(qod, name), read_again=0) == Count(sent, sent)
     assert joined("once") == {(0, "n0"), (1, None), (2, None)}
-    assert "python.1 has read the tables beside it at" in qod.status()
+    assert [instances(qod, name)[0].mode for name in ("once", "view")] == ["real-time", "micro-batch"]
+    eventually(lambda: "restarts for its tables every 5 s" in qod.status(), what=qod.status)
 
 
 def newest(session: Session, name: str) -> list[dict[str, int]]:

@@ -128,13 +128,14 @@ class StreamDeclaration:
             raise ApplicationError(
                 f"max-parallelism is a whole number from the parallelism, {self.parallelism}, not {most!r}"
             )
-        if self.trigger_s is not None and not (math.isfinite(self.trigger_s) and self.trigger_s > 0):
+        if self.trigger_s is not None and not (_is_number(self.trigger_s) and 0 < self.trigger_s < math.inf):
             raise ApplicationError(f"trigger is in seconds and above 0, not {self.trigger_s!r}")
-        if self.refresh_s is not None and not LEAST_REFRESH_S <= self.refresh_s < math.inf:
+        refresh_s = self.refresh_s
+        if refresh_s is not None and not (_is_number(refresh_s) and LEAST_REFRESH_S <= refresh_s < math.inf):
             raise ApplicationError(
-                f"--refresh must be at least {LEAST_REFRESH_S:g} s, as the query restarts each time, got "
-                f"{self.refresh_s!r}; write it as 10m",
-                value=self.refresh_s,
+                f"--refresh must be from {LEAST_REFRESH_S:g} s and finite, as the query restarts each time, got "
+                f"{refresh_s!r}; write it as 10m",
+                value=refresh_s,
                 option="--refresh",
                 rule="in range",
             )
@@ -189,6 +190,14 @@ class StreamDeclaration:
             return
         if self.sink is not None and not self.sink.realtime:
             raise ApplicationError(f"real-time mode can't write {self.sink}: take --mode auto or microbatch")
+        if self.refresh_s is not None:
+            raise ApplicationError(
+                "--refresh must go with micro-batches, as a restart has a real-time batch read again, got --mode "
+                "realtime; leave --mode out",
+                value=self.mode,
+                option="--refresh",
+                rule="mode",
+            )
         if self.trigger_s is not None and self.trigger_s < LEAST_REALTIME_TRIGGER_S:
             raise ApplicationError(
                 f"a real-time batch lasts at least {LEAST_REALTIME_TRIGGER_S:g} s (rows do not wait for its end), "

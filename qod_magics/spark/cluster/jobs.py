@@ -81,4 +81,5 @@ def _job(deployment: Deployment, spec: TaskSpec, index: int, found: Origins, sin
         whole=deployment.checked.whole.get(spec.id, ""),
         lends=frozenset(pipe.name for pipe in outgoing if deployment.lends(pipe.target)),
         table=deployment.checked.tables.get(spec.id),
+        refreshes=spec.refresh_s is not None,
     )

@@ -126,6 +126,7 @@ class Job:
     whole: str = ""  #: what needs complete mode, "ORDER BY and LIMIT"; "": nothing does
     lends: frozenset[str] = frozenset()  #: the outgoing streams that may send rows of a key to several instances
     table: TableFacts | None = None  #: into which the sink writes
+    refreshes: bool = False  #: whether it restarts from time to time, to read tables beside its streams again
 
     @property
     def only_microbatch(self) -> str | None:
@@ -139,6 +140,8 @@ class Job:
             return f"{self.whole} over groups: each batch writes the whole result"
         if self.sink is not None and not self.sink.realtime:
             return f"real-time mode does not write {self.sink}"
+        if self.refreshes:
+            return "--refresh restarts it, which would have a real-time batch read again"
         return None
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,9 +10,9 @@ import pytest
 from qod_magics.application.streams.sink import Console, KafkaTopic, Parquet
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import ApplicationError
-from qod_magics.spark.plans.job import Job
+from qod_magics.spark.plans.job import Job, PlanFacts
 from qod_magics.spark.plans.records import Whole, check_whole, may_be_whole, whole_of
-from qod_magics.spark.queries.modes import output_modes
+from qod_magics.spark.queries.modes import against_realtime, output_modes
 from tests.application.frames import stream
 from tests.raising import breaks
 
@@ -131,3 +132,10 @@ def test_a_whole_result_is_written_in_complete_mode_alone() -> None:
     assert output_modes(job, realtime=False) == ("complete",)
     assert job.only_microbatch is not None
     assert "ORDER BY" in job.only_microbatch
+
+
+def test_a_query_that_restarts_for_its_tables_runs_in_micro_batches() -> None:
+    nothing: Any = None
+    job = Job("q", "q.1", 0, (), nothing, (), (), KafkaTopic("out"), None, None, refreshes=True)
+    assert "--refresh" in against_realtime(job, PlanFacts(keeps_state=False), "auto")
+    assert against_realtime(replace(job, refreshes=False), PlanFacts(keeps_state=False), "auto") == ""
