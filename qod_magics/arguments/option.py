@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from keyword import iskeyword
-from math import inf, isfinite
+from math import inf
 from typing import Any
 
-from qod_magics.errors import QodError, UsageProblem, nearest
+from qod_magics.errors import ApplicationError, QodError, UsageProblem, nearest
 
 #: What readers read, in words, where their names do not say it.
 _KINDS = {
@@ -183,28 +183,31 @@ def number(text: str) -> float:
         raise UsageProblem(f"a number is needed, not {text!r}") from None
 
 
-def seconds(text: str) -> float:
-    """Read seconds above 0: "2" or "2s". Raises UsageProblem."""
-    value = number(text.removesuffix("s"))
-    if not (isfinite(value) and value > 0):
-        raise UsageProblem(f"seconds above 0 are needed, not {text!r}")
-    return value
-
-
-#: Seconds of the units that are longer.
-_LONG = {"m": 60.0, "h": 3600.0, "d": 86400.0}
+_NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
+#: Seconds of each unit of time.
+_UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def duration(text: str) -> float:
-    """Read a time above 0 in seconds: "2", "2s", "500ms", "10m" or "1h". Raises UsageProblem."""
-    if text[-1:] in _LONG:
-        return seconds(text[:-1]) * _LONG[text[-1]]
-    if not text.endswith("ms"):
-        return seconds(text)
-    value = number(text.removesuffix("ms")) / 1e3
-    if not (isfinite(value) and value > 0):
-        raise UsageProblem(f"milliseconds above 0 are needed, not {text!r}")
+    """Read a time above 0 in seconds: "2", "2s", "500ms", "10m" or "1h30m". Raises UsageProblem."""
+    asked = f"{text}s" if re.fullmatch(_NUMBER, text) else text
+    parts = re.findall(rf"({_NUMBER})({'|'.join(_UNITS)})", asked)
+    value = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if "".join(number + unit for number, unit in parts) != asked or not 0 < value < inf:
+        raise UsageProblem(
+            f"a time must be above 0, such as 90s, 500ms, 10m or 1h30m, got {text!r}", value=text, rule="duration"
+        )
     return value
+
+
+def as_duration(given: float | str | None) -> float | None:
+    """Return the seconds that the Python API is given, as a number or as text. Raises ApplicationError."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return duration(given)
+    except UsageProblem as error:
+        raise ApplicationError(str(error), value=given, rule=error.rule) from None
 
 
 def words(text: str) -> tuple[str, ...]:

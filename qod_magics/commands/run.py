@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qod_magics.arguments.option import duration
 from qod_magics.arguments.parser import Parser
 from qod_magics.commands.headless import Asked, CatchUp, JsonLines, Signals, cells_of, new_shell, run_cells, summary
 from qod_magics.controller.journal import describe
@@ -44,17 +45,14 @@ minute; the last one has the exit code and why."""
 FINISH_S = 10.0
 #: Seconds between two looks at the sessions, and between two lines with a status.
 LOOK_S, STATUS_S = 0.2, 60.0
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def seconds_of(text: str) -> float:
-    """Return a duration in seconds: "90s", "5m", "1h", "1h30m", or a number of seconds."""
-    if re.fullmatch(r"\d+(\.\d+)?", text):
-        return float(text)
-    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise argparse.ArgumentTypeError(f"a duration must be like 90s, 5m, 1h or 1h30m, got {text!r}")
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    """Return a duration in seconds, as options of streams are read: "90s", "1h30m", or a number of seconds."""
+    try:
+        return duration(text)
+    except UsageProblem as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def port_of(text: str) -> int:

@@ -368,8 +368,9 @@ class Session(ByHand, Decisions, Outside, OwnData):
         latency does not change, the mode of a query that keeps state, and what dropping rows does to the columns of a
         query of which none were dropped so far; "" otherwise. Raises ApplicationError: there is no such query, or the
         value is out of range; KafkaError, TaskManagerError: it waited for a query, and can't start."""
-        told = self._streams.restrict(name, **taken("set", restrictions, RESTRICTIONS))
-        unmet = latency_note(self.controller.policy.name, restrictions.get("max_latency_s"))
+        changed = taken("set", restrictions, RESTRICTIONS)
+        told = self._streams.restrict(name, **changed)
+        unmet = latency_note(self.controller.policy.name, changed.get("max_latency_s"))
         return "; ".join(note for note in (told, unmet) if note)
 
     def results(self, name: str) -> DataFrame:

@@ -31,7 +31,7 @@ class RestrictionKeywords(TypedDict, total=False):
 
     priority: int | None
     min_accuracy: float | None
-    max_latency_s: float | None
+    max_latency_s: float | str | None
     utility: float | None
     min_juice: float | None
 
@@ -61,8 +61,8 @@ class StreamKeywords(RestrictionKeywords, total=False):
     expect: str | Sequence[str]
     sink: Sink | str | Callable[[DataFrame, int], Any] | None
     mode: Mode
-    trigger_s: float | None
-    refresh_s: float | None
+    trigger_s: float | str | None
+    refresh_s: float | str | None
     estimates: bool
 
 

@@ -37,7 +37,7 @@ from qod_magics.application.streams.topic_input import (
     check_malformed,
     schema_text,
 )
-from qod_magics.arguments.option import Option, duration, number, pairs, seconds, whole, words
+from qod_magics.arguments.option import Option, as_duration, duration, number, pairs, whole, words
 from qod_magics.arguments.parser import Command, words_of
 from qod_magics.errors import ApplicationError, UsageProblem, nearest
 from qod_magics.formats.json_values import OPTIONS as JSON_OPTIONS
@@ -258,6 +258,8 @@ class StreamOptions:
         "target for 95 % of the rows: seconds (2s, 500ms) from a row's arrival to its result; below 1, stateful "
         "queries run in real-time mode, too",
         convert=duration,
+        accepts=as_duration,
+        in_python='or text: "500ms"',
         **_RESTRICTION,
         removable=True,
     )
@@ -356,15 +358,20 @@ class StreamOptions:
     trigger_s: float | None = _row(
         "--trigger S",
         "seconds between two batches (real-time mode: the length of one, at least 5)",
-        convert=seconds,
+        convert=duration,
+        accepts=as_duration,
+        in_python='or text: "500ms"',
         running=BY_RESTART,
         resumes=True,
     )
     refresh_s: float | None = _row(
         "--refresh TIME",
         "how often tables beside the stream, which the body joins it with, are read again: 10m, 1h, 90s. The query "
-        "restarts between two batches, and keeps its state",
+        "restarts between two batches, and keeps its state; it runs in micro-batches, as a restart would have a "
+        "real-time batch read again",
         convert=duration,
+        accepts=as_duration,
+        in_python='or text: "10m"',
         unless="once, when the query starts",
         running=BY_RESTART,
         resumes=True,

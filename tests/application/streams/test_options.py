@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.application.streams.avro_topic import AvroTopic
+from qod_magics.application.streams.keywords import stream_options
 from qod_magics.application.streams.options import (
     COMMAND,
     OPTIONS,
@@ -33,8 +34,9 @@ from qod_magics.application.streams.sink import (
 from qod_magics.application.streams.tables import DataSource, Delta, Iceberg, Table
 from qod_magics.application.streams.topic_input import TopicInput
 from qod_magics.arguments.parser import wants_help
-from qod_magics.errors import UsageProblem
+from qod_magics.errors import ApplicationError, UsageProblem
 from qod_magics.formats.json_values import Json
+from tests.raising import breaks
 
 
 def problem(line: str) -> UsageProblem:
@@ -81,10 +83,22 @@ def test_every_option_in_its_long_form() -> None:
     )
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("2s", 2.0), ("2", 2.0), ("500ms", 0.5), ("1.5s", 1.5), ("10m", 600.0)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("2s", 2.0), ("2", 2.0), ("500ms", 0.5), ("1.5s", 1.5), ("1h30m", 5400.0)]
+)
 def test_times_have_units(text: str, seconds: float) -> None:
     assert parse_stream_line(f"q --max-latency {text}").max_latency_s == seconds
     assert parse_stream_line(f"q --refresh {text}").refresh_s == seconds
+    assert stream_options("q", {"trigger_s": text, "refresh_s": text}) == StreamOptions(
+        "q", trigger_s=seconds, refresh_s=seconds
+    )
+
+
+@pytest.mark.parametrize("text", ["5sm", "inf", "nan", f"{'9' * 400}d", "1h30", "0m", "10x", "m", "5m s"])
+def test_what_is_no_time_is_refused_in_cells_and_in_python_and_quoted_whole(text: str) -> None:
+    assert repr(text) in str(problem(f"q --refresh '{text}'"))
+    with pytest.raises(ApplicationError, check=breaks("duration", value=text)):
+        stream_options("q", {"refresh_s": text})
 
 
 def test_short_forms_and_equals_signs() -> None:
