@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from qod_magics.errors import TaskManagerError
+from qod_magics.machine.java import find_java
 from qod_magics.session.session import Session
-from qod_magics.spark.queries.checkpoints import check_shared
+from qod_magics.spark.queries.checkpoints import check_shared, shuffle_partitions
+from qod_magics.spark.servers.own_jars import compiled
+from qod_magics.spark.servers.server import LocalServer, ServerOptions, spark_home
 from tests.live.applications import count, observed
 from tests.live.conftest import eventually, new_topic, produce
 from tests.live.standalone import Standalone
@@ -76,6 +80,35 @@ def test_an_overload_is_shed_by_priority_and_every_row_is_booked(standalone: Sta
         for name in QUERIES:
             eventually(lambda: sum(books(session, name)) == sent, what=session.status)  # noqa: B023
         assert books(session, "minor")[1] > books(session, "major")[1]
+
+
+def test_a_server_that_fixes_its_settings_is_counted_and_gives_its_first_row(tmp_path: Path) -> None:
+    jar = tmp_path / "frozen.jar"
+    jar.write_bytes(compiled(find_java(), [Path(__file__).with_name("frozen.scala")], [spark_home() / "jars" / "*"]))
+    fixed = {"spark.sql.shuffle.partitions": "3", "spark.sql.session.timeZone": "Europe/Berlin"}
+    conf = {**fixed, "spark.ui.enabled": "false", "spark.connect.grpc.interceptor.classes": "qod.frozen.Frozen"}
+    server = LocalServer("theirs", ServerOptions(slots=SLOTS, jit="c1", conf=conf, jars=(jar,)))
+    try:
+        server.wait_until_listening()
+        with Session.up(task_managers=0, connect=[server.url], period_s=2.5) as session:
+            (manager,) = session.runtime.task_managers.values()
+            with pytest.raises(Exception, match="fixed here"):
+                manager.spark.conf.set("spark.sql.shuffle.partitions", "1")
+            assert (manager.ui, manager.capacity, manager.kept) == (None, SLOTS, fixed)
+            topic = new_topic(session, SLOTS)
+            options: dict[str, Any] = {"topic": topic, "schema": "k LONG", "starting": "earliest", "sink": "memory"}
+            session.stream("counted", lambda source: source.groupBy("k").count(), **options)
+            sent = produce(session, topic, ({"k": i % 10} for i in range(500)), SLOTS)
+            eventually(lambda: sum(books(session, "counted")) == sent, what=session.status)
+            found = session.results("counted").groupBy("k").max("count").collect()
+            assert sorted(tuple(row) for row in found) == [(key, 50) for key in range(10)]
+            query = session.runtime.instances["counted.1"]
+            assert shuffle_partitions(query.checkpoint) == query.shuffles == 3
+            status = session.status()
+            assert "slot time of batches" in status
+            assert "Europe/Berlin" in status
+    finally:
+        server.stop()
 
 
 def accuracies(session: Session) -> dict[str, float]:

@@ -204,7 +204,8 @@ def untruncated(spark: SparkSession, others_s: float = OTHERS_S) -> Iterator[Non
         shared.before = shared.before or {name: spark.conf.get(name, None) for name in _WHOLE}
         try:
             for name, value in _WHOLE.items():
-                spark.conf.set(name, value)
+                if not _sets(spark, name, value):
+                    shared.before.pop(name, None)
             yield
         finally:
             for name, value_before in shared.before.items():
@@ -215,3 +216,14 @@ def untruncated(spark: SparkSession, others_s: float = OTHERS_S) -> Iterator[Non
             shared.before = {}
     finally:
         shared.lock.release()
+
+
+def _sets(spark: SparkSession, name: str, value: str) -> bool:
+    """Set a setting; return False if the server refuses that: its texts stay cut. Raises whatever Spark raises if it
+    does not answer."""
+    try:
+        spark.conf.set(name, value)
+    except Exception:
+        spark.conf.get(name, None)
+        return False
+    return True

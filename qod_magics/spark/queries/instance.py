@@ -318,7 +318,7 @@ class Instance(InstanceState):
                     else:
                         writer = writer.trigger(processingTime=f"{job.batches_every_s:g} seconds")
                     chosen = self._shuffle_on(task_manager, shuffle, realtime=realtime)
-                    with task_manager.shuffling(chosen, starts_s):
+                    with task_manager.shuffling(chosen, starts_s) as chosen:
                         query = writer.start() if job.sink is None else job.sink.begin(writer, job.table)
                 break
             except QodError:

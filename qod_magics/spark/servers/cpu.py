@@ -238,20 +238,40 @@ class TaskTime(NamedTuple):
 
 
 def adopt(spark: SparkSession, conf: Mapping[str, str]) -> dict[str, str | None]:
-    """Apply these settings to a session of ours; returns the previous values of those that differed.
+    """Apply these settings to a session of ours; returns those that the server refuses to change, with the values that
+    they keep.
 
     Raises:
-        Exception: whatever Spark raises when the session is gone. A setting that the server refuses to change is
-            skipped.
+        Exception: whatever Spark raises when the session is gone.
 
     """
     spark.sql("SELECT 1").collect()
     before = {key: setting(spark, key) for key in conf}
-    changed = {key: value for key, value in before.items() if value != conf[key]}
-    for key in changed:
-        with suppress(Exception):
-            spark.conf.set(key, conf[key])
-    return changed
+    refused = {}
+    for key, value in before.items():
+        if value != conf[key]:
+            try:
+                spark.conf.set(key, conf[key])
+            except Exception:
+                refused[key] = value
+    return refused
+
+
+#: Rows of a range that is cut into as many parts as tasks run at once, at most.
+_RANGE = 100_000
+#: Settings that say otherwise into how many.
+_PARTS = ("spark.default.parallelism", "spark.sql.leafNodeDefaultParallelism")
+
+
+def tasks_at_once(spark: SparkSession) -> float | None:
+    """Return how many tasks its executors run at the same time, two at least: Spark cuts a range into so many parts.
+    None where a setting says into how many, or Spark does not answer."""
+    if any(setting(spark, key) is not None for key in _PARTS):
+        return None
+    with suppress(Exception):
+        parts = f"SELECT spark_partition_id() AS part FROM range({_RANGE})"
+        return float(spark.sql(f"SELECT max(part) + 1 FROM ({parts})").collect()[0][0])
+    return None
 
 
 def setting(spark: SparkSession, key: str) -> str | None:

@@ -33,6 +33,7 @@ from qod_magics.spark.servers.cpu import (
     core_seconds,
     is_here,
     setting,
+    tasks_at_once,
 )
 from qod_magics.spark.servers.remote import Remote
 from qod_magics.spark.servers.rest import rest_of, ui_address
@@ -117,6 +118,7 @@ def attach_url(
     """Connect to a Connect server of the user's, and give the session there the settings of our own servers.
 
     The address of its UI (for CPU times) and its cores are queried from the server if the user has not given them.
+    Without a UI, its cores are the tasks that it runs at once.
 
     Raises:
         SetupError: its Spark is older than pyspark.
@@ -128,22 +130,22 @@ def attach_url(
     def attached() -> TaskManager:
         check_server(spark.version, hidden(server.url))
         shuffle = _chosen_shuffle(spark)
-        adopt(spark, OWN_SESSION_CONF)
+        kept = adopt(spark, OWN_SESSION_CONF)
         address = ui_address(spark) if server.ui is None else server.ui or None
         rest = rest_of(address, setting(spark, "spark.app.id"), server.headers)
         slots = None if rest is None else rest.cores(0.0 if server.cores else 15.0)
-        usable = server.cores or slots
+        usable = server.cores or slots or _counted(spark)
         if usable is None:
             raise TaskManagerError(
-                f"the cores of {hidden(server.url)} must be known, got none from a Spark UI; give them (--cores N), or "
-                "the address of its UI (--ui URL)",
+                f"the cores of {hidden(server.url)} must be known, got none from a Spark UI or from Spark; give them "
+                "(--cores N), or the address of its UI (--ui URL)",
                 name=hidden(server.url),
                 rule="known cores",
             )
         planned = usable * (1 - headroom)
         made = partial(TaskManager, id, spark, kind="connect", cores=planned, board=board, ui=address, slots=slots)
         made = partial(made, headroom=None if server.cores else headroom, shuffle=shuffle)
-        return made(headers=server.headers, capacity=usable)
+        return made(headers=server.headers, capacity=usable, kept=kept)
 
     try:
         return call_within(attached, inquiry_s, hidden(server.url))
@@ -213,6 +215,11 @@ def attach_session(
     except BaseException:
         release(own)
         raise
+
+
+def _counted(spark: SparkSession) -> float | None:
+    """Return how many tasks run at once, counted again once an executor has come for the first count."""
+    return tasks_at_once(spark) and tasks_at_once(spark)
 
 
 def _chosen_shuffle(spark: SparkSession) -> int | None:

@@ -17,7 +17,7 @@ from qod_magics.sources.registry import Sources
 from qod_magics.spark.plans import dial
 from qod_magics.spark.plans.dial import DialBoard
 from qod_magics.spark.plans.pipeline import Workshop
-from qod_magics.spark.servers.conf import OWN_SESSION_CONF, SESSION_CONF, SHUFFLE, SHUFFLE_DEFAULT
+from qod_magics.spark.servers.conf import OWN_SESSION_CONF, SESSION_CONF, SHUFFLE, SHUFFLE_DEFAULT, stated_shuffle
 from qod_magics.spark.servers.connection import (
     begin,
     beside,
@@ -39,6 +39,7 @@ from qod_magics.spark.servers.cpu import (
     endpoint,
     refuses,
     setting,
+    tasks_at_once,
 )
 from qod_magics.spark.servers.own_jars import STATE_CLASS
 from qod_magics.spark.servers.rest import Rest, applications, rest_of, times_by_batch
@@ -88,6 +89,7 @@ class TaskManager:
         capacity: float | None = None,
         headroom: float | None = None,
         shuffle: int | None = None,
+        kept: Mapping[str, str | None] = MappingProxyType({}),
     ) -> None:
         self.id = id
         self.spark = spark
@@ -97,6 +99,7 @@ class TaskManager:
         self.capacity = cores if capacity is None else capacity
         #: of its cores, where executors come and go; None: its cores stay as they are
         self._headroom, self._counted_at = headroom, time.monotonic()
+        self._counting = threading.Lock()  #: held while they are counted: without executors, there is no answer
         self.share = 1.0  #: of its cores for tasks, that the user allows
         self.ui, self.headers = ui, headers  #: of its Spark UI
         self.server = server
@@ -113,6 +116,8 @@ class TaskManager:
         self._turning = threading.Lock()
         self._stated_shuffle = shuffle  #: shuffle partitions by the user's setting; None: there is none
         self._shuffles: int | None = None  #: into how many partitions its session shuffles; None: not set here yet
+        self._fixed_shuffle: int | None = None  #: the same where it refuses to change that
+        self.kept = kept  #: settings of ours that it refuses, with the values that it keeps
         self._starts = 0  #: queries that start with that number
         self._starting = threading.Condition()  #: held while either of them changes
         self._topic: dial.DialStore | None = None  #: of its dials, where SQL can't set them
@@ -163,6 +168,9 @@ class TaskManager:
             line += f", utilization by {self.signal}"
         if self.server is not None and self.server.no_shedding_source:
             line += f"; drops rows behind Spark's Kafka source, since {self.server.no_shedding_source}"
+        if self.kept:
+            kept = [key if value is None else f"{key}={value}" for key, value in self.kept.items()]
+            line += f"; refuses settings of ours, and keeps {', '.join(kept)}"
         return f"{line}; no real-time mode, since {self.no_realtime}" if self.no_realtime else line
 
     @property
@@ -224,15 +232,17 @@ class TaskManager:
         """Return into how many partitions a query shuffles whose first batch runs here in micro-batches: as many as the
         user's setting says, or one for each of its cores, so that an aggregation can use them all. One where nothing
         tells that it does: slot time counts the readers of a batch alone then."""
+        if self._fixed_shuffle is not None:
+            return self._fixed_shuffle
         if self._stated_shuffle is None and self.cpu_meter is None and self.rest is None:
             return 1
         return self._stated_shuffle or min(max(int(self.capacity), 1), SHUFFLE_DEFAULT)
 
     @contextmanager
-    def shuffling(self, partitions: int, wait_s: float = STARTS_S) -> Iterator[None]:
+    def shuffling(self, partitions: int, wait_s: float = STARTS_S) -> Iterator[int]:
         """Set the number of shuffle partitions of the queries that start within this block. It is a setting of the
         session, which a query copies when it starts, so starts with another number wait. A query that has run a batch
-        keeps the number of its checkpoint.
+        keeps the number of its checkpoint. Yields the number: where the server refuses to change it, its own.
 
         Args:
             partitions: the number.
@@ -243,35 +253,48 @@ class TaskManager:
 
         """
         with self._starting:
-            if not self._starting.wait_for(lambda: not self._starts or self._shuffles == partitions, wait_s):
+            if not self._starting.wait_for(lambda: not self._starts or self._shuffles_into(partitions), wait_s):
                 raise TaskManagerError(
                     f"{self.id} still starts queries that shuffle into {self._shuffles} partitions.",
                     name=self.id,
                     rule="answers",
                 )
-            if not self._starts or self._shuffles != partitions:  # a recipe may have changed it since the last start
+            if not self._starts or not self._shuffles_into(partitions):  # a recipe may have changed it since
                 self._shuffles = None
-                self.spark.conf.set(SHUFFLE, str(partitions))
-                self._shuffles = partitions
+                self._shuffle_into(partitions)
             self._starts += 1
         try:
-            yield
+            yield self._fixed_shuffle or partitions
         finally:
             with self._starting:
                 self._starts -= 1
                 self._starting.notify_all()
 
+    def _shuffles_into(self, partitions: int) -> bool:
+        return self._shuffles == partitions or self._fixed_shuffle is not None
+
+    def _shuffle_into(self, partitions: int) -> None:
+        try:
+            self.spark.conf.set(SHUFFLE, str(partitions))
+        except Exception:  # it refuses that, or does not answer: then this raises, too
+            self._fixed_shuffle = stated_shuffle(self.spark.conf.get(SHUFFLE)) or SHUFFLE_DEFAULT
+        else:
+            self._shuffles, self._fixed_shuffle = partitions, None
+
     def recount(self, every_s: float = RECOUNT_S) -> None:
         """Ask how many cores its executors have by now, if that is due and not what the user has said. Executors come
         and go; without an answer, or without any, the last number holds."""
         now = time.monotonic()
-        if self._headroom is None or now - self._counted_at < every_s:
+        if self._headroom is None or now - self._counted_at < every_s or not self._counting.acquire(blocking=False):
             return
         self._counted_at = now
         rest = self.rest
-        found = None if rest is None else rest.cores()
+        try:
+            found = tasks_at_once(self.spark) if rest is None else rest.cores()
+        finally:
+            self._counting.release()
         if found is not None:
-            self.slots = self.capacity = found
+            self.slots, self.capacity = (None if rest is None else found), found
             self.cores = found * (1 - self._headroom)
 
     def sample_cpu(self) -> None:

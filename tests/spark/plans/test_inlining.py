@@ -203,6 +203,15 @@ def test_settings_that_could_not_be_put_back_are_with_the_next_plan() -> None:
     assert session.settings == LENGTHS
 
 
+def test_a_server_that_fixes_its_settings_tells_plans_as_they_say() -> None:
+    session = Session()
+    rows = Rows(session)
+    rows.gate.set()
+    session.refuses = {"100000", "10000000"}
+    assert plan(rows) == "cut"
+    assert session.settings == LENGTHS
+
+
 def test_a_plan_does_not_wait_for_ever_for_one_that_is_never_told() -> None:
     session: Any = Session()
     hanging = Rows(session)

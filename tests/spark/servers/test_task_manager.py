@@ -257,6 +257,44 @@ def test_no_query_takes_the_partitions_that_the_recipe_of_another_has_set() -> N
         assert spark.settings["spark.sql.shuffle.partitions"] == "8"
 
 
+class Fixed(Setting):
+    """A session whose settings nobody may change, of a Spark that runs so many tasks at once."""
+
+    def __init__(self, tasks: int, **settings: str) -> None:
+        super().__init__(**settings)
+        self.tasks = tasks
+
+    def set(self, key: str, value: str) -> None:
+        raise RuntimeError(f"{key} is fixed here")
+
+    def collect(self) -> list[Any]:
+        return [{0: self.tasks, "value": 0.25}]
+
+
+def test_where_settings_are_fixed_queries_shuffle_as_they_say_and_the_status_tells() -> None:
+    spark: Any = Fixed(6, **{"spark.sql.shuffle.partitions": "40", "spark.sql.session.timeZone": "Asia/Tokyo"})
+    made = joining.attach_url("tm1", Remote("sc://there:1", ui=""), BOARD, 0.5, connect=partial(_given, spark))
+    assert (made.capacity, made.cores) == (6.0, 3.0)
+    assert made.kept["spark.sql.session.timeZone"] == "Asia/Tokyo"
+    assert "Asia/Tokyo" in made.describe
+    with made.shuffling(6) as partitions, made.shuffling(2) as others:  # neither waits for the other
+        assert (partitions, others, made.shuffle) == (40, 40, 40)
+
+
+def test_tasks_at_once_are_counted_anew_and_not_where_a_setting_says_their_number() -> None:
+    spark: Any = Fixed(6)
+    spark.stop = lambda: None
+    made = joining.attach_url("tm1", Remote("sc://there:1", ui=""), BOARD, 0.5, connect=partial(_given, spark))
+    spark.tasks = 4  # executors have gone
+    made.recount(every_s=0.0)
+    assert (made.capacity, made.cores) == (4.0, 2.0)
+    spark.settings["spark.default.parallelism"] = "50"
+    made.recount(every_s=0.0)
+    assert made.capacity == 4.0
+    with pytest.raises(TaskManagerError, check=breaks("known cores")):
+        joining.attach_url("tm1", Remote("sc://there:1", ui=""), BOARD, 0.5, connect=partial(_given, spark))
+
+
 def _given(spark: Any, *_: object) -> Any:
     return spark
 
