@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from qod_magics.errors import KafkaError
+from qod_magics.kafka.names import check_prefix
 from qod_magics.kafka.properties import Retention, client_options, spark_options
 
 #: Lost connections surface as failed calls; librdkafka's threads must not print them into the notebook.
@@ -25,6 +26,10 @@ REFRESHED = {"topic.metadata.refresh.interval.ms": 5_000}
 
 #: Clients inherited over a fork, kept: destroying one would wait for threads that this process does not have.
 _INHERITED: list[AdminClient] = []
+
+
+#: The option of Spark's Kafka source for the names of its consumer groups.
+GROUP_PREFIX = "groupIdPrefix"
 
 
 class Kafka(Protocol):
@@ -61,6 +66,11 @@ class Kafka(Protocol):
         """Retention of the topics that a session makes for itself; None: the cluster's default."""
         ...
 
+    @property
+    def prefix(self) -> str:
+        """What begins the names of these topics, and of consumer groups: see `names.own_topic`."""
+        ...
+
 
 class Admin:
     """The admin client of a process: a fork gets its own, since librdkafka's threads do not survive it."""
@@ -85,15 +95,23 @@ class Admin:
 
 
 class Clients:
-    """The clients of `confluent_kafka` for records; their messages go to `LOG`."""
+    """The clients of `confluent_kafka` for records; their messages go to `LOG`.
+
+    Attributes:
+        prefix: begins the names of consumer groups.
+
+    """
+
+    prefix: str = ""
 
     def producer(self, config: Mapping[str, Any]) -> Producer:
         """Return a client that writes records, with these options alone."""
         return Producer({**config}, logger=LOG)
 
     def consumer(self, config: Mapping[str, Any]) -> Consumer:
-        """Return a client that reads records, with these options alone."""
-        return Consumer({**config}, logger=LOG)
+        """Return a client that reads records, with these options alone; its group's name gets the prefix."""
+        group = config.get("group.id")
+        return Consumer({**config, **({} if group is None else {"group.id": f"{self.prefix}{group}"})}, logger=LOG)
 
 
 class ExternalKafka(Clients):
@@ -103,14 +121,16 @@ class ExternalKafka(Clients):
         bootstrap: `host:port[,host:port ...]`.
         options: client options, in librdkafka's names (`security.protocol`, `sasl.username`, `ssl.ca.location` ...) or
             in Java's prefixed with `kafka.` (for Spark only). `qod_magics.kafka.properties` lists the translation.
+        prefix: of the topics that a session makes for itself, and of consumer groups.
 
     Raises:
         KafkaError: `bootstrap` is not of that form.
+        UsageProblem: Kafka does not allow the prefix in names.
 
     """
 
-    def __init__(self, bootstrap: str, options: Mapping[str, Any] | None = None) -> None:
-        self._bootstrap = _checked(bootstrap)
+    def __init__(self, bootstrap: str, options: Mapping[str, Any] | None = None, prefix: str = "") -> None:
+        self._bootstrap, self.prefix = _checked(bootstrap), check_prefix(prefix)
         self._client = client_options(options or {})
         self._options = dict(options or {})
         self._admin = Admin()
@@ -139,7 +159,8 @@ class ExternalKafka(Clients):
     def spark_options(self) -> dict[str, str]:
         """Return options for Spark's source and sink. Raises KafkaError: Spark does not support one of them; it is
         named."""
-        return {"kafka.bootstrap.servers": self._bootstrap, **spark_options(self._options)}
+        group = {GROUP_PREFIX: f"{self.prefix}qod"} if self.prefix else {}
+        return {"kafka.bootstrap.servers": self._bootstrap, **group, **spark_options(self._options)}
 
     @property
     def own_retention(self) -> Retention:

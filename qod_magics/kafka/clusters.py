@@ -14,7 +14,9 @@ from qod_magics.kafka.topics import topic_partitions
 ANSWER_S = 10.0
 
 
-def configure(bootstrap: str | None, options: Mapping[str, str] | None, cpus: set[int] | None = None) -> Kafka:
+def configure(
+    bootstrap: str | None, options: Mapping[str, str] | None, cpus: set[int] | None = None, prefix: str = ""
+) -> Kafka:
     """Return the user's cluster, not yet connected to, or an embedded broker, not yet started: nothing is downloaded or
     run.
 
@@ -22,10 +24,11 @@ def configure(bootstrap: str | None, options: Mapping[str, str] | None, cpus: se
         bootstrap: `host:port` of the user's cluster; None means an embedded broker.
         options: client options in librdkafka's names.
         cpus: cores for the embedded broker, default all.
+        prefix: of the session's own topics and consumer groups on the user's cluster.
 
     Raises:
         KafkaError: `bootstrap` is not of that form, or Spark does not support an option.
-        UsageProblem: an option is for the other kind of broker.
+        UsageProblem: an option is for the other kind of broker, or the prefix can't be one.
 
     """
     if bootstrap is None and options:
@@ -40,7 +43,7 @@ def configure(bootstrap: str | None, options: Mapping[str, str] | None, cpus: se
         )
     if bootstrap is None:
         return EmbeddedBroker(cpus=cpus)
-    kafka = ExternalKafka(bootstrap, options)
+    kafka = ExternalKafka(bootstrap, options, prefix)
     kafka.spark_options()  # one that Spark does not support is refused before anything starts
     return kafka
 
@@ -81,6 +84,7 @@ class Clusters:
         internal: str | None = None,
         internal_options: Mapping[str, str] | None = None,
         cpus: set[int] | None = None,
+        prefix: str = "",
     ) -> Clusters:
         """Return the clusters that a session is asked to use.
 
@@ -91,6 +95,7 @@ class Clusters:
                 is none.
             internal_options: as `options`.
             cpus: cores for the embedded broker, default all.
+            prefix: as of `configure`, on each cluster of the user's.
 
         Raises KafkaError, UsageProblem: as `configure`, or an option lacks the one that it goes with.
 
@@ -109,10 +114,16 @@ class Clusters:
                 option="--internal-kafka-option",
                 rule="own broker",
             )
+        if prefix and bootstrap is None:
+            raise UsageProblem(
+                f"--kafka-prefix {prefix} must go with a broker of yours, got none; name it, --kafka HOST:PORT",
+                option="--kafka-prefix",
+                rule="own broker",
+            )
         if internal is None:
-            return cls(configure(bootstrap, options, cpus))
-        users = configure(bootstrap, options)
-        return cls(users, configure(None if internal == STARTED else internal, internal_options, cpus))
+            return cls(configure(bootstrap, options, cpus, prefix))
+        users = configure(bootstrap, options, prefix=prefix)
+        return cls(users, configure(None if internal == STARTED else internal, internal_options, cpus, prefix))
 
     @property
     def own(self) -> Kafka:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -15,6 +14,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from qod_magics.errors import KafkaError, nearest
 from qod_magics.kafka.cluster import Kafka
+from qod_magics.kafka.names import own_topic, session_of
 from qod_magics.kafka.properties import LARGEST_BATCH, Retention
 
 TIMEOUT_S = 15.0
@@ -285,9 +285,8 @@ DEAD_S = 24 * 3600.0
 ANSWER_WITHIN_S = 5.0
 #: Of the topic to which a session writes: the last record stays, however long ago the session was killed.
 KEEP = Retention(bytes=1 << 20, seconds=None)  # a managed cluster may refuse smaller segments than the default
-#: A session's own topics, with its id, and the one to which it writes.
-_OWN = re.compile(r"qod\.([0-9a-f]{6})\..+")
-_MARK = "qod.{}.alive"
+#: The topic of a session to which it writes.
+_MARK = "alive"
 
 
 class Presence:
@@ -301,7 +300,7 @@ class Presence:
 
     def __init__(self, kafka: Kafka, session: str) -> None:
         self._session = session
-        self.topic = _MARK.format(session)
+        self.topic = own_topic(kafka.prefix, session, _MARK)
         self._kafka = kafka
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"presence-{session}", daemon=True)
@@ -320,7 +319,7 @@ class Presence:
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join(ANSWER_WITHIN_S)
-            own = f"qod.{self._session}."
+            own = own_topic(self._kafka.prefix, self._session, "")
             if not any(
                 name.startswith(own) and name != self.topic
                 for name in topic_partitions(self._kafka, timeout_s=ANSWER_WITHIN_S)
@@ -339,15 +338,16 @@ class Presence:
 
 def sweep(kafka: Kafka, dead_s: float = DEAD_S) -> Mapping[str, int]:
     """Delete the topics of sessions that have not written for `dead_s` seconds; how many, by session. Topics of
-    sessions that never wrote, and topics of other names, stay. Raises KafkaError after all that can be deleted is."""
-    topics = [name for name in topic_partitions(kafka, timeout_s=ANSWER_WITHIN_S) if _OWN.fullmatch(name)]
-    sessions = {found[1] for name in topics if (found := _OWN.fullmatch(name))}
-    marked = {session for session in sessions if _MARK.format(session) in topics}
+    sessions that never wrote, and topics of other names or prefixes, stay. Raises KafkaError after all that can be
+    deleted is."""
+    there = topic_partitions(kafka, timeout_s=ANSWER_WITHIN_S)
+    topics = {name: session for name in there if (session := session_of(kafka.prefix, name)) is not None}
+    marked = {session for session in topics.values() if own_topic(kafka.prefix, session, _MARK) in topics}
     gone: dict[str, int] = {}
     failure: KafkaError | None = None
     for session in sorted(marked):
-        mark = _MARK.format(session)
-        names = [name for name in topics if name.startswith(f"qod.{session}.")]
+        mark = own_topic(kafka.prefix, session, _MARK)
+        names = [name for name, of in topics.items() if of == session]
         try:
             if time.time() - _last_beat(kafka, mark) > dead_s:  # the mark last: what a failure leaves is found again
                 delete_topics(kafka, [name for name in names if name != mark], timeout_s=ANSWER_WITHIN_S)

@@ -83,6 +83,9 @@ KAFKA_OPTION = Option(
 KAFKA_CONFIG = Option(
     "--kafka-config FILE", "client.properties of your broker, with ${NAME} for variables of the environment"
 )
+KAFKA_PREFIX = Option(
+    "--kafka-prefix TEXT", "begins the names of the session's own topics and consumer groups on your broker", default=""
+)
 INTERNAL_KAFKA = Option(
     "--internal-kafka HOST:PORT",
     "make the session's own topics on this broker, and none on yours; own: on one that is started",
@@ -97,7 +100,15 @@ INTERNAL_KAFKA_OPTION = replace(
 )
 INTERNAL_KAFKA_CONFIG = Option("--internal-kafka-config FILE", "client.properties of it")
 #: The Kafka clusters of a session.
-CLUSTERS = (KAFKA, KAFKA_OPTION, KAFKA_CONFIG, INTERNAL_KAFKA, INTERNAL_KAFKA_OPTION, INTERNAL_KAFKA_CONFIG)
+CLUSTERS = (
+    KAFKA,
+    KAFKA_OPTION,
+    KAFKA_CONFIG,
+    KAFKA_PREFIX,
+    INTERNAL_KAFKA,
+    INTERNAL_KAFKA_OPTION,
+    INTERNAL_KAFKA_CONFIG,
+)
 PACKAGES = Option(
     "--packages G:A:V",
     "Maven packages that local task managers load, with what these need",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from qod_magics.application.recipes.views import MadeViews, View
 from qod_magics.application.streams.topic_input import ddl_of
 from qod_magics.errors import ApplicationError, KafkaError, TaskManagerError, UsageProblem, counted
+from qod_magics.kafka.names import is_own
 from qod_magics.kafka.reading import Record, Tail, beginning_offsets, end_offsets, offsets_at
 from qod_magics.kafka.rows import By, RowSender, Sent, records
 from qod_magics.kafka.topics import create_topics, grow_topics, topic_partitions
@@ -275,7 +276,7 @@ class OwnData:
 
     def topics(self) -> dict[str, int]:
         """Return the partitions of each topic, without those that sessions make for themselves. Raises KafkaError."""
-        return {name: n for name, n in sorted(topic_partitions(self.kafka).items()) if not name.startswith("qod.")}
+        return {name: n for name, n in sorted(topic_partitions(self.kafka).items()) if not is_own(name)}
 
     def peek(self, topic: str) -> Peek:
         """Return a look into a topic, to print: its rate, its newest records, and a line that `--schema` takes.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from qod_magics.errors import QodError
 from qod_magics.kafka.cluster import Kafka
+from qod_magics.kafka.names import own_topic
 from qod_magics.machine.cores import CoreClaim, check_cores, choosing, free_cores, is_limited
 from qod_magics.session.settings import Settings
 from qod_magics.spark.plans.dial import DialBoard
@@ -206,7 +207,9 @@ class Provisioner:
         """Return the same one, with a topic for its dials where it needs one; if that fails, it is closed. Raises
         KafkaError, LostError, TaskManagerError."""
         try:
-            read_from_topic(made, self._runtime.kafka, self._runtime.board.topic(made.id))
+            kafka = self._runtime.kafka
+            name = own_topic(kafka.prefix, self._runtime.board.session, f"{made.id}.dials")
+            read_from_topic(made, kafka, name)
         except BaseException:
             made.close()
             raise

@@ -145,6 +145,7 @@ class Session(ByHand, Decisions, Outside, OwnData):
         standby: bool = True,
         kafka: str | None = None,
         kafka_options: Mapping[str, str] | None = None,
+        kafka_prefix: str = "",
         kafka_cpus: Cores | None = None,
         internal_kafka: str | None = None,
         internal_kafka_options: Mapping[str, str] | None = None,
@@ -170,6 +171,8 @@ class Session(ByHand, Decisions, Outside, OwnData):
             standby: whether one local task manager is started ahead while the budget allows it.
             kafka: `host:port` of the user's broker; None starts one.
             kafka_options: options of that broker's clients, as librdkafka names them.
+            kafka_prefix: begins the names of the session's own topics and consumer groups on that broker, and on a
+                second one.
             kafka_cpus: cores of the started broker; default all. `say` reports if it can't be pinned to them.
             internal_kafka: `host:port` of a second broker, or "own", one that the session starts: the topics that the
                 session makes, and those of rejects, are there. The user's broker is read, and sinks write to it.
@@ -188,7 +191,8 @@ class Session(ByHand, Decisions, Outside, OwnData):
         if take_over and name is None:
             raise UsageProblem("--take-over must come with --name, got none; name the session", option="--name")
         settings = Settings(**options)
-        clusters = Clusters.of(kafka, kafka_options, internal_kafka, internal_kafka_options, kafka_cpus)
+        second = internal_kafka, internal_kafka_options
+        clusters = Clusters.of(kafka, kafka_options, *second, kafka_cpus, kafka_prefix)
         settings.check_local(task_managers > 0)
         begun = time.monotonic()
         keeper = None if name is None else Keeper.open(name, settings.checkpoints, take_over)
@@ -228,6 +232,7 @@ class Session(ByHand, Decisions, Outside, OwnData):
         *,
         kafka: str | None = None,
         kafka_options: Mapping[str, str] | None = None,
+        kafka_prefix: str = "",
         internal_kafka: str | None = None,
         internal_kafka_options: Mapping[str, str] | None = None,
         say: Say = lambda _: None,
@@ -237,7 +242,8 @@ class Session(ByHand, Decisions, Outside, OwnData):
         path, and stays up when this session ends. Raises KafkaError, TaskManagerError, UsageProblem."""
         settings = Settings(**options)
         settings.check_local(False)
-        clusters = Clusters.of(kafka, kafka_options, internal_kafka, internal_kafka_options)
+        second = internal_kafka, internal_kafka_options
+        clusters = Clusters.of(kafka, kafka_options, *second, prefix=kafka_prefix)
         resources = Resources(clusters.access(), settings)
         try:
             for note in resources.notes:

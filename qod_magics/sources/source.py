@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from qod_magics.errors import ApplicationError
+from qod_magics.kafka.names import is_own
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 #: The kind of a name without one: a topic.
 KAFKA = "kafka"
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-#: How the topics begin that sessions make for themselves.
-OWN = "qod."
 #: Between the topics of a stream that reads several.
 _BETWEEN = ","
 
@@ -98,11 +97,6 @@ def matching(pattern: str, topics: Iterable[str]) -> list[str]:
     """Return the topics whose whole names match a pattern, sorted; never those that sessions make for themselves."""
     whole = re.compile(pattern)
     return sorted(topic for topic in topics if whole.fullmatch(topic) and not is_own(topic))
-
-
-def is_own(topic: str) -> bool:
-    """Tell whether a session has made a topic for itself."""
-    return topic.startswith(OWN)
 
 
 def check_topic(topic: str) -> str:

@@ -26,6 +26,7 @@ from qod_magics.core.plan import (
 from qod_magics.core.runtime import Dials, FeedRows, Observation, Placer, fewest_first
 from qod_magics.errors import KafkaError, TaskManagerError
 from qod_magics.kafka.cluster import Kafka
+from qod_magics.kafka.names import own_topic
 from qod_magics.kafka.topics import delete_topics
 from qod_magics.lifecycle.events import RoomCame, StopAsked
 from qod_magics.named.manifest import Manifest
@@ -404,7 +405,8 @@ class SparkRuntime:
             delete_topics(self.kafka, topics, timeout_s=5.0)
         except KafkaError as error:
             session, broker = self.deployment.session, self.kafka.bootstrap
-            self.undeleted = [f"{len(topics)} topics qod.{session}.* stay on {broker}: {reason(error)}"]
+            own = own_topic(self.kafka.prefix, session, "*")
+            self.undeleted = [f"{len(topics)} topics {own} stay on {broker}: {reason(error)}"]
 
 
 def _close(manager: TaskManager) -> None:

@@ -50,6 +50,7 @@ class FakeKafka:
     """A cluster with these topics (name -> number of partitions, all empty)."""
 
     bootstrap = "here:9092"
+    prefix = ""
     own_retention = None
 
     def __init__(self, topics: Mapping[str, int] | None = None, options: Mapping[str, Any] | None = None) -> None:

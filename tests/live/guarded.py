@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,6 +54,14 @@ class GuardedBroker(EmbeddedBroker):
         text = file.read_text("utf-8").replace(jaas, jaas.replace(";", f' user_{READER}="{PASSWORD}";'))
         assert READER in text
         file.write_text(f"{text}authorizer.class.name={AUTHORIZER}\nsuper.users=User:qod\n", "utf-8")
+        with (directory / "log4j2.properties").open("a", encoding="utf-8") as logged:
+            logged.write("logger.authorizer.name = kafka.authorizer.logger\nlogger.authorizer.level = info\n")
+
+    @property
+    def denied(self) -> set[tuple[str, str]]:
+        """What `reader` has asked for and may not do: operations and resources."""
+        found = re.findall(r"User:\w+ is Denied operation = (\w+) from .* on resource = (\S+) for", self.log(100_000))
+        return set(found)
 
 
 @contextmanager

@@ -15,26 +15,27 @@ import psutil
 import pyspark
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    ConfigResource,
-)
+from confluent_kafka.admin import AclOperation, ConfigResource, ResourcePatternType, ResourceType
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
 
 from qod_magics.errors import KafkaError, QodError, SetupError, TaskManagerError
 from qod_magics.kafka import topics
 from qod_magics.kafka.broker import EmbeddedBroker
+from qod_magics.kafka.cluster import ExternalKafka
 from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import Presence, create_topics, delete_topics, topic_partitions
 from qod_magics.machine import class_data
 from qod_magics.machine.jars import broker_jars, connector_set
 from qod_magics.machine.java import find_java, free_ports
+from qod_magics.session.results import QueryResults
 from qod_magics.session.session import Session
 from qod_magics.spark.servers import server as server_module
 from qod_magics.spark.servers.joining import start_local
 from qod_magics.spark.servers.server import LocalServer, ServerOptions
 from tests.live.conftest import eventually, kafka_of, new_topic, produce, server_of
 from tests.live.framed_avro import check_framed_avro
+from tests.live.guarded import READS, WRITES, GuardedBroker, running
 from tests.live.watching import Events
 from tests.policies.installed import install
 from tests.raising import breaks
@@ -315,6 +316,43 @@ def test_the_users_kafka_and_a_place_for_checkpoints(
     assert {path.name for path in (tmp_path / "my cp").iterdir()} == {"of the user", session.id}
     assert list(tmp_path.glob(f"my cp/{session.id}/**/offsets/0"))
     assert not [topic for topic in topic_partitions(cluster.kafka) if topic.startswith(f"qod.{session.id}.")]
+
+
+def test_rights_on_a_prefix_are_all_that_the_sessions_own_topics_and_groups_need(cluster: Session) -> None:
+    """The broker refuses nothing, and topics and groups of other names are none of the session's."""
+    users = GuardedBroker()
+    with running(users):
+        create_topics(users, {"team-x.taxi": 1, "taxi": 1})
+        users.allow("taxi", *READS)
+        own = (*WRITES, AclOperation.CREATE, AclOperation.DELETE, AclOperation.ALTER)
+        users.allow("team-x.", *own, pattern=ResourcePatternType.PREFIXED)
+        users.allow("team-x.", AclOperation.READ, pattern=ResourcePatternType.PREFIXED, kind=ResourceType.GROUP)
+        dead = Presence(ExternalKafka(users.bootstrap, users.credentials, "team-x."), "0b0b0b")
+        create_topics(users, {dead.topic: 1, "qod.0b0b0b.alive": 1}, retention=topics.KEEP)
+        producer = Producer(users.client_config())
+        producer.produce(dead.topic, b"alive", timestamp=int(1000 * (time.time() - 30 * 24 * 3600)))
+        producer.flush(30)
+        there: dict[str, Any] = {"task_managers": 0, "connect": [server_of(cluster).url], **users.reader}
+        with Session.up(**there, kafka_prefix="team-x.", period_s=2.0) as session:
+            assert dead.topic not in topic_partitions(users)
+            session.stream("trips", topic="taxi", fuse=False, schema="n LONG")
+            session.stream("seen", "SELECT n FROM trips", priority=1)
+            session.stream("pattern", pattern=r"team-x\..*", schema="n LONG", priority=1)
+            for topic in ("taxi", "team-x.taxi"):
+                producer.produce(topic, b'{"n": 1}')
+            producer.flush(30)
+
+            def rows(name: str) -> list[int]:
+                return [row.n for row in session.results(name).collect()]
+
+            eventually(lambda: rows("seen") == rows("pattern") == [1], what=session.status)
+            assert [row["n"] for row in QueryResults(session, "seen").read().rows.values()] == [1]
+            assert session.peek("taxi").records == 1
+            assert set(session.topics()) == {"taxi", "team-x.taxi"}
+            made = topic_partitions(users).keys() - {"taxi", "team-x.taxi", "qod.0b0b0b.alive"}
+            assert {".".join(name.split(".")[:3]) for name in made} == {f"team-x.qod.{session.id}"}
+        assert topic_partitions(users).keys() == {"taxi", "team-x.taxi", "qod.0b0b0b.alive"}
+        assert users.denied == set()
 
 
 def test_topics_of_a_dead_session_go_with_the_next_one_and_no_others(cluster: Session, broker: EmbeddedBroker) -> None:

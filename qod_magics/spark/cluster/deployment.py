@@ -17,6 +17,7 @@ from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.application.tasks import TaskSpec, head_of
 from qod_magics.errors import QodError, TaskManagerError
 from qod_magics.kafka.cluster import Kafka
+from qod_magics.kafka.names import own_topic
 from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context
 from qod_magics.spark.cluster.books import Account, furthest_behind
@@ -190,7 +191,7 @@ class Deployment(Feeds):
     def new_topic(self, name: str) -> str:
         """Return the name of a topic that no deployment of this session has had."""
         self.topics_made += 1
-        return f"qod.{self.session}.{name}.{self.topics_made}"
+        return own_topic(self.kafka.prefix, self.session, f"{name}.{self.topics_made}")
 
     def note_created(self, topics: Mapping[str, int]) -> None:
         """Take note of topics of sinks that were created, with their partitions."""

@@ -75,10 +75,6 @@ class DialBoard:
         """Return the name of what this partition of the stream "from>to" lends (`lent_value`)."""
         return f"qod.{self.session}.lent.{stream}.{partition}"
 
-    def topic(self, task_manager: str) -> str:
-        """Return the name of the topic from which the plans of this task manager read their dials, if they must."""
-        return f"qod.{self.session}.{task_manager}.dials"
-
     def pace(self, instance: str) -> str:
         """Return the name of the pace of this instance's micro-batches: 1 - delay / longest delay, a fraction of 1."""
         return f"qod.{self.session}.pace.{instance}"

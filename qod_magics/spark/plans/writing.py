@@ -140,7 +140,9 @@ class OutputWriter:
 def rejects_options(kafka: Mapping[str, str]) -> str:
     """Return the options of the producer of rejects as JSON: those of all sinks in Kafka, as a malformed record may be
     as large as their rows."""
-    return json.dumps({name.removeprefix("kafka."): value for name, value in {**WRITER, **kafka}.items()})
+    options = {**WRITER, **kafka}
+    prefix = "kafka."  # other options are Spark's
+    return json.dumps({name[len(prefix) :]: value for name, value in options.items() if name.startswith(prefix)})
 
 
 def _group_key(job: Job) -> list[Column]:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from qod_magics.application.streams.stream import Mode
 from qod_magics.errors import KafkaError, TaskManagerError
 from qod_magics.kafka.cluster import Kafka
+from qod_magics.kafka.names import own_topic
 from qod_magics.kafka.reading import end_offsets
 from qod_magics.kafka.topics import create_topics, delete_topics
 from qod_magics.machine.child import temporary
@@ -61,7 +62,7 @@ def warm_up(
     from contextlib import contextmanager
 
     begun = time.monotonic()
-    topic, out = f"qod.{board.session}.{manager.id}.warm", f"qod.{board.session}.{manager.id}.warm.out"
+    topic, out = (own_topic(kafka.prefix, board.session, f"{manager.id}.{name}") for name in ("warm", "warm.out"))
     create_topics(kafka, {topic: 1, out: 1}, retention=kafka.own_retention)
     producer = kafka.producer(kafka.client_config())
     for i in range(_ROWS):
@@ -131,7 +132,7 @@ def check_kafka(manager: TaskManager, kafka: Kafka, board: DialBoard) -> None:
         TaskManagerError, KafkaError: they can't: nor could any query.
 
     """
-    topic = f"qod.{board.session}.{manager.id}.probe"
+    topic = own_topic(kafka.prefix, board.session, f"{manager.id}.probe")
     create_topics(kafka, {topic: 1}, retention=kafka.own_retention)
     try:
         producer = kafka.producer(kafka.client_config())

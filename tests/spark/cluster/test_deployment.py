@@ -18,8 +18,9 @@ from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.application.streams.topic_input import AUTO, TopicInput
 from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.errors import KafkaError, TaskManagerError
+from qod_magics.kafka.names import is_own
 from qod_magics.sources.registry import Sources
-from qod_magics.sources.source import Context, is_own
+from qod_magics.sources.source import Context
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.feeds import Pipe
