@@ -100,9 +100,10 @@ def _send(scenario: Scenario, config: dict[str, Any], speed: float, path: Path |
                 file = stack.enter_context(path.open("w", encoding="utf-8"))
             except OSError as problem:
                 raise UsageProblem(f"--record {path} can't be written ({problem.strerror}): choose another") from None
-        sender = Sender(scenario, config, Record(file, lambda text: print(text, file=sys.stderr, flush=True)), speed)
         reach = {name: value for name, value in config.items() if name != "bootstrap.servers"}
         kafka = ExternalKafka(config["bootstrap.servers"], reach)
+        told = Record(file, lambda text: print(text, file=sys.stderr, flush=True))
+        sender = Sender(scenario, kafka.client_config(), told, speed)
         create_topics(kafka, {feed.topic: feed.partitions for feed in scenario.topics})
         stopped: list[int] = []
 

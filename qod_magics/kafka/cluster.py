@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from qod_magics.errors import KafkaError
 from qod_magics.kafka.names import check_prefix
 from qod_magics.kafka.properties import Retention, client_options, spark_options
+from qod_magics.kafka.tokens import with_tokens
 
 #: Lost connections surface as failed calls; librdkafka's threads must not print them into the notebook.
 QUIET = {"log_level": 2}
@@ -153,8 +154,9 @@ class ExternalKafka(Clients):
             raise KafkaError(f"Kafka client options for {self._bootstrap}: {error.args[0].str()}.") from error
 
     def client_config(self) -> dict[str, Any]:
-        """Return options for confluent_kafka."""
-        return {**QUIET, "bootstrap.servers": self._bootstrap, **self._client}
+        """Return options for confluent_kafka. Raises KafkaError, SetupError: there is no function that returns tokens,
+        where they are to have one."""
+        return {**QUIET, "bootstrap.servers": self._bootstrap, **with_tokens(self._client, self._bootstrap)}
 
     def spark_options(self) -> dict[str, str]:
         """Return options for Spark's source and sink. Raises KafkaError: Spark does not support one of them; it is

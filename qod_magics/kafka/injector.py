@@ -15,6 +15,7 @@ from typing import Any
 from qod_magics.errors import KafkaError, SetupError, UsageProblem
 from qod_magics.kafka.cluster import Kafka
 from qod_magics.kafka.scenario import Scenario
+from qod_magics.kafka.tokens import Tokens
 from qod_magics.machine.child import Child, temporary
 
 #: A scenario, its JSON form, or the path of a JSON file.
@@ -189,7 +190,8 @@ class Injector:
         scenario = directory / "scenario.json"
         scenario.write_text(json.dumps(self.scenario.within(Path.cwd()).to_json()), "utf-8")
         try:
-            config = json.dumps(self._config)
+            named = {name: str(value) if isinstance(value, Tokens) else value for name, value in self._config.items()}
+            config = json.dumps(named)
         except TypeError as problem:
             raise KafkaError(f"client_config can't be serialized ({problem}): give strings and numbers") from None
         self._lines = _Lines(self._record_path or directory / "record.jsonl")

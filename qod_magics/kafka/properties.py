@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from qod_magics.errors import KafkaError
+from qod_magics.kafka.tokens import CALLBACK, MSK_IAM
 from qod_magics.machine.java import HOST
 
 # --- Client options: librdkafka's names translated to Java's ----------------------------------------------------------
@@ -21,6 +22,8 @@ from qod_magics.machine.java import HOST
 #     sasl.oauthbearer.client.id, .client.secret, .scope, .token.endpoint.url
 #                                                                sasl.jaas.config, sasl.oauthbearer.token.endpoint.url,
 #                                                                sasl.login.callback.handler.class
+#     sasl.mechanism=AWS_MSK_IAM                                 the same, sasl.jaas.config,
+#                                                                sasl.client.callback.handler.class
 #     sasl.kerberos.service.name, .principal, .keytab            sasl.kerberos.service.name, sasl.jaas.config
 #     ssl.ca.location, ssl.ca.pem                                ssl.truststore.type=PEM with its path or its text
 #     ssl.certificate.location + ssl.key.location, or .pem       ssl.keystore.type=PEM with their texts
@@ -59,6 +62,12 @@ _LOGIN_MODULE = {
 }
 _OAUTH_MODULE = f"{_MODULES}.oauthbearer.OAuthBearerLoginModule"
 _OAUTH_HANDLER = f"{_MODULES}.oauthbearer.OAuthBearerLoginCallbackHandler"
+#: The login of Java's clients at Amazon MSK by IAM, by its package `software.amazon.msk:aws-msk-iam-auth`.
+MSK_MODULE = "software.amazon.msk.auth.iam.IAMLoginModule"
+_MSK_LOGIN = {
+    "sasl.jaas.config": f"{MSK_MODULE} required;",
+    "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+}
 _KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 
 
@@ -109,7 +118,9 @@ def _sasl(options: Mapping[str, Any]) -> dict[str, str]:
         return {"sasl.mechanism": mechanism, **_oauth(options)}
     if mechanism == "GSSAPI":
         return {"sasl.mechanism": mechanism, **_kerberos(options)}
-    known = ", ".join([*_LOGIN_MODULE, "OAUTHBEARER", "GSSAPI"])
+    if mechanism == MSK_IAM:
+        return {"sasl.mechanism": mechanism, **_MSK_LOGIN}
+    known = ", ".join([*_LOGIN_MODULE, "OAUTHBEARER", "GSSAPI", MSK_IAM])
     raise KafkaError(f"sasl.mechanism={mechanism} is none of {known}: give Spark's as kafka.sasl.jaas.config.")
 
 
@@ -117,7 +128,11 @@ def _oauth(options: Mapping[str, Any]) -> dict[str, str]:
     prefix = "sasl.oauthbearer."
     url = options.get(f"{prefix}token.endpoint.url")
     if url is None:
-        raise KafkaError(f"sasl.mechanism=OAUTHBEARER needs {prefix}token.endpoint.url.")
+        raise KafkaError(
+            f"sasl.mechanism=OAUTHBEARER must come with {prefix}token.endpoint.url, got none; where {CALLBACK} returns "
+            "tokens to the notebook's clients, give the login of Spark's as kafka.sasl.jaas.config",
+            rule="login",
+        )
     scope = options.get(f"{prefix}scope")
     login = _jaas(
         _OAUTH_MODULE,

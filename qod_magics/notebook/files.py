@@ -16,12 +16,18 @@ from typing import Any
 from qod_magics.arguments.option import Option
 from qod_magics.arguments.parser import Command
 from qod_magics.errors import UsageProblem, nearest
+from qod_magics.kafka.properties import MSK_MODULE
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 #: Options of the command line only: a file names no other file.
 _NOT_IN_FILES = frozenset({"config"})
 #: Of the login modules with a user name and a password (PLAIN, SCRAM), as Java writes them.
 _JAAS = re.compile(r"""\b(username|password)\s*=\s*(["'])((?:\\.|(?!\2).)*)\2""")
+
+#: The login module of Amazon MSK's IAM, for the credentials that AWS's own tools find.
+_MSK = re.compile(rf"{re.escape(MSK_MODULE)}\s+required\s*;")
+#: Options that Java's clients alone have, as those of `--kafka-option`.
+_JAVAS = {name: f"kafka.{name}" for name in ("sasl.client.callback.handler.class", "sasl.login.callback.handler.class")}
 
 
 def options_of(file: str, command: Command) -> dict[str, Any]:
@@ -123,13 +129,16 @@ def client_properties(file: str) -> dict[str, str]:
         name, equals, value = (part.strip() for part in line.partition("="))
         if not equals or not name:
             raise UsageProblem(f"line {number} of {file} must be NAME=VALUE, got {line!r}", rule="NAME=VALUE")
-        read = _login(value, file) if name == "sasl.jaas.config" else {name: value}
+        read = _login(value, file) if name == "sasl.jaas.config" else {_JAVAS.get(name, name): value}
         found |= {each: _filled(text, file) for each, text in read.items()}
     return found
 
 
 def _login(jaas: str, file: str) -> dict[str, str]:
-    """Return user name and password of a Java client's login module. Raises UsageProblem: it has none."""
+    """Return user name and password of a Java client's login module; of Amazon MSK's, which needs none, its text.
+    Raises UsageProblem: it has neither."""
+    if _MSK.fullmatch(jaas):
+        return {"kafka.sasl.jaas.config": jaas}
     found = {f"sasl.{name}": re.sub(r"\\(.)", r"\1", value) for name, _, value in _JAAS.findall(jaas)}
     if len(found) != 2:
         raise UsageProblem(

@@ -9,6 +9,7 @@ import pytest
 
 from qod_magics.arguments.parser import words_of
 from qod_magics.errors import UsageProblem
+from qod_magics.kafka.properties import spark_options
 from qod_magics.notebook.files import client_properties, kafka_of, options_of, with_file
 from qod_magics.notebook.options import COMMANDS
 from tests.raising import breaks
@@ -147,6 +148,24 @@ def test_a_login_without_a_password_is_refused_and_a_comment_goes_on_on_no_line(
     (file := tmp_path / "client.properties").write_text("# see C:\\tmp\\\nsecurity.protocol=SASL_SSL\n")
     assert client_properties(str(file)) == {"security.protocol": "SASL_SSL"}
     file.write_text('sasl.jaas.config=OAuthBearerLoginModule required clientId="a" clientSecret="b";')
+    with pytest.raises(UsageProblem, check=breaks("login")):
+        client_properties(str(file))
+
+
+def test_the_properties_that_amazon_gives_for_msk_are_taken_as_they_are(tmp_path: Path) -> None:
+    login, handler = (f"software.amazon.msk.auth.iam.{name}" for name in ("IAMLoginModule", "IAMClientCallbackHandler"))
+    lines = ("security.protocol=SASL_SSL", "sasl.mechanism=AWS_MSK_IAM", f"sasl.jaas.config={login} required;")
+    file = tmp_path / "client.properties"
+    file.write_text("\n".join([*lines, f"sasl.client.callback.handler.class={handler}"]))
+    found = client_properties(str(file))
+    assert found == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "AWS_MSK_IAM",
+        "kafka.sasl.jaas.config": f"{login} required;",
+        "kafka.sasl.client.callback.handler.class": handler,
+    }
+    assert spark_options(found)["kafka.sasl.client.callback.handler.class"] == handler
+    file.write_text(f'sasl.jaas.config={login} required awsRoleArn="arn";')
     with pytest.raises(UsageProblem, check=breaks("login")):
         client_properties(str(file))
 
