@@ -345,6 +345,16 @@ def test_a_failure_is_told_with_its_reason(made: Made, state: State) -> None:
     assert tells(stream_text(made, "Snk"), "Snk", state.value, "no fare")
 
 
+def test_of_those_that_restart_for_their_tables_it_names_the_ones_that_run(tmp_path: Any) -> None:
+    source, *readers = TRIPS
+    made = Made(application(source, *(replace(each, refresh_s=90.0, fuse=False) for each in readers)), tmp_path)
+    made.runtime.instances["Snk.1"].handle(SuspendAsked("no room"))
+    made.runtime.instances["Idle.1"].handle(Failed("no broker"))
+    (line,) = (line for line in status_text(made).splitlines() if "for its tables" in line)
+    made.controller.close()
+    assert tells(line, "Snk.2", "90 s")
+
+
 def test_what_a_plan_has_stopped_is_told_with_its_reason_and_with_what_starts_it(made: Made) -> None:
     instance = made.runtime.instances["Snk.2"]
     instance.handle(SuspendAsked("tm1 has 20 % for 50 %"))
