@@ -35,6 +35,8 @@ from qod_magics.policies.parameters import Parameter, check
 MESSAGES = 50
 #: A smaller share of its rows is not lent.
 LEAST_SHARE = 0.01
+#: Nor a larger one: how many rows come of an instance's own keys is measured by those that it is left.
+MOST_SHARE = 0.9
 #: The least part of a core that is left to an instance beside the other work of its task manager.
 LEAST_CORE = 0.05
 _NS = 1e9
@@ -145,6 +147,16 @@ def lent_by(lessor: Worker, lessee: Worker, target_s: float, horizon_s: float) -
     return taken / MESSAGES
 
 
+def why_lent(lessor: Worker, target_s: float, unshed_rate: float = 0.0) -> str:
+    """Return why rows of an instance, as it was measured, are lent. `unshed_rate`: rows/s of its keys that would come
+    without shedding, where these are more."""
+    more = f", {unshed_rate:.0f} rows/s without shedding" if unshed_rate > 1.01 * lessor.own_rate else ""
+    return (
+        f"{lessor.waiting} rows wait and {lessor.own_rate:.0f} rows/s of its keys come{more}, of which it counts "
+        f"{1.0 / lessor.row_s:.0f} rows/s: the others would be older than {target_s:g} s"
+    )
+
+
 def _cost_ns(worker: Worker, rate: float, horizon_s: float) -> int:
     """Return how long a worker runs for one of the messages into which rows of this rate are divided."""
     return max(_ns(rate * horizon_s / MESSAGES * worker.row_s), 1)
@@ -202,11 +214,8 @@ class DirigoLive:
             to = max(shares, key=lambda id: shares[id], default="")
             if to and shares[to] >= LEAST_SHARE:
                 lessees.add(to)
-                why = (
-                    f"{lessor.waiting} rows wait and {lessor.own_rate:.0f} rows/s of its keys come, of which it counts "
-                    f"{1.0 / lessor.row_s:.0f} rows/s: the others would be older than {target_s:g} s"
-                )
-                found.append(Lend(task.id, lessor.id, to, round(shares[to], 3), why))
+                share = round(min(shares[to], MOST_SHARE), 3)
+                found.append(Lend(task.id, lessor.id, to, share, why_lent(lessor, target_s)))
         return found
 
     def explain(self, snapshot: Snapshot, plan: Plan) -> Reasons:
@@ -253,5 +262,6 @@ __all__ = [
     "Worker",
     "lent_by",
     "lent_in",
+    "why_lent",
     "workers_of",
 ]

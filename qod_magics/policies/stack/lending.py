@@ -14,8 +14,12 @@ from math import ceil
 
 from qod_magics.core.plan import Lend
 from qod_magics.core.snapshot import Snapshot, Task
-from qod_magics.policies.dirigo.live import DirigoLive, Lent, Worker, workers_of
+from qod_magics.policies.dirigo.live import DirigoLive, Lent, Worker, why_lent, workers_of
 from qod_magics.policies.stack.stage import Lever
+
+#: The part of its core from which on an instance is one that shedding keeps within what it counts. Below, its rows are
+#: shed for the sake of another task manager, and come no sooner where some are lent.
+BUSY = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +49,21 @@ class Lending:
 
     def _of_task(self, snapshot: Snapshot, task: Task, lent: Lent, accuracy: float) -> list[Lend]:
         target_s = self.decides.target_s(task)
-        workers = unshed(workers_of(snapshot, task, lent), accuracy)
-        return self.decides.of_task(task, tuple(behind(each, target_s) for each in workers))
+        measured = workers_of(snapshot, task, lent)
+        full = unshed(measured, accuracy)
+        lends = self.decides.of_task(task, tuple(behind(each, target_s) for each in full))
+        why = {each.id: why_lent(each, target_s, more.own_rate) for each, more in zip(measured, full, strict=True)}
+        return [Lend(each.task, each.instance, each.to, each.share, why[each.instance]) for each in lends]
 
 
 def unshed(workers: Sequence[Worker], accuracy: float) -> tuple[Worker, ...]:
     """Return instances with the rows of their keys that would come at accuracy 1, or at the highest one at which all
-    instances together can count them. `accuracy`: the one at which they were measured."""
-    busy = sum(each.own_rate * each.row_s for each in workers)
-    if not busy or not accuracy:
+    instances together can count them; as they are where none of them is busy. `accuracy`: the one at which they were
+    measured."""
+    busy = [each.own_rate * each.row_s for each in workers]
+    if max(busy, default=0.0) < BUSY or not accuracy:
         return tuple(workers)
-    factor = min(1.0 / accuracy, len(workers) / busy)
+    factor = min(1.0 / accuracy, len(workers) / sum(busy))
     return tuple(replace(each, own_rate=each.own_rate * factor) for each in workers)
 
 

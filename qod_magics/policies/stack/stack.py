@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qod_magics.core.fusing import neighbours
-from qod_magics.core.plan import Action, AddNode, Fuse, Lend, Move, Pair, Plan
+from qod_magics.core.plan import Action, AddNode, Fuse, Lend, Move, Pair, Plan, Scale
 from qod_magics.core.policy import Reasons, SliceRules
 from qod_magics.core.runtime import Measured, Unplaced
 from qod_magics.core.snapshot import Instance, Snapshot, TaskManager
@@ -219,12 +219,13 @@ class Stack:
         return plan, replace(known, trial=chosen.trial, lent=lent_in(lends), desired=plan.desired)
 
     def _lends(self, snapshot: Snapshot, plan: Plan, known: StackState) -> tuple[Lend, ...]:
-        """Return what instances lend that the plan does not move."""
+        """Return what instances lend that the plan lets run on where they are."""
         if self.lending is None or self.lending.name in self.paused:
             return ()
-        moved = {move.instance for move in plan.moves}
+        leaving = set(plan.leaving)
+        scaled = {action.task for action in plan.actions if isinstance(action, Scale)}
         lends = self.lending.lends(snapshot, known.lent, known.desired)
-        return tuple(each for each in lends if moved.isdisjoint((each.instance, each.to)))
+        return tuple(e for e in lends if e.task not in scaled and leaving.isdisjoint((e.instance, e.to)))
 
     def _viewed(self, snapshot: Snapshot, plan: Plan, now_s: float, known: StackState) -> tuple[View, StackState]:
         """Return what the stages see, and the memory of how long each of it has been so."""

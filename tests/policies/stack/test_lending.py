@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from qod_magics.controller.plan_check import check_plan
-from qod_magics.core.plan import Lend
+from qod_magics.core.plan import Lend, Move
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.dirigo.live import DirigoLive, Lent, Worker, lent_in
 from qod_magics.policies.stack import auto
-from qod_magics.policies.stack.lending import Lending, unshed
+from qod_magics.policies.stack.lending import BUSY, Lending, unshed
+from qod_magics.policies.stack.stage import UnderWay, in_use
 from tests.policies.dirigo.test_live import ROW_S, instance, lent, snapshot
 from tests.policies.snapshots import snapshots
 
@@ -64,8 +66,28 @@ def test_rates_are_those_without_shedding_as_far_as_all_can_count_them(accuracy:
     workers = [Worker(str(n), rate, 0, ROW_S) for n, rate in enumerate(rates)]
     found = unshed(workers, accuracy)
     total = sum(each.own_rate for each in found)
-    assert total == pytest.approx(min(sum(rates) / accuracy, len(rates) * CORE))
+    busy = max(rates) >= BUSY * CORE
+    assert total == pytest.approx(min(sum(rates) / accuracy, len(rates) * CORE) if busy else sum(rates))
     assert [each.id for each in found] == [each.id for each in workers]
+
+
+def test_rows_shed_for_another_task_manager_are_no_reason_to_lend() -> None:
+    seen = snapshot(instance(1, 600.0), instance(2, 100.0))
+    assert by_stage(seen, {}, 0.5) == ()
+    (lend,) = by_stage(snapshot(instance(1, 900.0), instance(2, 100.0)), {}, 0.5)
+    assert "0 rows wait and 900 rows/s" in lend.why
+    assert "1800 rows/s without shedding" in lend.why
+
+
+@pytest.mark.parametrize("decides", [by_stage, by_dirigo])
+def test_an_instance_keeps_rows_of_its_keys_by_which_they_are_measured(decides: Lends) -> None:
+    hot = snapshot(instance(1, 300.0, 10_000), instance(2, 10.0))
+    lends = decides(hot, {}, 1.0)
+    share = lends[0].share
+    assert 0.5 < share < 1.0
+    later = snapshot(instance(1, 300.0 * (1.0 - share), 7000), instance(2, 10.0 + 300.0 * share))
+    again = decides(later, lent_in(lends), 1.0)
+    assert [(each.instance, each.to) for each in again] == [("q.1", "q.2")]
 
 
 def test_auto_lends_while_another_action_is_under_way_and_not_where_paused() -> None:
@@ -75,7 +97,9 @@ def test_auto_lends_while_another_action_is_under_way_and_not_where_paused() -> 
     ((to, share),) = lent(plan).values()
     assert (to, 0.2 < share < 0.7) == ("q.2", True)
     assert "q.1 to q.2" in plan.stages["lend"]
-    again, _ = auto().decide(seen, state)
+    moving = UnderWay("place", (Move("src.1", "tm2"),), state.now_s, in_use(seen))
+    again, after = auto().decide(seen, replace(state, under_way=moving))
+    assert after.under_way == moving
     assert lent(again)
     paused, _ = auto().pausing("lend").decide(seen)
     assert lent(paused) == {}
