@@ -125,7 +125,7 @@ class SliceRules:
     router: Callable[[Mapping[str, int]], Router]  #: of the shares of a segment's accesses, by node
     slice_s: float  #: time of a slice, seconds
     forget_s: float  #: seconds after which a slice that no query asked for is no segment any more
-    #: whether further copies may be loaded in a cycle, as this was measured and planned; what is there stays
+    #: whether further copies may be made in a cycle, as this was measured and planned; what is there stays
     may_load: Callable[[Snapshot, Plan], bool] = lambda snapshot, plan: True
 
 

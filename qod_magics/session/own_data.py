@@ -235,8 +235,8 @@ class OwnData:
         """Return the result of an SQL query over the files that a query with a Parquet sink has written so far, a
         DataFrame of `spark`.
 
-        Where it splits (see below) each task manager answers it for some time slices, at once. Under a policy such as
-        getafix, slices that are asked for often stay in the memory of some of them.
+        Where it splits (see below) each task manager answers it for some time slices, at once. Under `getafix`
+        and `auto`, slices that are asked for often stay in the memory of some of them.
 
         Split are rows, and groups with count, sum, min, max and avg, of one query; all else is answered by one task
         manager from all files. `%qod status` says how it was answered.

@@ -110,6 +110,11 @@ class Slices:
         policy = self._session.controller.policy
         return policy.slices if isinstance(policy, SlicingPolicy) else None
 
+    @property
+    def keeps(self) -> bool:
+        """Whether closed slices stay in memory once a query has read them."""
+        return self.rules is not None and self._may_load
+
     def text(self) -> list[str]:
         """Return what each task manager keeps, and how the last query was answered, a line each."""
         with self._lock:
@@ -174,7 +179,7 @@ class Slices:
             return whole(spark, sql, args, tables, found)
         args = {**args, NOW: now}
         wanted = self._pruned(found[table.name], prepared.split.bounds, table, args, spark)
-        results = self._parts(table, wanted, prepared, args, settings, rules is not None)
+        results = self._parts(table, wanted, prepared, args, settings, self.keeps)
         if rules is None:
             self._last += "; no copies are kept (%qod policy getafix keeps those of hot slices)"
         return merged(spark, prepared, results, args)

@@ -122,6 +122,7 @@ def test_a_copy_moves_in_a_round_once_the_rules_admit_further_copies() -> None:
         assert slices._round is not None
         slices._round.result(10.0)
         assert [name for name, each in keepers.items() if only.id in each.copies] == homes
+        assert slices.keeps is (plan == "calm"), "queries make copies, too"
 
 
 def test_slices_with_copies_are_told_with_their_sizes_as_last_known() -> None:

@@ -1,5 +1,5 @@
 """Policies that compose stages: `auto` sheds, moves, scales and starts task managers, takes back what did harm, lends
-rows of hot keys, and keeps copies of hot slices of results while all queries have what they need."""
+rows of hot keys, and keeps copies of hot slices of results, but makes none while a query is shed or late."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from qod_magics.policies.stack.stack import Stack
 from qod_magics.policies.stack.stage import Judge, pressures
 from qod_magics.policies.stream_economics.policy import reactive, staying
 
-#: Streams keep state in the same memory, so copies may take less of it than under `getafix`.
+#: Streams keep state in the same memory, so the copies of slices that another task manager keeps, too, may fill less of
+#: it than under `getafix`. The last copy of a slice stays beyond that, until no query asks for it.
 _SLICING = Slicing(memory_limit=0.5)
 
 

@@ -26,17 +26,21 @@ def rules(name: str) -> Any:
     return found.slices
 
 
-def settled(name: str, rounds: int = 4, may_load: bool = True) -> dict[str, set[str]]:
-    """Return what each node holds after rounds in which the newest slices are used most."""
+def settled(
+    name: str, rounds: int = 4, may_load: bool = True, memory: int = 10**6, hot: int = 1
+) -> dict[str, set[str]]:
+    """Return what each node holds after rounds in which the newest slices are used most, the last one by this factor
+    `hot`, with so many bytes of `memory` each."""
     held: dict[str, set[str]] = {node: set() for node in NODES}
     held["tm1"] |= set(SLICES)  # the first queries loaded them
     replication, state = rules(name).replication, None
-    for _ in range(rounds):
+    for _ in range(4):
         use = {each: Use(i + 1, (i + 1) * 50 * MS, 1) for i, each in enumerate(SLICES)}
+        use[SLICES[-1]] = Use(12, 12 * hot * 50 * MS, 1)
         held_now = {node: frozenset(there) for node, there in held.items()}
         size = dict.fromkeys(SLICES, 1000)
-        memory = dict.fromkeys(NODES, 10**6)
-        found, state = replication.decide(Observation(SLICES, NODES, held_now, use, size, memory=memory), state)
+        blocks = dict.fromkeys(NODES, memory)
+        found, state = replication.decide(Observation(SLICES, NODES, held_now, use, size, memory=blocks), state)
         if not may_load:
             found = found.without_loads()
         for node, segment in found.loads:
@@ -75,8 +79,15 @@ def test_no_other_policy_keeps_copies() -> None:
     }
 
 
-def test_auto_keeps_as_many_copies_and_no_slice_loses_its_last_while_none_may_be_loaded() -> None:
-    assert sum(map(len, settled("auto").values())) == sum(map(len, settled("getafix").values())) >= len(SLICES)
+def test_auto_makes_further_copies_up_to_half_of_the_memory_and_keeps_the_last_beyond() -> None:
+    assert settled("auto") == settled("getafix")
+    found = {size: [settled(name, memory=size, hot=10) for name in ("getafix", "auto")] for size in (10**6, 16_000, 1)}
+    copies = {size: [sum(map(len, held.values())) for held in each] for size, each in found.items()}
+    assert copies == {10**6: [14, 14], 16_000: [14, 13], 1: [12, 12]}
+    assert set.union(*found[1][1].values()) == set(SLICES)
+
+
+def test_no_slice_loses_its_last_copy_while_none_may_be_loaded() -> None:
     held = settled("auto", may_load=False)
     assert held == {"tm1": set(SLICES), "tm2": set(), "tm3": set()}
 
