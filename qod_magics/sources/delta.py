@@ -11,127 +11,18 @@ Tables whose files do not have the columns by their names are refused: partition
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import unquote
 
 from qod_magics.errors import ApplicationError
-from qod_magics.sources.files import File, Listing, ParquetFiles
+from qod_magics.sources.delta_log import Table
+from qod_magics.sources.files import ParquetFiles
+from qod_magics.sources.listing import File, Listing, Refusal
 from qod_magics.sources.source import EARLIEST, Part, Position
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
-
-LOG = "_delta_log"
-DIGITS = 20  #: of a version in the name of its file
-#: What a reader has to know of a table whose files are read as they are: that rows are marked as deleted, which only
-#: versions do that are not read; and what is not about rows.
-READABLE = frozenset({"deletionVectors", "timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"})
-_MAPPING = "delta.columnMapping.mode"
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """What a version of a table does."""
-
-    file: Path
-    added: Mapping[str, int | None]  #: by path, as the log has it: rows of a file; None: the log does not say
-    changes: str = ""  #: which operation changes rows that were there; "": none does
-
-
-@dataclass(slots=True)
-class Table:
-    """A table, as far as its log was read."""
-
-    place: Path
-    next: int = 0  #: the version to read next
-    schema: Mapping[str, Any] = field(default_factory=dict)  #: of its rows, as Spark writes it
-
-    def version(self) -> Version | None:
-        """Return the version to read next; None: it is yet to come. Raises ApplicationError: it is no table, the
-        version is gone, or files can't be read as they are."""
-        log = self.place / LOG
-        file = log / f"{self.next:0{DIGITS}d}.json"
-        try:
-            text = file.read_text("utf-8")
-        except OSError:
-            self._check_next(log)
-            return None
-        actions = [json.loads(line) for line in text.splitlines() if line.strip()]
-        self._take(actions)
-        return _version(file, actions)
-
-    def _check_next(self, log: Path) -> None:
-        """Raise ApplicationError where the next version is not one that is yet to come."""
-        try:
-            there = [int(each.stem) for each in log.iterdir() if each.suffix == ".json" and each.stem.isdigit()]
-        except OSError as error:
-            raise ApplicationError(
-                f"{self.place} must be a Delta table, got: {LOG}: {error.strerror}; make it first", rule="table"
-            ) from error
-        if not there and self.next == 0:
-            raise ApplicationError(
-                f"{self.place} must be a Delta table, got an empty {LOG}; make it first", rule="table"
-            )
-        if (first := min((each for each in there if each > self.next), default=None)) is not None:
-            raise ApplicationError(
-                f"the log of {self.place} must have version {self.next}, by which rows are numbered, got those from "
-                f"{first} on; keep the log of a table that is read longer: delta.logRetentionDuration",
-                value=self.next,
-                rule="log",
-            )
-
-    def _take(self, actions: list[dict[str, Any]]) -> None:
-        for action in actions:
-            if "protocol" in action and (other := _unreadable(action["protocol"])):
-                raise ApplicationError(
-                    f"the Delta table {self.place} must be readable by its files alone, got {other}; copy its rows to "
-                    "another table",
-                    rule="features",
-                )
-            if "metaData" not in action:
-                continue
-            told = action["metaData"]
-            if told.get("partitionColumns"):
-                names = ", ".join(told["partitionColumns"])
-                raise ApplicationError(
-                    f"the Delta table {self.place} must have no partitions, got those by {names}; copy its rows to "
-                    "another table",
-                    rule="partitions",
-                )
-            if told.get("configuration", {}).get(_MAPPING, "none") != "none":
-                raise ApplicationError(
-                    f"the Delta table {self.place} must have its columns in its files by their names, got column "
-                    "mapping; copy its rows to another table",
-                    rule="columns",
-                )
-            self.schema = json.loads(told["schemaString"])
-
-
-def _unreadable(protocol: Mapping[str, Any]) -> str:
-    """Return what of a table's protocol files alone can't give; "": nothing."""
-    features = protocol.get("readerFeatures") or ()
-    # 2 is column mapping, which the table's settings tell, and 3 a list of features
-    return ", ".join(sorted(set(features) - READABLE - {"columnMapping"}))
-
-
-def _version(file: Path, actions: list[dict[str, Any]]) -> Version:
-    added: dict[str, int | None] = {}
-    changes, operation = False, "an operation that its log does not name"
-    for action in actions:
-        if "commitInfo" in action:
-            operation = action["commitInfo"].get("operation", operation)
-        elif "remove" in action:
-            changes = changes or action["remove"].get("dataChange", True)
-        elif "add" in action and action["add"].get("dataChange", True):
-            each = action["add"]
-            changes = changes or bool(each.get("deletionVector"))
-            added[each["path"]] = json.loads(each.get("stats") or "{}").get("numRecords")
-    return Version(file, {} if changes else added, operation if changes else "")
 
 
 class DeltaTable(ParquetFiles):
@@ -150,7 +41,7 @@ class DeltaTable(ParquetFiles):
         if starting == EARLIEST and listing.refused:
             raise ApplicationError(
                 f"--starting must be latest where rows of {place} were changed, got {starting}: "
-                f"{next(iter(listing.refused.values()))}",
+                f"{next(iter(listing.refused.values())).why}",
                 value=starting,
                 option="--starting",
                 rule="appended",
@@ -163,14 +54,32 @@ class DeltaTable(ParquetFiles):
                 option="--starting",
                 rule="there",
             )
-        return super().begin(place, starting)
+        with self._lock:
+            row, version = (0, 0) if starting == EARLIEST else (listing.end, self._tables[place].next)
+            listing.begin(row, version)
+        return {0: row}
 
     def columns(self, spark: SparkSession, place: str, part: Part) -> str | StructType:
         """Return the columns that are declared, or else those of the table. Raises ApplicationError."""
         from pyspark.sql.types import StructType
 
         self._look(place, all_files=True)
-        return part.schema if part.schema is not None else StructType.fromJson(dict(self._tables[place].schema))
+        table = self._tables[place]
+        if table.begun is None:
+            table.begun = table.schema
+        return part.schema if part.schema is not None else StructType.fromJson(dict(table.schema))
+
+    def _opened(self, place: str, part: Part) -> Path:
+        """Return the directory of a reader. Raises ApplicationError: it was further than there are rows."""
+        position, end = part.starting.get(0, 0), self._look(place, all_files=True).end
+        if position > end:
+            raise ApplicationError(
+                f"{place} must have the rows that were read before, got {end} rows where {position} were read: it was "
+                "made again; stop the stream and declare it again",
+                value=end,
+                rule="same",
+            )
+        return super()._opened(place, part)
 
     def _look(self, place: str, *, all_files: bool = False) -> Listing:
         """Read new versions of the log: all, or as many as one look has time for."""
@@ -178,21 +87,22 @@ class DeltaTable(ParquetFiles):
         with self._lock:
             listing = self._listings.setdefault(place, Listing())
             table = self._tables.setdefault(place, Table(Path(place)))
-            while (version := table.version()) is not None:
+            while (version := table.version(self._clock())) is not None:
                 files = []
                 end = listing.end
-                for path, told in version.added.items():
-                    file = table.place / unquote(path)
+                for file, told in version.added.items():
                     rows = self._counted(file) if told is None else told
                     files.append(File(file, end, end + rows))
                     end += rows
                 listing.files += files
-                table.next += 1
                 if version.changes:
-                    listing.refused[version.file] = (
-                        f"version {int(version.file.stem)} changes rows that were there ({version.changes}), and only "
-                        "rows that are appended are read"
+                    listing.refused[version.file] = Refusal(
+                        f"version {table.next} changes rows that were there ({version.changes}), and only rows that "
+                        "are appended are read",
+                        version.unread,
+                        at=(end, table.next),
                     )
+                table.take(version)
                 if until is not None and self._clock() > until:
                     break
             return listing

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from qod_magics.errors import ApplicationError
+from qod_magics.sources.listing import DIGITS, File, Listing, Refusal
 from qod_magics.sources.source import Context, Identity, Part, Payload, Position, Span
 
 if TYPE_CHECKING:
@@ -45,41 +46,11 @@ class Limits:
 
 
 LIMITS = Limits()
-#: Digits of a row's number in the name of a link: names sort as numbers do.
-DIGITS = 15
 #: Spark leaves out files that are older than this when they come; by default, a week before the newest.
 NEVER = "10000d"
 #: What opens compressed files for reading bytes, by their endings.
 _OPEN: Mapping[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 _BLOCK = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """A file of a directory, and its rows."""
-
-    path: Path
-    first: int  #: the number of its first row
-    end: int  #: the number after that of its last row
-
-    @property
-    def link(self) -> str:
-        """Return the name under which it is linked."""
-        return f"{self.first:0{DIGITS}d}-{self.end:0{DIGITS}d}{''.join(self.path.suffixes[-2:])}"
-
-
-@dataclass(slots=True)
-class Listing:
-    """The files of a directory, as far as they have been counted."""
-
-    files: list[File] = field(default_factory=list)  #: in the order of their rows
-    known: dict[Path, tuple[int, int]] = field(default_factory=dict)  #: size, and time of the last change, ns
-    refused: dict[Path, str] = field(default_factory=dict)  #: files that are not read, or not as they are now, and why
-
-    @property
-    def end(self) -> int:
-        """Return the number of the next row to come."""
-        return self.files[-1].end if self.files else 0
 
 
 @dataclass(slots=True)
@@ -148,7 +119,10 @@ class Files:
 
     def begin(self, place: str, starting: str) -> Position:
         """Return the first row, or the one behind the last file that is there."""
-        return {0: self._look(place, all_files=True).end if starting == "latest" else 0}
+        listing = self._look(place, all_files=True)
+        position = listing.end if starting == "latest" else 0
+        listing.begin(position)
+        return {0: position}
 
     def ends(self, places: Collection[str]) -> tuple[Mapping[str, Position], Mapping[str, str]]:
         """Look at directories, and return how many rows have come in each."""
@@ -161,9 +135,8 @@ class Files:
                 missing[place] = str(error)
                 continue
             found[place] = {0: listing.end}
-            for path, why in list(listing.refused.items())[:1]:
-                more = f", and {len(listing.refused) - 1} more files" if len(listing.refused) > 1 else ""
-                missing[place] = f"{path.name} is not read: {why}{more}"
+            if told := listing.told():
+                missing[place] = told
         return found, missing
 
     def read(self, spark: SparkSession, place: str, part: Part) -> DataFrame:
@@ -187,15 +160,24 @@ class Files:
 
     def tend(self, parts: Iterable[Part]) -> None:
         """Link the next files for each reader; remove the links to files that were read, and the directories of readers
-        that are gone."""
+        that are gone. A place that can't be looked at now keeps what was found in it: `ends` tells why. Raises OSError,
+        once all readers were looked after: the links of one can't be made."""
         now, going = self._clock(), {part.run: part.starting.get(0, 0) for part in parts}
+        failed: list[OSError] = []
         with self._lock:
             for run, reader in list(self._readers.items()):
                 if run in going:
                     reader.seen = now
-                    self._link(reader, going[run])
+                    with suppress(ApplicationError):
+                        self._look(reader.place)
+                    try:
+                        self._link(reader, going[run])
+                    except OSError as error:
+                        failed.append(error)
                 elif now - reader.seen > self._limits.gone_s:
                     shutil.rmtree(self._readers.pop(run).directory, ignore_errors=True)
+        if failed:
+            raise failed[0]
 
     def _opened(self, place: str, part: Part) -> Path:
         """Return the directory of a reader, with links to its next files; an empty one for plans that are only
@@ -206,25 +188,30 @@ class Files:
         directory.mkdir(parents=True, exist_ok=True)
         if part.run:
             with self._lock:
+                position = part.starting.get(0, 0)
+                self._look(place).begin(position)
                 reader = self._readers.setdefault(part.run, Reader(place, directory, seen=self._clock()))
-                self._link(reader, part.starting.get(0, 0))
+                self._link(reader, position)
         return directory
 
     def _link(self, reader: Reader, position: int) -> None:
-        """Link the files from a position on, up to `Limits.ahead` rows behind it and one file at least."""
+        """Link the files that were found from a position on, up to `Limits.ahead` rows behind it and one at least."""
         for name in [name for name in reader.linked if int(name[DIGITS + 1 : 2 * DIGITS + 1]) <= position]:
             (reader.directory / name).unlink(missing_ok=True)  # Spark lists the directory for each batch
             reader.linked.discard(name)
-        ahead = False
-        for file in self._look(reader.place).files:
+        ahead, listing = False, self._listings[reader.place]
+        for file in listing.files:
             if file.end <= position or file.first == file.end:
                 continue
             if ahead and file.end - position > self._limits.ahead:
                 break
-            ahead = True
             if file.link not in reader.linked:
-                _link(file.path, reader.directory / file.link)
+                if not _link(file.path, reader.directory / file.link):
+                    gone = Refusal("it was gone before it could be read", file.end - file.first)
+                    listing.refused[file.path] = gone
+                    continue
                 reader.linked.add(file.link)
+            ahead = True
 
     def _look(self, place: str, *, all_files: bool = False) -> Listing:
         """Find and count new files of a place: all, or as many as one look has time for. Raises ApplicationError: it is
@@ -234,11 +221,12 @@ class Files:
             listing = self._listings.setdefault(place, Listing())
             for path, seen in _found(place).items():
                 if seen is None:
-                    listing.refused[path] = "it is a directory; a pattern such as DIRECTORY/*/* reads what is in it"
+                    why = "it is a directory; a pattern such as DIRECTORY/*/* reads what is in it"
+                    listing.refused[path] = Refusal(why)
                     continue
                 if path in listing.known:
                     if listing.known[path] != seen:
-                        listing.refused[path] = "it has changed since it was found; files must appear at once"
+                        listing.refused[path] = Refusal("it has changed since it was found; files must appear at once")
                     continue
                 if until is not None and self._clock() > until:
                     break
@@ -248,7 +236,7 @@ class Files:
                 except FileNotFoundError:  # it went meanwhile
                     continue
                 except Exception as error:
-                    listing.refused[path] = next(iter(str(error).splitlines()), type(error).__name__)
+                    listing.refused[path] = Refusal(next(iter(str(error).splitlines()), type(error).__name__))
                     continue
                 listing.files.append(File(path, listing.end, listing.end + rows))
             return listing
@@ -336,13 +324,16 @@ def _found(place: str) -> dict[Path, tuple[int, int] | None]:
     return {path: None if path.is_dir() else (size, at) for at, path, size in sorted(found)}
 
 
-def _link(path: Path, to: Path) -> None:
-    """Link a file so that its rows stay when its directory is cleaned up, or at least so that they can be read. One
-    that is gone leaves a gap, whose rows count as unreported."""
+def _link(path: Path, to: Path) -> bool:
+    """Link a file so that its rows stay when its directory is cleaned up, or at least so that they can be read. Returns
+    False: it is gone, which leaves a gap, whose rows count as unreported."""
+    if not os.path.exists(path):  # also what a link leads to
+        return False
     with suppress(FileExistsError, FileNotFoundError):
         try:
             os.link(path, to)
-        except FileExistsError:
+        except (FileExistsError, FileNotFoundError):
             raise
         except OSError:  # on another disk, or of another user
             os.symlink(path, to)
+    return os.path.lexists(to) or os.path.exists(path)  # the reader's directory may be gone, too

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from qod_magics.errors import ApplicationError, nearest
+from qod_magics.errors import ApplicationError, QodError, nearest
 from qod_magics.sources.source import KAFKA, Context, Part, Position, Source, Span, kind_and_place
 
 if TYPE_CHECKING:
@@ -131,10 +131,17 @@ class Sources:
             shutil.rmtree(self.context.directory, ignore_errors=True)
 
     def tend(self, parts: Iterable[Part]) -> None:
-        """See `Source.tend`; each kind gets all parts that are read of it."""
+        """See `Source.tend`; each kind gets all parts that are read of it. Raises what a kind raised, once each had its
+        turn."""
         by_kind: dict[str, list[Part]] = {kind: [] for kind in list(self._made)}
         for part in parts:
             by_kind.setdefault(kind_and_place(part.name)[0], []).append(part)
+        failed: list[Exception] = []
         for kind, mine in by_kind.items():
             if kind in self._made:
-                self._made[kind].tend(mine)
+                try:
+                    self._made[kind].tend(mine)
+                except (QodError, OSError) as error:
+                    failed.append(error)
+        if failed:
+            raise failed[0]

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from pyspark.sql.types import LongType, StructType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 
 from qod_magics.errors import ApplicationError
-from qod_magics.sources.delta import LOG, DeltaTable
-from qod_magics.sources.files import DIGITS
+from qod_magics.sources.delta import DeltaTable
+from qod_magics.sources.delta_log import LOG
+from qod_magics.sources.files import Limits
+from qod_magics.sources.listing import DIGITS
+from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context, Part
 from tests.raising import breaks
 
 SCHEMA = StructType().add("id", LongType())
 MADE: dict[str, dict[str, Any]] = {
     "protocol": {"minReaderVersion": 1, "minWriterVersion": 2},
-    "metaData": {"schemaString": SCHEMA.json(), "partitionColumns": [], "configuration": {}},
+    "metaData": {"id": "a", "schemaString": SCHEMA.json(), "partitionColumns": [], "configuration": {}},
 }
 
 
@@ -52,13 +56,17 @@ def table(tmp_path: Path) -> Table:
     return Table(tmp_path / "table")
 
 
-def source(tmp_path: Path) -> DeltaTable:
-    return DeltaTable(Context(None, tmp_path / "links"))  # type: ignore[arg-type]
+def source(tmp_path: Path, **more: Any) -> DeltaTable:
+    return DeltaTable(Context(None, tmp_path / "links"), **more)  # type: ignore[arg-type]
 
 
 def opened(of: DeltaTable, table: Table, position: int = 0) -> list[tuple[int, int]]:
     """Which rows the links have of a reader that begins at this row, all of which can be read."""
     directory = of._opened(str(table.place), Part(str(table.place), (0,), {0: position}, f"from-{position}"))
+    return ranges(directory)
+
+
+def ranges(directory: Path) -> list[tuple[int, int]]:
     found = []
     for link in sorted(directory.iterdir()):
         first, end = int(link.name[:DIGITS]), int(link.name[DIGITS + 1 : 2 * DIGITS + 1])
@@ -151,3 +159,181 @@ def test_a_version_whose_rows_can_not_be_counted_is_read_once_they_can(tmp_path:
     assert "a.parquet" in of.ends([place])[1][place]
     (table.place / "away").rename(table.place / "a.parquet")
     assert of.ends([place]) == ({place: {0: 3}}, {})
+
+
+def test_files_that_are_gone_are_told_with_their_rows_and_stop_no_reader(tmp_path: Path, table: Table) -> None:
+    of, place = source(tmp_path, limits=Limits(ahead=5)), str(table.place)
+    assert of.begin(place, "earliest") == {0: 0}
+    table.append("a.parquet", 3)
+    table.append("b.parquet", 9)
+    table.append("c.parquet", 4)
+    (table.place / "a.parquet").unlink()
+    assert opened(of, table) == [(3, 12)]
+    why = of.ends([place])[1][place]
+    assert "a.parquet" in why
+    assert "3 rows" in why
+    of.tend([Part(place, (0,), {0: 12}, "from-0")])
+    assert ranges(of._readers["from-0"].directory) == [(12, 16)]
+
+
+def test_a_table_that_was_made_again_is_refused(tmp_path: Path, table: Table) -> None:
+    of, place = source(tmp_path), str(table.place)
+    table.append("a.parquet", 4)
+    table.append("b.parquet", 5)
+    assert of.begin(place, "latest") == {0: 9}
+    shutil.rmtree(table.place)
+    again = Table(table.place, metaData={**MADE["metaData"], "id": "b"})
+    for rows in (2, 3):
+        assert "again" in of.ends([place])[1][place], "with fewer versions, and with as many"
+        with pytest.raises(ApplicationError, check=breaks("same")):
+            of.begin(place, "latest")
+        again.append(f"{rows}.parquet", rows)
+    with pytest.raises(ApplicationError, check=breaks("same", value=5)):
+        opened(source(tmp_path), again, 9)
+    assert opened(source(tmp_path), again, 2) == [(2, 5)]
+    other = source(tmp_path)
+    assert other.begin(place, "latest") == {0: 5}
+    again.commit("REPLACE TABLE", metaData={**MADE["metaData"], "id": "c"})
+    with pytest.raises(ApplicationError, check=breaks("same")):
+        other.begin(place, "latest")
+
+
+def test_a_log_that_was_copied_is_the_same(tmp_path: Path, table: Table) -> None:
+    of, place = source(tmp_path), str(table.place)
+    table.append("a.parquet", 4)
+    assert of.begin(place, "latest") == {0: 4}
+    shutil.copytree(table.place, tmp_path / "copy")
+    shutil.rmtree(table.place)
+    (tmp_path / "copy").rename(table.place)
+    table.append("b.parquet", 1)
+    assert of.ends([place]) == ({place: {0: 5}}, {})
+
+
+def test_a_place_that_can_not_be_read_stops_no_other_reader(tmp_path: Path, table: Table) -> None:
+    other, data = Table(tmp_path / "other"), tmp_path / "data"
+    data.mkdir()
+    names = [f"delta:{table.place}", f"delta:{other.place}", f"json:{data}"]
+    sources = Sources(Context(None, tmp_path / "links"))  # type: ignore[arg-type]
+    readers = [sources.of(name)._opened(name.split(":")[1], part(name)) for name in names]  # type: ignore[attr-defined]
+    table.append("a.parquet", 2)
+    table.append("b.parquet", 2)
+    (table.place / LOG / f"{2:020d}.json").write_text("{")
+    other.append("a.parquet", 3)
+    (data / "a.json").write_text("{}\n")
+    for _ in range(2):
+        sources.tend([part(name) for name in names])
+    assert [len(list(each.iterdir())) for each in readers] == [1, 1, 1]
+    ends, why = sources.ends(names)
+    assert ends == {names[1]: {0: 3}, names[2]: {0: 1}}
+    assert "version 2" in why[names[0]]
+    shutil.rmtree(data)
+    other.append("b.parquet", 3)
+    sources.tend([part(name) for name in reversed(names)])
+    assert ranges(readers[1]) == [(0, 3), (3, 6)]
+
+
+def part(name: str) -> Part:
+    return Part(name, (0,), {0: 0}, name.partition(":")[2].rpartition("/")[2])
+
+
+STRUCT = StructType().add("x", StructType().add("y", LongType())).add("z", ArrayType(LongType()))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kept"),
+    [
+        (SCHEMA, StructType().add("more", LongType()).add("id", LongType()), True),
+        (SCHEMA, StructType().add("other", LongType()), False),
+        (SCHEMA, StructType().add("id", StringType()), False),
+        (STRUCT, StructType([STRUCT["z"], STRUCT["x"]]), True),
+        (STRUCT, StructType([STRUCT["z"]]).add("x", StructType().add("y", LongType()).add("more", LongType())), True),
+        (STRUCT, StructType([STRUCT["z"]]).add("x", StructType().add("other", LongType())), False),
+        (STRUCT, StructType([STRUCT["x"]]).add("z", ArrayType(StringType())), False),
+    ],
+)
+def test_columns_that_a_reader_has_begun_with_must_stay(
+    tmp_path: Path, before: StructType, now: StructType, kept: bool
+) -> None:
+    table = Table(tmp_path / "table", metaData={**MADE["metaData"], "schemaString": StructType().json()})
+    table.commit("CREATE OR REPLACE TABLE", metaData={**MADE["metaData"], "schemaString": before.json()})
+    of, place = source(tmp_path), str(table.place)
+    assert of.columns(None, place, Part(place, (0,), {})) == before  # type: ignore[arg-type]
+    table.commit("WRITE", metaData={**MADE["metaData"], "schemaString": now.json()})
+    if kept:
+        assert of.ends([place]) == ({place: {0: 0}}, {})
+        return
+    assert "version 2" in of.ends([place])[1][place]
+    with pytest.raises(ApplicationError, check=breaks("schema", value=2)):
+        of.begin(place, "latest")
+
+
+def test_what_was_changed_before_the_start_is_not_told_and_of_the_rest_the_newest(tmp_path: Path, table: Table) -> None:
+    of, place = source(tmp_path), str(table.place)
+    table.append("a.parquet", 3)
+    removed = {"remove": {"path": "a.parquet", "dataChange": True}}
+    table.commit("DELETE", removed, table.added("a2.parquet", 2))
+    assert of.begin(place, "latest") == {0: 3}
+    assert opened(of, table, 3) == []
+    assert of.ends([place]) == ({place: {0: 3}}, {})
+    table.commit("MERGE", removed, table.added("a3.parquet", 4))
+    table.commit("UPDATE", removed, table.added("a4.parquet", 5))
+    why = of.ends([place])[1][place]
+    assert "UPDATE" in why
+    assert "1 more" in why
+    assert "9 rows" in why
+    resumed = source(tmp_path)
+    assert opened(resumed, table, 3) == []
+    assert "2 more" in resumed.ends([place])[1][place], "they may have come while no session ran"
+
+
+def test_a_version_that_comes_while_the_log_is_listed_is_no_gap(tmp_path: Path, table: Table) -> None:
+    of, place = source(tmp_path), str(table.place)
+    table.append("a.parquet", 3)
+    assert of.begin(place, "latest") == {0: 3}
+    for name in ("b", "c"):
+        table.append(f"{name}.parquet", 2)
+    of._tables[place]._check_next()  # as if they had come once version 2 was looked for
+    assert of.ends([place]) == ({place: {0: 7}}, {})
+
+
+def test_a_version_that_can_not_be_read_is_told(tmp_path: Path, table: Table) -> None:
+    of, place = source(tmp_path), str(table.place)
+    table.append("a.parquet", 3)
+    file = table.place / LOG / f"{1:020d}.json"
+    text = file.read_bytes().replace(b"WRITE", "\u2028".encode())
+    for wrong in (text[:-9], b"5\n", b'"text"\n', b"\xff\n", b'{"add": {}}\n', b'{"metaData": {}}\n'):
+        file.write_bytes(wrong)
+        assert "version 1" in of.ends([place])[1][place]
+        with pytest.raises(ApplicationError, check=breaks("version", value=1)):
+            of.begin(place, "latest")
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(ApplicationError, check=breaks("version", value=1)):
+        of.begin(place, "latest")
+    file.rmdir()
+    file.write_bytes(text)
+    assert of.ends([place]) == ({place: {0: 3}}, {})
+
+
+def test_files_of_other_tables_are_read_where_they_are_local(tmp_path: Path, table: Table) -> None:
+    of, place, elsewhere = source(tmp_path), str(table.place), Table(tmp_path / "else where")
+    for at, form in enumerate((str, Path.as_uri)):
+        each = elsewhere.added(f"{at}.parquet", 3)
+        each["add"]["path"] = form(elsewhere.place / f"{at}.parquet").replace(" ", "%20")
+        table.commit("CLONE", each)
+    assert opened(of, table) == [(0, 3), (3, 6)]
+    table.commit("CLONE", {"add": {"path": "s3://bucket/a.parquet", "stats": '{"numRecords": 3}'}})
+    with pytest.raises(ApplicationError, check=breaks("local")):
+        of.begin(place, "latest")
+
+
+def test_the_log_is_listed_once_a_minute(tmp_path: Path, table: Table) -> None:
+    now = [0.0]
+    of, place = source(tmp_path, clock=lambda: now[0]), str(table.place)
+    table.append("a.parquet", 3)
+    assert of.begin(place, "latest") == {0: 3}
+    table.versions += 1
+    table.append("b.parquet", 3)
+    assert of.ends([place]) == ({place: {0: 3}}, {})
+    now[0] = 61.0
+    assert "version 2" in of.ends([place])[1][place]
