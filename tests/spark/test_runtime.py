@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -110,6 +111,17 @@ def test_a_topic_without_offsets_is_reported_once_and_the_others_are_measured(
         ("topic-back", "t", "S"),
     ]
     assert runtime.metrics.history.at("u", time.monotonic()) == {0: 7}
+    runtime.deployment.accounts.clear()
+
+
+def test_each_file_that_is_not_read_is_reported_once(runtime: SparkRuntime, tmp_path: Path) -> None:
+    name = f"json:{tmp_path}"
+    runtime.deployment.accounts["S"] = Account(name, {0: 0})
+    for within in ("a", "a", "b", "b"):
+        (tmp_path / within).mkdir(exist_ok=True)
+        runtime.metrics.sample()
+    events = [event for event in runtime.cluster.events if event.kind == "source-missing"]
+    assert [event.detail["why"].partition(" ")[0] for event in events] == ["a", "b"]
     runtime.deployment.accounts.clear()
 
 

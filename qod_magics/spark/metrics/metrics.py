@@ -79,9 +79,11 @@ class Metrics:
         self.cluster.deployment.sources.tend(parts)
 
     def _note_missing(self, missing: Mapping[str, str]) -> None:
-        """Report the topics whose offsets are newly missing, and those whose offsets are back."""
+        """Report the topics whose offsets are newly missing, those whose offsets are back, and what more of another
+        source is not read."""
         before = self.cluster.miss(missing)
-        for topic in sorted(missing.keys() - before.keys()):
+        more = {name for name in missing.keys() & before.keys() if not is_topic(name) and missing[name] != before[name]}
+        for topic in sorted(missing.keys() - before.keys() | more):
             readers = self._readers(topic)
             self.cluster.event(f"{_kind(topic)}-missing", topic=topic, task=readers, why=missing[topic])
         for topic in sorted(before.keys() - missing.keys()):
