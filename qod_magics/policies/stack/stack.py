@@ -209,8 +209,9 @@ class Stack:
             known = replace(known, under_way=under_way)
         self._note(chosen)
         lends = self._lends(snapshot, plan, known)
+        if notes := [_why(each) for each in lends] + self._unable(snapshot):
+            chosen.notes[self._owner(Lend)] = listed(notes, "; ")
         if lends:
-            chosen.notes[self._owner(Lend)] = listed([_why(each) for each in lends], "; ")
             plan = replace(plan, actions=(*plan.actions, *lends))
         if chosen.notes:
             plan = replace(plan, stages=chosen.notes)
@@ -226,6 +227,13 @@ class Stack:
         scaled = {action.task for action in plan.actions if isinstance(action, Scale)}
         lends = self.lending.lends(snapshot, known.lent, known.desired)
         return tuple(e for e in lends if e.task not in scaled and leaving.isdisjoint((e.instance, e.to)))
+
+    def _unable(self, snapshot: Snapshot) -> list[str]:
+        """Return why tasks that were declared to lend can't."""
+        if self.lending is None or self.lending.name in self.paused:
+            return []
+        why = "lends no rows: all that send it rows must run on task managers that `%qod up` starts"
+        return [f"{task.id} {why}" for task in snapshot.tasks if task.lends == 0]
 
     def _viewed(self, snapshot: Snapshot, plan: Plan, now_s: float, known: StackState) -> tuple[View, StackState]:
         """Return what the stages see, and the memory of how long each of it has been so."""

@@ -105,6 +105,15 @@ def test_auto_lends_while_another_action_is_under_way_and_not_where_paused() -> 
     assert lent(paused) == {}
 
 
+def test_auto_says_where_rows_that_were_declared_so_cannot_be_lent() -> None:
+    hot = (instance(1, 1500.0, 3000), instance(2, 300.0))
+    plan, _ = auto().decide(snapshot(*hot, lends=0))
+    assert lent(plan) == {}
+    assert "q lends no rows" in plan.stages["lend"]
+    assert "lend" not in auto().decide(snapshot(*hot, lends=None))[0].stages
+    assert "lend" not in auto().pausing("lend").decide(snapshot(*hot, lends=0))[0].stages
+
+
 @given(snapshots())
 def test_auto_lends_nothing_where_no_query_is_declared_so(seen: Snapshot) -> None:
     assert lent(auto().decide(seen)[0]) == {}
