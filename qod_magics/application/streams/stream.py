@@ -139,6 +139,14 @@ class StreamDeclaration:
                 option="--refresh",
                 rule="in range",
             )
+        if refresh_s is not None and self.trigger_s is not None and refresh_s < self.trigger_s:
+            raise ApplicationError(
+                f"--refresh must be at least --trigger, {self.trigger_s:g} s, as a restart runs a batch at once, got "
+                f"{refresh_s:g} s; give a longer --refresh",
+                value=refresh_s,
+                option="--refresh",
+                rule="trigger",
+            )
         check_max_latency(self.max_latency_s)
         check_utility(self.utility)
         check_min_juice(self.min_juice)

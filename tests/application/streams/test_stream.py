@@ -99,6 +99,7 @@ def test_a_topic_is_called_source_and_its_own_name_when_that_is_an_identifier(
         ({"trigger_s": 0.0}, "above 0"),
         *(({"refresh_s": refresh_s}, "from 5 s and finite") for refresh_s in (1.0, float("inf"), float("nan"), "10m")),
         ({"mode": "realtime", "refresh_s": 60.0}, "--mode realtime"),
+        ({"trigger_s": 60.0, "refresh_s": 30.0}, "--trigger"),
         ({"max_latency_s": 0.0}, "above 0"),
         ({"max_latency_s": float("inf")}, "above 0"),
         ({"utility": -0.5}, "utility"),
