@@ -72,6 +72,10 @@ class Manager:
     def alive(self) -> bool:
         return self.lives
 
+    @property
+    def ending(self) -> str:
+        return "" if self.lives else "its process ended with exit code 1"
+
     def gone(self) -> bool:
         return not self.lives
 
