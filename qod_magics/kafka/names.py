@@ -10,16 +10,20 @@ from qod_magics.errors import UsageProblem
 OWN = "qod."
 #: The id of a session, behind its name if it has one.
 _SESSION = r"(?:[A-Za-z][\w-]{0,39}-)?[0-9a-f]{6}"
-_OWN = re.compile(rf"{re.escape(OWN)}.*|.*{re.escape(OWN)}{_SESSION}\..+")
+#: What sessions call their topics: streams between tasks and results, numbered; those of a task manager; their mark.
+_NAME = r"[^.]+\.[^.]+\.\d+|[^.]+\.(?:dials|warm|warm\.out|probe)|alive"
+_OWN = re.compile(rf".*{re.escape(OWN)}{_SESSION}\.(?:{_NAME})")
 #: Leaves room for the names of streams: Kafka allows 249 characters.
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{0,80}")
 
 
 def check_prefix(prefix: str) -> str:
-    """Return a prefix of topics and consumer groups; raise UsageProblem unless Kafka allows it in their names."""
-    if not _PREFIX.fullmatch(prefix):
+    """Return a prefix of topics and consumer groups; raise UsageProblem unless Kafka allows it in their names. With two
+    underscores begin those of Kafka's own topics, which are never listed."""
+    if not _PREFIX.fullmatch(prefix) or prefix.startswith("__"):
         raise UsageProblem(
-            f"--kafka-prefix must be at most 80 letters, digits, dots, underscores and hyphens, got {prefix!r}",
+            "--kafka-prefix must be at most 80 letters, digits, dots, underscores and hyphens, and not begin with two "
+            f"underscores, got {prefix!r}",
             option="--kafka-prefix",
             value=prefix,
             rule="name",
@@ -33,8 +37,13 @@ def own_topic(prefix: str, session: str, name: str) -> str:
 
 
 def is_own(topic: str) -> bool:
-    """Tell whether a session has made a topic for itself, whatever its prefix."""
+    """Tell whether some session has made a topic for itself, whatever its prefix, by the form of the name."""
     return _OWN.fullmatch(topic) is not None
+
+
+def is_of(session: str, topic: str) -> bool:
+    """Tell whether this session has made a topic for itself, with this prefix or, under an earlier kernel, another."""
+    return bool(session) and own_topic("", session, "") in topic
 
 
 def session_of(prefix: str, topic: str) -> str | None:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from qod_magics.errors import ApplicationError
-from qod_magics.kafka.names import is_own
+from qod_magics.kafka.names import is_of, is_own
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,6 +128,7 @@ class Context:
     kafka: Kafka  #: the broker
     directory: Path | None = None  #: for files of their own, which all task managers reach; None: there is none
     users: Kafka | None = None  #: the cluster that has the topics which cells name; None: the broker
+    session: str = ""  #: id of the session, which its own topics have in their names
 
     #: addresses of clusters that did not answer at the last look at the ends of topics, while another one did
     silent: set[str] = field(default_factory=set, compare=False)
@@ -138,8 +139,8 @@ class Context:
         return (self.kafka,) if self.users is None else (self.users, self.kafka)
 
     def of(self, topic: str) -> Kafka:
-        """Return the cluster that has a topic: those that a session has made for itself are on its broker."""
-        return self.kafka if self.users is None or is_own(topic) else self.users
+        """Return the cluster that has a topic: those that this session has made for itself are on its broker."""
+        return self.kafka if self.users is None or is_of(self.session, topic) else self.users
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ class SparkRuntime:
         self.kafka = kafka
         self.checkpoints = checkpoints.rstrip("/")
         place = local_path(self.checkpoints)
-        sources = Sources(Context(kafka, None if place is None else place / "sources", users))
+        sources = Sources(Context(kafka, None if place is None else place / "sources", users, session))
         self.cluster = Cluster(
             Deployment(kafka, session, given=sources),
             DialBoard(session),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from qod_magics.errors import KafkaError, QodError
 from qod_magics.kafka.clusters import Clusters
+from qod_magics.kafka.names import own_topic
 from qod_magics.kafka.properties import FETCHED_BY_ALL, LEAST_FETCHED, fetch_options
 from qod_magics.sources.kafka import KafkaSource
 from qod_magics.sources.source import Context
@@ -29,7 +30,7 @@ def test_with_a_second_cluster_the_sessions_own_topics_are_there() -> None:
     own, users = FakeKafka(), FakeKafka({"trips": 2})
     own.create("qod.s.trips.q.1", 3)
     users.set_ends("trips", {0: 5, 1: 7})
-    source = KafkaSource(Context(own, users=users))  # type: ignore[arg-type]
+    source = KafkaSource(Context(own, users=users, session="s"))  # type: ignore[arg-type]
     assert (source.splits("trips"), source.splits("qod.s.trips.q.1")) == (2, 3)
     assert source.begin("trips", "latest") == {0: 5, 1: 7}
     ends, missing = source.ends(["trips", "qod.s.trips.q.1", "none"])
@@ -37,10 +38,19 @@ def test_with_a_second_cluster_the_sessions_own_topics_are_there() -> None:
     assert missing.keys() == {"none"}
 
 
+@pytest.mark.parametrize("topic", ["qod.orders", "prod.qod.orders-decade.v1", "qod.0a1b2c.trips.out.1"])
+def test_topics_that_are_called_like_those_of_a_session_are_the_users(topic: str) -> None:
+    own, users = FakeKafka(), FakeKafka({topic: 2})
+    context = Context(own, users=users, session="d41d8c")  # type: ignore[arg-type]
+    assert KafkaSource(context).splits(topic) == 2
+    for prefix in ("", "team-x.", "earlier."):
+        assert context.of(own_topic(prefix, "d41d8c", "trips.out.1")) is own
+
+
 def test_where_one_of_two_clusters_is_silent_its_topics_are_missing() -> None:
     own, users = FakeKafka({"qod.s.trips.q.1": 1}), FakeKafka({"trips": 1})
     own.bootstrap = "own:1"
-    context = Context(own, users=users)  # type: ignore[arg-type]
+    context = Context(own, users=users, session="s")  # type: ignore[arg-type]
     source, topics = KafkaSource(context), ["trips", "qod.s.trips.q.1"]
 
     def refuse(operation: str, topic: str) -> None:
@@ -93,6 +103,8 @@ def test_the_clusters_of_a_session_are_one_or_two() -> None:
         ({"bootstrap": "host:1", "options": None, "internal": "own", "internal_options": {"a": "x"}}, "own broker"),
         ({"bootstrap": "host:1", "options": None, "internal": "two:2", "cpus": {0}}, "embedded broker"),
         ({"bootstrap": "host:1", "options": None, "internal": "yes"}, "host:port"),
+        ({"bootstrap": "host:1", "options": None, "internal": True}, "host:port"),
+        ({"bootstrap": "a:1,host:1", "options": None, "internal": "Host:1, b:1"}, "another broker"),
     ],
 )
 def test_options_of_a_second_cluster_that_lack_another_are_refused(given: Any, rule: str) -> None:

@@ -18,7 +18,7 @@ from qod_magics.application.streams.stream import StreamDeclaration
 from qod_magics.application.streams.topic_input import AUTO, TopicInput
 from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.errors import KafkaError, TaskManagerError
-from qod_magics.kafka.names import is_own
+from qod_magics.kafka.names import is_of
 from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context
 from qod_magics.spark.cluster.books import Account
@@ -236,7 +236,7 @@ def test_rows_of_a_query_begin_where_its_topic_ends_when_it_is_declared() -> Non
 def of_two(users: FakeKafka) -> tuple[Deployment, FakeKafka]:
     """A session whose own topics are on a second cluster, and this."""
     own = FakeKafka()
-    return Deployment(own, "s", given=Sources(Context(own, users=users))), own
+    return Deployment(own, "s", given=Sources(Context(own, users=users, session="s"))), own
 
 
 def test_with_two_clusters_sinks_are_the_users_and_all_else_is_on_the_second() -> None:
@@ -249,7 +249,7 @@ def test_with_two_clusters_sinks_are_the_users_and_all_else_is_on_the_second() -
     assert made.sinks["counts"] == users.now
     assert {name.split(".")[0] for name in own.topics} == {"qod", "rejects"}
     assert users.done == []
-    of_own = [name for name in own.topics if is_own(name)]
+    of_own = [name for name in own.topics if is_of("s", name)]
     assert ends_of(made, ["t", *of_own]) == {"t": users.ends("t"), **{name: own.ends(name) for name in of_own}}
 
 
@@ -261,6 +261,7 @@ def test_with_two_clusters_sinks_are_the_users_and_all_else_is_on_the_second() -
         (KafkaTopic("out"), {"out": [AclOperation.DESCRIBE, AclOperation.WRITE]}, None),
         (KafkaTopic("out", 4), {}, "partitions"),
         (KafkaTopic("new", 4), {}, None),
+        (KafkaTopic("qod.clean"), {}, "exists"),
     ],
 )
 def test_a_topic_of_the_users_is_made_only_if_asked_for(

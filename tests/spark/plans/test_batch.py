@@ -118,7 +118,7 @@ def test_a_batch_reads_the_cluster_that_has_its_topic(
     functions = SimpleNamespace(lit=lambda value: value, count=lambda _: SimpleNamespace(alias=lambda name: name))
     monkeypatch.setattr(batch, "F", functions)
     own, records = Cluster("session"), Records()
-    sources = Sources(Context(own, users=Cluster("user") if two else None))
+    sources = Sources(Context(own, users=Cluster("user") if two else None, session="s"))
     spark: Any = SimpleNamespace(read=records)
     workshop = Workshop(spark, DialBoard("s"), DialReading.TOPIC, {}, own.spark_options(), sources=sources)
     feed = Feed("trips", ("trips",), topic, (0,), {0: 0}, None, stream=False)
