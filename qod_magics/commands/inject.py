@@ -16,6 +16,7 @@ from typing import IO, Any
 from qod_magics.arguments.parser import Parser
 from qod_magics.errors import QodError, ScenarioError, UsageProblem
 from qod_magics.kafka.injector import COMPLETE, CONFIG_VARIABLE, INCOMPLETE
+from qod_magics.kafka.properties import JAVAS_PREFIX
 from qod_magics.kafka.scenario import Scenario
 from qod_magics.kafka.scenario import __doc__ as scenario_format
 
@@ -83,6 +84,14 @@ def _config(arguments: argparse.Namespace) -> dict[str, Any]:
         name, equals, value = option.partition("=")
         if not (name and equals):
             raise UsageProblem(f"--client-option is {option!r}: write NAME=VALUE, for example compression.type=lz4")
+        if name.startswith(JAVAS_PREFIX):
+            raise UsageProblem(
+                f"--client-option must be a setting by librdkafka's name, got {option!r}; Java's names, with "
+                f"{JAVAS_PREFIX!r}, are for Spark only",
+                option="--client-option",
+                value=name,
+                rule="librdkafka",
+            )
         config[name] = value
     return config
 

@@ -44,7 +44,8 @@ _MIB = 1 << 20
 #: partitions, since each holds what it has fetched.
 FETCHED, LEAST_FETCHED, FETCHED_BY_ALL = 8 * _MIB, _MIB, 64 * _MIB
 
-_PREFIX = "kafka."
+#: Of options by their Java names, for Spark only.
+JAVAS_PREFIX = "kafka."
 _SAME = (
     "security.protocol",
     "ssl.key.password",
@@ -73,7 +74,7 @@ _KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 
 def client_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options for confluent_kafka: all but those prefixed with `kafka.`."""
-    return {name: value for name, value in options.items() if not name.startswith(_PREFIX)}
+    return {name: value for name, value in options.items() if not name.startswith(JAVAS_PREFIX)}
 
 
 def spark_options(options: Mapping[str, Any]) -> dict[str, str]:
@@ -92,8 +93,8 @@ def spark_options(options: Mapping[str, Any]) -> dict[str, str]:
     java |= _sasl(options) | _truststore(options) | _keystore(options)
     if (algorithm := options.get("ssl.endpoint.identification.algorithm")) is not None:
         java["ssl.endpoint.identification.algorithm"] = "" if algorithm == "none" else str(algorithm)
-    own = {name: str(value) for name, value in options.items() if name.startswith(_PREFIX)}
-    return {**{_PREFIX + name: value for name, value in java.items()}, **own}
+    own = {name: str(value) for name, value in options.items() if name.startswith(JAVAS_PREFIX)}
+    return {**{JAVAS_PREFIX + name: value for name, value in java.items()}, **own}
 
 
 def fetch_options(partitions: int) -> Mapping[str, str]:
@@ -107,7 +108,7 @@ def _sasl(options: Mapping[str, Any]) -> dict[str, str]:
     if not protocol.startswith("SASL"):
         return {}
     mechanism = str(options.get("sasl.mechanism", options.get("sasl.mechanisms", "GSSAPI"))).upper()
-    if f"{_PREFIX}sasl.jaas.config" in options:
+    if f"{JAVAS_PREFIX}sasl.jaas.config" in options:
         return {"sasl.mechanism": mechanism}
     if mechanism in _LOGIN_MODULE:
         login = _jaas(

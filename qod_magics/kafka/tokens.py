@@ -40,17 +40,21 @@ class Tokens:
         return self.name
 
     def function(self) -> Callable[[str], Token]:
-        """Return the function. Raises KafkaError: there is none."""
+        """Return the function. Raises KafkaError: there is none, or its module can't be imported."""
         module, _, name = self.name.partition(":")
         try:
             found = getattr(import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise KafkaError(
-                f"{CALLBACK} must be MODULE:FUNCTION, got {self.name!r} ({error}); the module must be on Python's path",
-                value=self.name,
-                rule="function",
-            ) from None
-        return found  # type: ignore[no-any-return]
+        except Exception as error:  # whatever the user's module raises when it is imported
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+        else:
+            if callable(found):
+                return found  # type: ignore[no-any-return]
+            why = f"this is of type {type(found).__name__}"
+        raise KafkaError(
+            f"{CALLBACK} must be MODULE:FUNCTION, got {self.name!r} ({why}); the module must be on Python's path",
+            value=self.name,
+            rule="function",
+        )
 
 
 def with_tokens(options: Mapping[str, Any], bootstrap: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ def path(tmp_path: Path) -> str:
         (["{path}", "--bootstrap", "localhost:9", "--speed", "nan"], "--speed is nan"),
         (["{path}", "--bootstrap", "localhost:9", "--speed", "fast"], "invalid float value: 'fast'"),
         (["{path}", "--bootstrap", "localhost:9", "--client-option", "linger.ms"], "write NAME=VALUE"),
+        (["{path}", "--bootstrap", "localhost:9", "--client-option", "kafka.linger.ms=5"], "for Spark only"),
         (["{path}", "--bootstrap", "localhost:9", "--records", "x"], "unrecognized arguments: --records"),
         (["{path}", "--bootstrap", "localhost:9", "--record", "/no/such/folder/r.jsonl"], "can't be written"),
         (["/no/such.json", "--bootstrap", "localhost:9"], "can't be read"),

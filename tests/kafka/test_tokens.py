@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -30,10 +31,17 @@ def test_a_function_is_named_by_its_module() -> None:
     assert again is made
 
 
-@pytest.mark.parametrize("name", ["made", "no.such:made", f"{__name__}:none", ":made", ""])
+@pytest.mark.parametrize("name", ["made", "no.such:made", f"{__name__}:none", ":made", "", "os:sep"])
 def test_a_function_that_is_not_there_is_refused(name: str) -> None:
     with pytest.raises(KafkaError, check=breaks("function", value=name)):
         ExternalKafka("host:1", {"oauth_cb": name}).client_config()
+
+
+def test_a_module_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "failing_tokens.py").write_text("raise RuntimeError('no vault\\nanywhere')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(KafkaError, match="RuntimeError", check=breaks("function", value="failing_tokens:made")):
+        ExternalKafka("host:1", {"oauth_cb": "failing_tokens:made"}).client_config()
 
 
 @pytest.fixture
