@@ -178,7 +178,13 @@ class ExternalKafka(Clients):
         return f"ExternalKafka({self._bootstrap!r})"
 
 
-def _checked(bootstrap: str) -> str:
+def _checked(bootstrap: Any) -> str:
+    if not isinstance(bootstrap, str):
+        raise KafkaError(
+            f"a Kafka server must be text, host:port[,host:port ...], got {bootstrap!r}; write localhost:9092",
+            value=bootstrap,
+            rule="host:port",
+        )
     for server in bootstrap.split(","):
         host, _, port = server.strip().rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:

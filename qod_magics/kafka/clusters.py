@@ -62,6 +62,10 @@ def access(kafka: Kafka) -> Kafka:
     return kafka
 
 
+def _servers(kafka: Kafka) -> set[str]:
+    return set(kafka.bootstrap.lower().split(","))
+
+
 #: Of `--internal-kafka`: the session starts that broker.
 STARTED = "own"
 
@@ -123,7 +127,16 @@ class Clusters:
         if internal is None:
             return cls(configure(bootstrap, options, cpus, prefix))
         users = configure(bootstrap, options, prefix=prefix)
-        return cls(users, configure(None if internal == STARTED else internal, internal_options, cpus, prefix))
+        own = configure(None if internal == STARTED else internal, internal_options, cpus, prefix)
+        if internal != STARTED and (both := _servers(users) & _servers(own)):
+            raise UsageProblem(
+                f"--internal-kafka must be another broker than --kafka, got {min(both)} for both; name another, or "
+                "leave it out",
+                option="--internal-kafka",
+                value=internal,
+                rule="another broker",
+            )
+        return cls(users, own)
 
     @property
     def own(self) -> Kafka:

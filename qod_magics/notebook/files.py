@@ -16,6 +16,7 @@ from typing import Any
 from qod_magics.arguments.option import Option
 from qod_magics.arguments.parser import Command
 from qod_magics.errors import UsageProblem, nearest
+from qod_magics.kafka.clusters import STARTED
 from qod_magics.kafka.properties import MSK_MODULE
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -158,8 +159,17 @@ def _joined(text: str) -> list[str]:
 
 def kafka_of(given: Mapping[str, Any], options: Mapping[str, str], kafka: str = "kafka") -> dict[str, Any]:
     """Return `kafka` and `kafka_options` for a session, or those of its other broker `kafka`: what its `--kafka-config`
-    names, below what the line says."""
+    names, below what the line says. Raises UsageProblem."""
     file = given.get(f"{kafka}_config")
+    if file and given.get(kafka) == STARTED:
+        flag = f"--{kafka.replace('_', '-')}"
+        raise UsageProblem(
+            f"{flag}-config {file} must go with a broker of yours, got {flag} {STARTED}, which is started; leave one "
+            "out",
+            option=f"{flag}-config",
+            value=file,
+            rule="own broker",
+        )
     found = client_properties(file) if file else {}
     named = found.pop("bootstrap.servers", None)
     return {kafka: given.get(kafka) or named, f"{kafka}_options": {**found, **options}}

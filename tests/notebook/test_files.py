@@ -126,6 +126,8 @@ def test_properties_are_options_of_the_broker(tmp_path: Path, monkeypatch: pytes
     assert kafka_of({"kafka": None, "kafka_config": None}, {}) == {"kafka": None, "kafka_options": {}}
     second = {"internal_kafka": None, "internal_kafka_config": str(file)}
     assert kafka_of(second, {}, "internal_kafka")["internal_kafka"] == "one:9092"
+    with pytest.raises(UsageProblem, check=breaks("own broker", option="--internal-kafka-config")):
+        kafka_of({**second, "internal_kafka": "own"}, {}, "internal_kafka")
 
 
 @pytest.mark.parametrize(
