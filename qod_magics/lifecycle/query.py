@@ -110,6 +110,7 @@ class QueryLife:
     before_s: float = 0.0  #: how long before its present run it had not failed, if each run since then ended a batch
     failures: int = 0  #: one after the other, without a long time in between
     failure: str = ""  #: the last one
+    final: bool = False  #: whether it was given up for a cause that does not pass by itself
     retry_at: float = 0.0
     service_wait_s: float = 0.0  #: the last back-off for a service; 0 once a batch has ended since
     row_limit: int | None = None  #: the next run looks for rows of more bytes, as Kafka refused one; None: it does not
@@ -347,7 +348,7 @@ class QueryLife:
         if event.leaving:
             return self._try_again(event, kind, now)
         self.failure = final_text(event.why, self.failures + 1) if certain else event.why
-        self.state, self.writing = State.GAVE_UP, event.writes_on
+        self.state, self.writing, self.final = State.GAVE_UP, event.writes_on, certain
         return DropRun(), Tell(kind, {"why": self.failure, "gave_up": True, "failures": self.failures})
 
     def _back_off_until(self, at: float) -> Instructions:

@@ -144,6 +144,7 @@ def status_text(session: SessionInterface) -> str:
             lines.append(f"{instance.id} is {instance.state.value}: {instance.failure}")
         elif instance.state is State.SUSPENDED:
             lines.append(suspended_text(instance))
+    lines += [f"{why} Queries that read or write there wait for it" for why in session.runtime.silent_kafka.values()]
     for name, why in session.runtime.missing_topics.items():
         lines.append(f"{described(name)}: {why}{'; its readers wait' if is_topic(name) else ''}")
     lines += _refreshed(session)

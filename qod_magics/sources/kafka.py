@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from qod_magics.errors import ApplicationError, KafkaError
+from qod_magics.errors import ApplicationError
 from qod_magics.kafka.properties import fetch_options
 from qod_magics.kafka.reading import (
     beginning_offsets,
@@ -16,7 +16,7 @@ from qod_magics.kafka.reading import (
     known_end_offsets,
     offsets_at,
 )
-from qod_magics.kafka.topics import check_answers, partitions
+from qod_magics.kafka.topics import partitions
 from qod_magics.sources.source import (
     LATEST,
     OPTIONS,
@@ -115,28 +115,15 @@ class KafkaSource:
         return offsets
 
     def ends(self, places: Collection[str]) -> tuple[Mapping[str, Position], Mapping[str, str]]:
-        """Return the end offsets of topics, all of a cluster in one request. Where one of two clusters does not answer,
-        its topics are missing. Raises KafkaError: none answers."""
+        """Return the end offsets of topics, all of a cluster in one request. Raises KafkaError: a cluster that has some
+        of them does not answer."""
         found: dict[str, Position] = {}
         missing: dict[str, str] = {}
-        silent: dict[str, KafkaError] = {}
-        clusters = self._context.clusters
-        for kafka in clusters:
-            there = [place for place in places if self._context.of(place) is kafka]
-            try:
-                if not there:  # what is written there, sinks and results, waits for it all the same
-                    check_answers(kafka, timeout_s=_ENDS_S)
+        for kafka in self._context.clusters:
+            if there := [place for place in places if self._context.of(place) is kafka]:
                 ends, lacking = known_end_offsets(kafka, there, timeout_s=_ENDS_S)
-            except KafkaError as error:
-                silent[kafka.bootstrap] = error
-                missing |= dict.fromkeys(there, str(error))
-            else:
                 found |= ends
                 missing |= lacking
-        if len(silent) == len(clusters):
-            raise next(iter(silent.values()))
-        self._context.silent.clear()
-        self._context.silent.update(silent)
         return found, missing
 
     def read(self, spark: SparkSession, place: str, part: Part) -> DataFrame:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -129,9 +129,6 @@ class Context:
     directory: Path | None = None  #: for files of their own, which all task managers reach; None: there is none
     users: Kafka | None = None  #: the cluster that has the topics which cells name; None: the broker
     session: str = ""  #: id of the session, which its own topics have in their names
-
-    #: addresses of clusters that did not answer at the last look at the ends of topics, while another one did
-    silent: set[str] = field(default_factory=set, compare=False)
 
     @property
     def clusters(self) -> tuple[Kafka, ...]:

@@ -151,6 +151,11 @@ class SparkRuntime:
         return self.cluster.missing_topics
 
     @property
+    def silent_kafka(self) -> Mapping[str, str]:
+        """Return the addresses of the Kafka clusters that do not answer now, and why."""
+        return self.cluster.silent_kafka
+
+    @property
     def incomplete(self) -> Incomplete:
         """Return what the results of tasks lack though no shedder dropped it."""
         return self.cluster.incomplete

@@ -59,6 +59,7 @@ class Watcher:
             ("reading tables again", mover.refresh_tables, None),
             ("restarting ended queries", recovery.restart_ended, None),
             ("restarting readers of restored topics", recovery.restart_readers, None),
+            ("restarting queries that Kafka was away from", recovery.restart_cut_off, None),
             ("finding hung task managers", recovery.kill_hung, None),
             ("finding lost task managers", partial(recovery.recover_lost, self._is_due), None),
             ("restarting failed queries", recovery.retry, None),
@@ -85,7 +86,7 @@ class Watcher:
     def _watch(self) -> None:
         while not self._ended.wait(WATCH_S):
             sampled = self.attempt("sampling offsets", self.metrics.sample, unless=KafkaError)
-            self._broker_answers = sampled and not self.cluster.deployment.sources.context.silent
+            self._broker_answers = sampled and not self.cluster.silent_kafka
             for what, call, unless in self._steps:
                 self.attempt(what, call, unless)
             stalled = partial(self.recovery.notice, self._broker_answers, self.metrics.rows_waiting)

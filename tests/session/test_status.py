@@ -61,6 +61,7 @@ class Cluster:
     applied: list[Plan] = field(default_factory=list)
     supports: frozenset[type[Action]] = frozenset()
     missing_topics: Mapping[str, str] = field(default_factory=dict)
+    silent_kafka: Mapping[str, str] = field(default_factory=dict)
     kafka: Any = field(default_factory=lambda: SimpleNamespace(bootstrap="127.0.0.1:9092"))
     labels: dict[str, Labels] = field(default_factory=dict)
     accounts: dict[str, Account] = field(default_factory=dict)
@@ -241,6 +242,13 @@ def test_what_waits_is_named(tmp_path: Any) -> None:
     text = status_text(Made(application(stream("Src", topic="trips"), stream("Mid", "Src")), tmp_path))
     (line,) = text.splitlines()[1:]
     assert tells(line, "waiting", "Src, Mid")
+
+
+def test_a_kafka_that_does_not_answer_is_named_though_no_topic_is_read_there(made: Made) -> None:
+    assert "does not answer" not in status_text(made)
+    made.runtime.silent_kafka = {"own:1": "Kafka at own:1 does not answer: no answer. Is it running?"}
+    (line,) = [line for line in status_text(made).splitlines() if "does not answer" in line]
+    assert tells(line, "own:1", "wait")
 
 
 def test_fused_streams_are_one_row(tmp_path: Any) -> None:

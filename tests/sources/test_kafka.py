@@ -14,7 +14,9 @@ from qod_magics.kafka.clusters import Clusters
 from qod_magics.kafka.names import own_topic
 from qod_magics.kafka.properties import FETCHED_BY_ALL, LEAST_FETCHED, fetch_options
 from qod_magics.sources.kafka import KafkaSource
+from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context
+from qod_magics.spark.metrics.ends import ends_of
 from tests.kafka.fakes import FakeKafka, failure
 from tests.raising import breaks
 
@@ -50,25 +52,26 @@ def test_topics_that_are_called_like_those_of_a_session_are_the_users(topic: str
 def test_where_one_of_two_clusters_is_silent_its_topics_are_missing() -> None:
     own, users = FakeKafka({"qod.s.trips.q.1": 1}), FakeKafka({"trips": 1})
     own.bootstrap = "own:1"
-    context = Context(own, users=users, session="s")  # type: ignore[arg-type]
-    source, topics = KafkaSource(context), ["trips", "qod.s.trips.q.1"]
+    sources = Sources(Context(own, users=users, session="s"))
+    topics = ["trips", "qod.s.trips.q.1"]
 
     def refuse(operation: str, topic: str) -> None:
         raise failure(ClientError._TRANSPORT)
 
     answers = own.fail
     own.fail = refuse
-    ends, missing = source.ends(topics)
-    assert (ends.keys(), missing.keys(), context.silent) == ({"trips"}, {topics[1]}, {"own:1"})
-    assert "own:1" in missing[topics[1]]
-    assert source.ends(["trips"])[1] == {}
-    assert context.silent == {"own:1"}, "nothing is read there, and results are written"
+    ends = ends_of(sources, topics)
+    assert (ends.found.keys(), ends.missing.keys(), ends.silent.keys()) == ({"trips"}, {topics[1]}, {"own:1"})
+    assert "own:1" in ends.missing[topics[1]]
+    for read in (["trips"], []):
+        ends = ends_of(sources, read)
+        assert (ends.missing, ends.silent.keys(), ends.unread) == ({}, {"own:1"}, None), "it may be written to"
     users.fail = refuse
-    with pytest.raises(KafkaError):
-        source.ends(topics)
+    assert ends_of(sources, []).unread is None
+    assert ends_of(sources, topics).unread is not None
     own.fail = users.fail = answers
-    assert source.ends(topics)[1] == {}
-    assert context.silent == set()
+    ends = ends_of(sources, topics)
+    assert (ends.missing, ends.silent, ends.unread) == ({}, {}, None)
 
 
 def test_a_broker_without_a_second_has_all_topics() -> None:

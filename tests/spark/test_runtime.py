@@ -19,7 +19,7 @@ from qod_magics.application.tasks import tasks
 from qod_magics.core.plan import Move, Plan
 from qod_magics.core.runtime import Dials
 from qod_magics.core.snapshot import replace
-from qod_magics.errors import TaskManagerError
+from qod_magics.errors import KafkaError, TaskManagerError
 from qod_magics.lifecycle.events import MoveAsked, State
 from qod_magics.lifecycle.query import QueryLife
 from qod_magics.spark.cluster.books import Account
@@ -111,6 +111,38 @@ def test_a_topic_without_offsets_is_reported_once_and_the_others_are_measured(
         ("topic-back", "t", "S"),
     ]
     assert runtime.metrics.history.at("u", time.monotonic()) == {0: 7}
+    runtime.deployment.accounts.clear()
+
+
+def test_a_broker_that_is_silent_is_reported_whatever_is_read(
+    runtime: SparkRuntime, kafka: FakeKafka, tmp_path: Path
+) -> None:
+    def refuse(operation: str, topic: str) -> None:
+        raise failure(ClientError._TRANSPORT)
+
+    answers, name = kafka.fail, f"json:{tmp_path}"
+    runtime.deployment.accounts["S"] = Account(name, {0: 0})
+    kafka.fail = refuse
+    runtime.metrics.sample()
+    runtime.metrics.sample()
+    assert [*runtime.silent_kafka] == [kafka.bootstrap]
+    assert runtime.metrics.history.at(name, time.monotonic()) == {0: 0}, "files are read on"
+    runtime.deployment.accounts.clear()  # its readers are stopped
+    kafka.fail = answers
+    runtime.metrics.sample()
+    assert runtime.silent_kafka == {}
+
+    kafka.create("t")
+    runtime.deployment.accounts["S"] = Account("t", {0: 0})
+    kafka.fail = refuse
+    for _ in range(2):
+        with pytest.raises(KafkaError):
+            runtime.metrics.sample()
+    kafka.fail = answers
+    runtime.metrics.sample()
+    told = [event for event in runtime.cluster.events if event.kind.startswith("kafka-")]
+    assert [event.kind for event in told] == ["kafka-silent", "kafka-back"] * 2
+    assert {event.detail["kafka"] for event in told} == {kafka.bootstrap}
     runtime.deployment.accounts.clear()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from functools import partial
 from weakref import WeakKeyDictionary, WeakSet
@@ -31,6 +31,11 @@ from qod_magics.spark.servers.task_manager import TaskManager
 BUSY_OVER_S = 10.0
 #: A silent task manager that used more than this share of a core is not idle, but too busy to answer.
 AT_WORK = 0.02
+#: For how long a Kafka cluster has to be away for queries to be given up meanwhile, seconds: without an answer for a
+#: moment, on a busy machine, it was not away.
+AWAY_S = 10.0
+#: For how long after its return a try may fail that began before, seconds: Kafka's clients wait up to two minutes.
+LATE_S = 150.0
 #: Interval of pings to a server that was lost by its lease, seconds.
 ASKING_S = 5.0
 
@@ -44,6 +49,10 @@ class Recovery:
         self.cluster = cluster
         self.lifecycle = lifecycle
         self._missing: frozenset[str] = frozenset()  #: topics that were missing at the last check
+        self._away: Mapping[str, float] = {}  #: since when each silent Kafka cluster is, by its address
+        #: instances that are tried again if they are given up until `_cut_off_until`, by id
+        self._cut_off: set[str] = set()
+        self._cut_off_until = 0.0
         self._told_silent: WeakSet[TaskManager] = WeakSet()
         self._leases = Leases(clock)
         self._ended = threading.Event()
@@ -92,6 +101,23 @@ class Recovery:
         for instance in self.cluster.all_instances if back else ():
             used = {feed.topic for feed in instance.job.feeds} | {topic for topic, *_ in instance.job.topics}
             if used & back:
+                instance.try_anew()
+
+    def restart_cut_off(self) -> None:
+        """Restart at once, when a Kafka cluster is back, the queries that were given up for a cause that may pass: what
+        they write does not show whether they need it. One whose last try began before, and fails later, is restarted
+        then, once."""
+        now, silent = self._clock(), self.cluster.silent_kafka
+        back = [since for address, since in self._away.items() if address not in silent]
+        self._away = {address: self._away.get(address, now) for address in silent}
+        if any(now - since >= AWAY_S for since in back):
+            self._cut_off, self._cut_off_until = {i.id for i in self.cluster.all_instances}, now + LATE_S
+        elif now > self._cut_off_until:
+            self._cut_off = set()
+        for instance in self.cluster.all_instances if self._cut_off else ():
+            given_up = instance.state is State.GAVE_UP and not instance.life.final
+            if given_up and instance.id in self._cut_off:
+                self._cut_off.discard(instance.id)
                 instance.try_anew()
 
     def restart_given_up(self, tasks: Collection[str]) -> tuple[str, ...]:

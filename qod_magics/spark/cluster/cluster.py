@@ -75,6 +75,7 @@ class Cluster:
     incomplete: Incomplete = field(default_factory=Incomplete)  #: what the results of tasks lack
     own_source: dict[str, list[int]] = field(default_factory=dict)  #: rows kept and dropped, tasks with own sources
     missing_topics: Mapping[str, str] = field(default_factory=dict)  #: topics without offsets now, and why
+    silent_kafka: Mapping[str, str] = field(default_factory=dict)  #: addresses of clusters without an answer, and why
     malformed: MalformedReports = field(default_factory=MalformedReports)
     broken: dict[str, dict[Rule, int]] = field(default_factory=dict)  #: by stream, rows that break each of its rules
     events: list[Event] = field(default_factory=list)  #: since the last observation
@@ -310,6 +311,11 @@ class Cluster:
     def miss(self, topics: Mapping[str, str]) -> Mapping[str, str]:
         """Note the topics that have no offsets now, and why; returns those of before."""
         before, self.missing_topics = self.missing_topics, topics
+        return before
+
+    def fall_silent(self, clusters: Mapping[str, str]) -> Mapping[str, str]:
+        """Note the addresses of the Kafka clusters that do not answer now, and why; returns those of before."""
+        before, self.silent_kafka = self.silent_kafka, clusters
         return before
 
     def take_events(self) -> tuple[Event, ...]:

@@ -21,6 +21,7 @@ from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.observation import InstanceView, TaskView, observation
 from qod_magics.spark.cluster.state import can_lend, state_facts
 from qod_magics.spark.cluster.views import MB, OTHERS_PERIODS, core_managers, instance_views
+from qod_magics.spark.metrics.ends import ends_of
 from qod_magics.spark.metrics.latency import Lateness
 from qod_magics.spark.plans.job import feed_of, reader
 from qod_magics.spark.queries.checkpoints import reached
@@ -54,17 +55,22 @@ class Metrics:
         return f"offsets and CPU of {len(self.cluster.task_managers)} task managers"
 
     def sample(self) -> None:
-        """Read the CPU of all cores and the ends of all topics now. Raises KafkaError."""
+        """Read the CPU of all cores and the ends of all topics now. Raises KafkaError: topics are read, and no cluster
+        answers."""
         for manager in list(self.cluster.task_managers.values()):
             manager.sample_cpu()
-        topics = self.cluster.deployment.topics()
-        if topics:
+        deployment = self.cluster.deployment
+        topics = deployment.topics()
+        if topics or deployment.specs or self.cluster.silent_kafka:
             with self._sampling:  # answers out of order would look like recreated topics
-                offsets, missing = self.cluster.deployment.sources.ends(topics)
+                ends = ends_of(deployment.sources, topics)
                 with self.cluster.lock:
-                    self.history.record(time.monotonic(), offsets)
-                    self.lateness.sample(time.time(), offsets)
-                    self._note_missing({topic: why for topic, why in missing.items() if topic in topics})
+                    self._note_silent({address: str(error) for address, error in ends.silent.items()})
+                    if ends.unread is not None:
+                        raise ends.unread
+                    self.history.record(time.monotonic(), ends.found)
+                    self.lateness.sample(time.time(), ends.found)
+                    self._note_missing({topic: why for topic, why in ends.missing.items() if topic in topics})
 
     def tend_sources(self) -> None:
         """Tell sources how far each instance has read."""
@@ -77,6 +83,14 @@ class Metrics:
                 if not is_topic(feed.topic) and feed.name in accounts
             ]
         self.cluster.deployment.sources.tend(parts)
+
+    def _note_silent(self, silent: Mapping[str, str]) -> None:
+        """Report the Kafka clusters that newly don't answer, and those that answer again."""
+        before = self.cluster.fall_silent(silent)
+        for address in sorted(silent.keys() - before.keys()):
+            self.cluster.event("kafka-silent", kafka=address, why=silent[address])
+        for address in sorted(before.keys() - silent.keys()):
+            self.cluster.event("kafka-back", kafka=address)
 
     def _note_missing(self, missing: Mapping[str, str]) -> None:
         """Report the topics whose offsets are newly missing, those whose offsets are back, and what more of another

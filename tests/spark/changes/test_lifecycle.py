@@ -29,6 +29,7 @@ from qod_magics.lifecycle.events import (
     StopAsked,
 )
 from qod_magics.lifecycle.query import RECOVERED_AFTER_S, QueryLife
+from qod_magics.spark.changes.recovery import AWAY_S, LATE_S, Recovery
 from qod_magics.spark.cluster.cluster import Cluster, Patience
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.reports import take_reports
@@ -360,6 +361,36 @@ def test_what_was_given_up_for_want_of_a_topic_starts_when_it_is_back() -> None:
     assert (other.state, other.failures) == (State.GAVE_UP, 0)
 
 
+def test_what_was_given_up_while_a_broker_was_away_starts_when_it_is_back() -> None:
+    home, clock = manager(), [100.0]
+    one, late, wrong = instance(home, Query()), instance(home, Query()), instance(home, Query())
+    late.job, wrong.job = replace(one.job, instance="T.2"), replace(one.job, instance="T.3")
+    made = cluster(home, instances=(one, late, wrong))
+    recovery = Recovery(made, Parts(made).lifecycle, lambda: clock[0])
+
+    def silent(seconds: float) -> None:
+        made.silent_kafka = {"own:1": "no answer"}
+        recovery.restart_cut_off()
+        clock[0] += seconds
+        recovery.restart_cut_off()
+        made.silent_kafka = {}
+        recovery.restart_cut_off()
+
+    tire(one)
+    give_up(wrong)
+    silent(AWAY_S / 2)
+    assert one.state is State.GAVE_UP, "it was not away"
+    silent(2 * AWAY_S)
+    assert (one.state, one.failures) == (State.BACKING_OFF, 0)
+    tire(late)  # its last try began while the broker was away
+    recovery.restart_cut_off()
+    assert late.state is State.BACKING_OFF
+    tire(late)
+    clock[0] += LATE_S + 1
+    recovery.restart_cut_off()
+    assert (late.state, wrong.state) == (State.GAVE_UP, State.GAVE_UP)
+
+
 def test_what_lost_its_task_manager_as_well_waits_for_another_when_its_topic_is_back() -> None:
     home = manager()
     one = instance(home, Query())
@@ -399,6 +430,13 @@ def test_what_was_given_up_starts_again_where_it_is_asked_for(back_off: tuple[fl
 def give_up(one: Instance) -> None:
     one.handle(StartAsked())
     one.handle(Failed("the topic is gone", Cause.CERTAIN))
+
+
+def tire(one: Instance) -> None:
+    """Have it fail for a cause that may pass until it is given up."""
+    while one.state is not State.GAVE_UP:
+        one.handle(StartAsked())
+        one.handle(Failed("timed out"))
 
 
 def moving() -> tuple[Instance, Home, Cluster, Query, list[str]]:
