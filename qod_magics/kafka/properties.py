@@ -108,6 +108,8 @@ def _sasl(options: Mapping[str, Any]) -> dict[str, str]:
     if not protocol.startswith("SASL"):
         return {}
     mechanism = str(options.get("sasl.mechanism", options.get("sasl.mechanisms", "GSSAPI"))).upper()
+    if mechanism == MSK_IAM:  # `spark_options` lets a login of the user's own take the place of this one
+        return {"sasl.mechanism": mechanism, **_MSK_LOGIN}
     if f"{JAVAS_PREFIX}sasl.jaas.config" in options:
         return {"sasl.mechanism": mechanism}
     if mechanism in _LOGIN_MODULE:
@@ -119,8 +121,6 @@ def _sasl(options: Mapping[str, Any]) -> dict[str, str]:
         return {"sasl.mechanism": mechanism, **_oauth(options)}
     if mechanism == "GSSAPI":
         return {"sasl.mechanism": mechanism, **_kerberos(options)}
-    if mechanism == MSK_IAM:
-        return {"sasl.mechanism": mechanism, **_MSK_LOGIN}
     known = ", ".join([*_LOGIN_MODULE, "OAUTHBEARER", "GSSAPI", MSK_IAM])
     raise KafkaError(f"sasl.mechanism={mechanism} is none of {known}: give Spark's as kafka.sasl.jaas.config.")
 

@@ -25,8 +25,8 @@ _NOT_IN_FILES = frozenset({"config"})
 #: Of the login modules with a user name and a password (PLAIN, SCRAM), as Java writes them.
 _JAAS = re.compile(r"""\b(username|password)\s*=\s*(["'])((?:\\.|(?!\2).)*)\2""")
 
-#: The login module of Amazon MSK's IAM, for the credentials that AWS's own tools find.
-_MSK = re.compile(rf"{re.escape(MSK_MODULE)}\s+required\s*;")
+#: The login module of Amazon MSK's IAM, for the credentials that AWS's own tools find or that its arguments name.
+_MSK = re.compile(rf"""{re.escape(MSK_MODULE)}\s+required(?:\s+\w+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s;"']+))*\s*;""")
 #: Options that Java's clients alone have, as those of `--kafka-option`.
 _JAVAS = {name: f"kafka.{name}" for name in ("sasl.client.callback.handler.class", "sasl.login.callback.handler.class")}
 

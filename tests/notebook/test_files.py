@@ -167,7 +167,12 @@ def test_the_properties_that_amazon_gives_for_msk_are_taken_as_they_are(tmp_path
         "kafka.sasl.client.callback.handler.class": handler,
     }
     assert spark_options(found)["kafka.sasl.client.callback.handler.class"] == handler
-    file.write_text(f'sasl.jaas.config={login} required awsRoleArn="arn";')
+    of_a_role = f'{login} required awsRoleArn="arn:aws:iam::1:role/reader" awsDebugCreds=true;'
+    file.write_text("\n".join([*lines[:2], f"sasl.jaas.config={of_a_role}"]))
+    java = spark_options(client_properties(str(file)))
+    assert java["kafka.sasl.jaas.config"] == of_a_role
+    assert java["kafka.sasl.client.callback.handler.class"] == handler, "the file need not name it"
+    file.write_text(f'sasl.jaas.config={login} required awsRoleArn="arn" more;')
     with pytest.raises(UsageProblem, check=breaks("login")):
         client_properties(str(file))
 
