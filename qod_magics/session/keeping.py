@@ -40,6 +40,12 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 LOOK_S, LOOKS = 1.0, 5
 
 
+def _ids(kafka: str) -> tuple[str, str]:
+    """Return the ids of the user's cluster and of that with the session's own topics, from `Manifest.kafka`."""
+    users, _, own = kafka.partition(" ")
+    return users, own or users
+
+
 class Keeper:
     """Holds a named session's lease from `open` to `close`, and writes its manifest.
 
@@ -132,7 +138,25 @@ class Keeper:
         """Note the Kafka clusters, of which a second one has the session's own topics; returns what the user should
         know of them. Raises KafkaError: one does not answer."""
         self._kafka = " ".join(map(self._id_of, clusters))
-        return () if self.same_kafka else ("this is another Kafka cluster than before: streams begin as declared",)
+        return () if self.same_kafka else (self._other_kafka(),)
+
+    def _other_kafka(self) -> str:
+        """Say which of the clusters is another one than before, and which topics the session has left there."""
+        assert self.manifest is not None
+        before, now = _ids(self.manifest.kafka), _ids(self._kafka)
+        if before[1] == now[1]:
+            return (
+                "your Kafka is another cluster than before, and that of the session's own topics the same: streams "
+                "begin as declared"
+            )
+        left = sorted(set[str]().union(*(task.topics for task in self.manifest.tasks.values())))
+        which = (
+            "the session's own topics are on another Kafka cluster than before, and your Kafka is the same"
+            if before[0] == now[0]
+            else "this is another Kafka cluster than before"
+        )
+        there = f"; own topics that stay on the one before ({before[1]}): {', '.join(left)}" if left else ""
+        return f"{which}: streams begin as declared{there}"
 
     def _id_of(self, kafka: Kafka) -> str:
         """Return the id of a cluster."""
@@ -149,7 +173,7 @@ class Keeper:
     def same_kafka(self) -> bool:
         """Return whether the earlier kernel used the same Kafka cluster, and the same one for its own topics."""
         before = "" if self.manifest is None else self.manifest.kafka
-        return not before or before == self._kafka
+        return not before or _ids(before) == _ids(self._kafka)
 
     def compared(self, declaration: StreamDeclaration) -> tuple[str, ...]:
         """Return the restrictions in which a cell differs from the manifest, once for each stream: `%qod set` may have

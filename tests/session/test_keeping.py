@@ -21,6 +21,7 @@ from qod_magics.spark.changes.resuming import Resuming
 from tests.application.frames import application, stream
 from tests.raising import breaks
 from tests.spark.fakes import cluster
+from tests.texts import tells
 
 
 @pytest.mark.parametrize("name", ["", "1st", "a b", "../other", "a" * 41, "a.b"])
@@ -151,3 +152,42 @@ def test_a_broker_that_does_not_answer_is_no_other_cluster(tmp_path: Path) -> No
     kafka: Any = SimpleNamespace(admin=lambda: SimpleNamespace(list_topics=silent), bootstrap="broker:1")
     with pytest.raises(KafkaError, check=breaks("answers")):
         Keeper.open("trips", str(tmp_path)).uses(kafka)
+
+
+class Ided:
+    """A Kafka cluster that tells its id."""
+
+    bootstrap = "broker:1"
+
+    def __init__(self, id: str) -> None:
+        self._id = id
+
+    def admin(self) -> Any:
+        return SimpleNamespace(list_topics=lambda timeout: SimpleNamespace(cluster_id=self._id))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        ("A", ["A"], None),
+        ("A B", ["A", "B"], None),
+        ("A", ["A", "A"], None),
+        ("", ["A"], None),
+        ("A", ["B"], ("another Kafka cluster", "(A)", "qod.i.a.out.1")),
+        ("A", ["A", "B"], ("own topics", "your Kafka is the same", "(A)", "qod.i.a.out.1")),
+        ("A B", ["A", "C"], ("own topics", "your Kafka is the same", "(B)", "qod.i.a.out.1")),
+        ("A B", ["C", "B"], ("your Kafka is another", "same")),
+        ("A B", ["C", "D"], ("another Kafka cluster", "(B)", "qod.i.a.out.1")),
+    ],
+)
+def test_of_two_clusters_it_says_which_is_another(
+    tmp_path: Path, before: str, now: list[str], told: tuple[str, ...] | None
+) -> None:
+    keeper = Keeper("trips", tmp_path)
+    kept = KeptTask(["a"], "", "", "", results="qod.i.a.out.1")
+    keeper.manifest = Manifest(VERSION, "trips", "i", kafka=before, tasks={"a": kept})
+    notes = keeper.uses(*map(Ided, now))  # type: ignore[arg-type]
+    assert keeper.same_kafka is (told is None)
+    assert len(notes) == (told is not None)
+    assert all(tells(note, *told or ()) for note in notes)
+    assert all(("qod.i.a.out.1" in note) == (before.split(" ")[-1] != now[-1]) for note in notes)
