@@ -16,7 +16,17 @@ from weakref import WeakKeyDictionary
 
 from qod_magics.application.recipes.building import temporary_views
 from qod_magics.errors import TaskManagerError
-from qod_magics.spark.plans.plan_text import NAMED, PARSES, Copies, Node, children_at, inputs_first, lists_of, nodes_of
+from qod_magics.spark.plans.plan_text import (
+    NAMED,
+    PARSES,
+    Copies,
+    Node,
+    children_at,
+    inputs_first,
+    is_cut,
+    lists_of,
+    nodes_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,10 +83,10 @@ _shared_lock = Lock()
 
 
 def is_inlinable(plan: str) -> bool:
-    """Return whether a physical plan, as `explain()` shows it untruncated, can be inlined."""
+    """Return whether a physical plan, as `explain()` shows it, can be inlined; a plan that is cut can't."""
     lines = [line for line in plan.splitlines() if line.strip() and not line.startswith("==")]
     operators = {found[1] if (found := _OPERATOR.match(line)) else "" for line in lines}
-    return bool(lines) and operators <= NARROW and _NOT_CHEAP.search(plan) is None
+    return bool(lines) and operators <= NARROW and _NOT_CHEAP.search(plan) is None and not is_cut(plan)
 
 
 def groups_by(plan: str, column: str) -> bool:
@@ -154,15 +164,15 @@ def _named(copies: Copies, text: str) -> str | None:
 
 
 def analyzed_plan_of(rows: DataFrame) -> str:
-    """Return the analyzed logical plan as text, untruncated, with the line of its columns; also of SQL over views,
-    which Spark plans no further. Raises whatever Spark raises."""
+    """Return the analyzed logical plan as text, as `plan_of` does, with the line of its columns; also of SQL over
+    views, which Spark plans no further. Raises whatever Spark raises."""
     _, _, plan = plan_of(rows, extended=True).partition("== Analyzed Logical Plan ==\n")
     return plan.partition("\n== Optimized Logical Plan ==")[0]
 
 
 def streaming_plan_of(rows: DataFrame) -> str:
-    """Return the physical plan as text, untruncated, also of SQL over views: Spark takes that for a batch unless it is
-    read as a stream by a name. Raises whatever Spark raises for a query that it can't plan."""
+    """Return the physical plan as text, as `plan_of` does, also of SQL over views: Spark takes that for a batch unless
+    it is read as a stream by a name. Raises whatever Spark raises for a query that it can't plan."""
     try:
         return plan_of(rows)
     except Exception as error:
@@ -173,8 +183,9 @@ def streaming_plan_of(rows: DataFrame) -> str:
 
 
 def plan_of(rows: DataFrame, *, extended: bool = False) -> str:
-    """Return the physical plan as text, untruncated; if `extended`, the logical ones, too. Raises whatever Spark raises
-    for a query that it can't plan, and TaskManagerError if the plans of other threads take too long."""
+    """Return the physical plan as text; if `extended`, the logical ones, too. It is untruncated unless the server
+    refuses that: who reads it asks `is_cut`. Raises whatever Spark raises for a query that it can't plan, and
+    TaskManagerError if the plans of other threads take too long."""
     described: Any = rows
     with untruncated(described.sparkSession):
         if hasattr(described, "_explain_string"):  # Spark Connect
@@ -185,7 +196,8 @@ def plan_of(rows: DataFrame, *, extended: bool = False) -> str:
 
 @contextmanager
 def untruncated(spark: SparkSession, others_s: float = OTHERS_S) -> Iterator[None]:
-    """Texts of this session's plans are whole while the context is open; other threads wait meanwhile.
+    """Texts of this session's plans are whole while the context is open, if the server lets a session set how long they
+    are; other threads wait meanwhile.
 
     One that did not would take these values for the session's own and leave them behind, and its own text would be cut
     once the first has put the others back. Nothing within the context waits for another lock. Raises TaskManagerError:

@@ -36,6 +36,7 @@ from qod_magics.spark.plans.plan_text import (
     equated,
     ids_of,
     inputs_first,
+    is_cut,
     joins_streams,
     lists_of,
     names_of,
@@ -136,10 +137,10 @@ def labels(
     inputs: Mapping[str, Label] | None = None,
     unfit: tuple[str, str] | None = None,
 ) -> Labels | None:
-    """Return the labels of a query's columns; None if the text does not tell.
+    """Return the labels of a query's columns; None if the text does not tell, as where it is cut.
 
     Args:
-        plan: the analyzed logical plan as text, from the line with the columns on, untruncated.
+        plan: the analyzed logical plan as text, from the line with the columns on.
         keys: of its inputs, if all of them are shed by a key: by which columns.
         inputs: labels of columns that other tasks computed, by name; None: it reads topics only.
         unfit: why the weights of its inputs are not those of their rows.
@@ -147,7 +148,7 @@ def labels(
     """
     header, _, rest = plan.strip().partition("\n")
     nodes = list(nodes_of(rest))
-    if not nodes:
+    if not nodes or is_cut(plan):
         return None
     walk = _Walk(nodes, [tuple(column.lower() for column in key) for key in keys], inputs, unfit)
     if not all(map(walk.step, inputs_first(nodes))):

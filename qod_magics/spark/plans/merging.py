@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from qod_magics.application.merging import Merge, Merges
-from qod_magics.spark.plans.plan_text import NAMED, Node, lists_of, names_of, nodes_of, split
+from qod_magics.spark.plans.plan_text import NAMED, Node, is_cut, lists_of, names_of, nodes_of, split
 from qod_magics.spark.plans.state import completes, key_columns, stateful_operators
 
 #: An aggregate over single rows; others of its names have a mark of their own, such as "distinct".
@@ -34,6 +34,8 @@ def merges_of(analyzed: str, physical: str | None) -> Merges | str:
         physical: the physical plan; None where Spark tells none.
 
     """
+    if is_cut(analyzed):
+        return "its task manager refuses to show whole plans (spark.sql.debug.maxToStringFields)"
     keys = key_columns(analyzed)
     stateful = [] if physical is None else stateful_operators(physical)
     if keys is None or stateful.count("StateStoreSave") != 1:

@@ -23,7 +23,7 @@ from qod_magics.application.streams.topic_input import CORRUPT, rejects_of
 from qod_magics.application.weights import WEIGHT
 from qod_magics.formats.format import NO_VALUE, Format
 from qod_magics.formats.json_values import Json
-from qod_magics.spark.plans.plan_text import Node, above, nodes_of
+from qod_magics.spark.plans.plan_text import Node, above, is_cut, nodes_of
 from qod_magics.spark.plans.shedder import count_where
 
 if TYPE_CHECKING:
@@ -51,14 +51,16 @@ def columns_read(plan: str, columns: Mapping[str, Sequence[str]]) -> Mapping[str
     """Return the columns that a plan reads of each input, where the plan shows it.
 
     Args:
-        plan: the untruncated physical plan, as `explain()` shows it, of the rows packed into one struct column.
+        plan: the physical plan, as `explain()` shows it, of the rows packed into one struct column.
         columns: those of each input, in order, by the name of its metrics in the plan ("shed.trips").
 
     Returns:
         The columns read, by name of the input; inputs of which all are read, or for which the plan does not show it,
-        are left out.
+        are left out. So are all where the text is cut.
 
     """
+    if is_cut(plan):
+        return {}
     lines = _lines(plan)
     found: dict[str, set[str]] = {}
     unknown: set[str] = set()

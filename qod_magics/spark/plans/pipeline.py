@@ -37,6 +37,7 @@ from qod_magics.spark.plans.parsing import (
     to_reject,
     without_header,
 )
+from qod_magics.spark.plans.plan_text import lacks_operators
 from qod_magics.spark.plans.shedder import taken_name
 from qod_magics.spark.plans.state import keeps_state, state_columns
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, WHEN_WRITTEN, Timing
@@ -139,10 +140,11 @@ class Workshop:
             for topic, names in found.items()
             if CORRUPT not in names  # it depends on all columns
         }
+        unseen = lacks_operators(plan)  # which may be of any kind
         return PlanFacts(
-            keeps_state=job.aggregates or keeps_state(plan),
+            keeps_state=job.aggregates or keeps_state(plan) or unseen,
             read=read,
-            runs_python=sink_runs_python or runs_python(plan),
+            runs_python=sink_runs_python or runs_python(plan) or unseen,
             schemas=schemas,
             state_columns=state_columns(plan),
         )

@@ -10,6 +10,11 @@ from dataclasses import dataclass
 ID = re.compile(r"#(\d+)")
 #: A column of an operator's list, as in "(fare#5 * 2.0) AS twice#12" or "fare#5".
 NAMED = re.compile(r"^(?:(?P<expression>.*) AS )?(?P<name>[^#]+)#(?P<id>\d+)L?(?:-T\d+ms)?$", re.DOTALL)
+#: What Spark writes for the rest of a text that it cuts: of a list at `spark.sql.debug.maxToStringFields`, of a whole
+#: plan at `spark.sql.maxPlanStringLength`. Servers may fix these settings.
+_PLAN_CUT = r"\.\.\. \d+ more characters|^Truncated plan of \d+ characters"
+_LACKS_OPERATORS = re.compile(_PLAN_CUT, re.MULTILINE)
+_CUT = re.compile(rf"\.\.\. \d+ more fields|{_PLAN_CUT}", re.MULTILINE)
 _AND = " AND "
 _NUMBER = re.compile(r"\s*(\d+)")
 _NODE = re.compile(
@@ -32,6 +37,16 @@ def nodes_of(text: str) -> Iterator[Node]:
     for line in text.splitlines():
         if (node := _NODE.match(line)) is not None:
             yield Node(len(node["indent"]), node["operator"], node["text"], "~" in node["marks"])
+
+
+def is_cut(text: str) -> bool:
+    """Return whether Spark has left out something of a plan: what it does not show may be there."""
+    return _CUT.search(text) is not None
+
+
+def lacks_operators(text: str) -> bool:
+    """Return whether Spark has left out operators of a plan, and not only items of lists."""
+    return _LACKS_OPERATORS.search(text) is not None
 
 
 def children(nodes: Sequence[Node], at: int) -> Iterator[Node]:

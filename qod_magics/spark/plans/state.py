@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from qod_magics.spark.plans.plan_text import NAMED, Node, above, definition_of, lists_of, names_of, nodes_of
+from qod_magics.spark.plans.plan_text import NAMED, Node, above, definition_of, is_cut, lists_of, names_of, nodes_of
 
 #: Operators of a streaming query's physical plan that read or write a state store.
 _KEEPS_STATE = re.compile(
@@ -114,10 +114,10 @@ def state_signature(plan: str) -> str | None:
     Such plans may differ in their filters, and in the columns that no operator with state reads.
 
     Spark itself compares only the types of what is kept: with another sum of the same type it would go on, too. None:
-    the task keeps no state, or the plan does not tell what it means: functions in Python are only named there, and of
-    several inputs columns may have the same name.
+    the task keeps no state, or the plan does not tell what it means: functions in Python are only named there, of
+    several inputs columns may have the same name, and the text may be cut.
     """
-    if not keeps_state(plan):
+    if not keeps_state(plan) or is_cut(plan):
         return None
     nodes = list(nodes_of(plan))
     inputs = [node for node in nodes if node.operator == "Generate"]
@@ -204,14 +204,16 @@ _AS_TEXT = re.compile(r"^cast\((.*) as string\)$")
 def key_columns(plan: str, inputs: Sequence[str] | None = None) -> tuple[str, ...] | None:
     """Return the columns of a result that have the values of the groups it is aggregated by; () if it is one row.
 
-    None where each row stands for itself, or where the columns do not have all groups, so that nothing tells rows of
-    different ones apart.
+    None where each row stands for itself, where the columns do not have all groups, so that nothing tells rows of
+    different ones apart, or where the text is cut.
 
     Args:
-        plan: the analyzed logical plan as text, from the line with the columns on, untruncated.
+        plan: the analyzed logical plan as text, from the line with the columns on.
         inputs: these columns of the stream that it reads, if another task aggregates.
 
     """
+    if is_cut(plan):
+        return None
     header, _, rest = plan.strip().partition("\n")
     above, last = _way_down(list(nodes_of(rest)))
     found = _of_input(last, inputs) if last is not None and last.operator == "Generate" else _of_groups(last)

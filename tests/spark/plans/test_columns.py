@@ -50,6 +50,9 @@ def test_an_aggregation_says_what_is_read() -> None:
         plan("*(2) Project [a#1, two", f"{PARSE}, {OUT}", SHED).replace("two", "two\nlines AS e#4]"),
         plan("*(2) Project [a#1, b#2, c#3]", f"{PARSE}, {OUT}", SHED),
         plan("*(2) Project [a#1]", "Generate explode(x#1)", SHED),
+        plan("*(2) Project [a#1, ... 24 more fields]", f"{PARSE}, {OUT}", SHED),  # of a server that fixes its settings
+        plan("*(2) Project [a#1]", "*(2) Filter (a#1 IN (1, ... 9 more fields))", f"{PARSE}, {OUT}", SHED),
+        plan("*(2) Project [a#1]", f"{PARSE}, {OUT}", f"{SHED}... 44 more characters"),
         "",
     ],
 )

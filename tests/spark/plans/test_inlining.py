@@ -11,6 +11,7 @@ from qod_magics.application.recipes.building import raise_unless_connection
 from qod_magics.errors import TaskManagerError
 from qod_magics.spark.plans.inlining import (
     groups_by,
+    is_inlinable,
     joined_by,
     keeps_one,
     plan_of,
@@ -124,6 +125,15 @@ def test_a_plan_that_joins_a_stream_with_itself_reads_it_once() -> None:
 +- ReusedExchange [user#41L, _weight#46], {exchange}
 """
     assert joined_by(plan) == [{("user", "user")}]
+
+
+@pytest.mark.parametrize(
+    ("columns", "inlinable"), [("fare#1", True), ("rand(1) AS r#2", False), ("fare#1, ... 9 more fields", False)]
+)
+def test_a_plan_is_inlined_that_shows_that_it_is_cheap(columns: str, inlinable: bool) -> None:
+    assert (
+        is_inlinable(f"== Physical Plan ==\n*(1) Project [{columns}]\n+- StreamingRelation kafka, [a#0]") is inlinable
+    )
 
 
 LENGTHS = {"spark.sql.debug.maxToStringFields": "8"}  #: of a session; the other setting is Spark's default

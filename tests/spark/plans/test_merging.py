@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from qod_magics.application.merging import Merge
+from qod_magics.spark.plans.labels import labels
 from qod_magics.spark.plans.merging import merges_of
+from qod_magics.spark.plans.state import key_columns
 from tests.spark.plans.test_result_keys import chain
 
 PHYSICAL = """== Physical Plan ==
@@ -66,6 +68,15 @@ def test_what_does_not_merge_is_named(columns: str, items: str, above: tuple[str
     why = found(columns, items, *above)
     assert isinstance(why, str)
     assert named in why
+
+
+def test_of_plans_that_are_cut_nothing_is_known() -> None:
+    plan = chain(f"{WINDOW}, zone: bigint, n: bigint", GROUPS.format("count(1) AS n#6L, ... 9 more fields"))
+    why = merges_of(plan, PHYSICAL)
+    assert isinstance(why, str)
+    assert "maxToStringFields" in why
+    assert key_columns(plan) is None
+    assert labels(plan) is None
 
 
 def test_groups_without_a_window_are_not_lent() -> None:

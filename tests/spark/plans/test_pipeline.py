@@ -53,6 +53,14 @@ def test_a_query_runs_python_in_its_plan_or_in_its_sink(
     assert facts(monkeypatch, plan, sink).runs_python is python
 
 
+def test_a_plan_of_which_operators_are_not_shown_may_keep_state_and_run_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    for plan in (f"{PLAIN[:40]}... 51 more characters", "Truncated plan of 91 characters"):
+        cut = facts(monkeypatch, plan, Console())
+        assert (cut.keeps_state, cut.runs_python) == (True, True)
+    whole = facts(monkeypatch, PLAIN.replace("id#1L]", "id#1L, ... 30 more fields]"), Console())
+    assert (whole.keeps_state, whole.runs_python) == (False, False), "only lists are cut"
+
+
 class Expression(str):
     """A column as text."""
 
