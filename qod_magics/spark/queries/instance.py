@@ -268,6 +268,18 @@ class Instance(InstanceState):
             return 1
         return manager.shuffle if asked is None else asked
 
+    def _check_order(self, manager: TaskManager, partitions: int) -> None:
+        """Raise TaskManagerError where several tasks would write a result whose order counts, as on a server that fixes
+        its settings."""
+        if "ORDER BY" in self.job.whole and partitions != 1:
+            raise TaskManagerError(
+                f"{self.id} must shuffle into 1 partition on {manager.id} to keep its {self.job.whole}, got "
+                f"{partitions}; set spark.sql.shuffle.partitions to 1 there, or declare it on another task manager",
+                name=self.id,
+                value=partitions,
+                rule="order",
+            )
+
     def _stop_previous_run(self, task_manager: TaskManager) -> None:
         """Stop a previous run that has not ended, also one that another call has started meanwhile: two runs at once
         would write rows twice."""
@@ -319,6 +331,7 @@ class Instance(InstanceState):
                         writer = writer.trigger(processingTime=f"{job.batches_every_s:g} seconds")
                     chosen = self._shuffle_on(task_manager, shuffle, realtime=realtime)
                     with task_manager.shuffling(chosen, starts_s) as chosen:
+                        self._check_order(task_manager, shuffle_partitions(self.checkpoint) or chosen)
                         query = writer.start() if job.sink is None else job.sink.begin(writer, job.table)
                 break
             except QodError:
