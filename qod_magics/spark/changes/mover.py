@@ -117,13 +117,27 @@ class Mover:
                 moved.result(max(deadline - time.monotonic(), 0.0))
 
     def restart(self, instance: Instance, why: str = "its job has changed", longest_s: float = LONGEST_S) -> None:
-        """Stop at a batch's end and restart on the same task manager. See `between_batches` for `longest_s`."""
-        manager = instance.task_manager
+        """Stop at a batch's end and restart on the same task manager, unless the instance is moved, stopped or lost
+        meanwhile. See `between_batches` for `longest_s`."""
+        manager, run = instance.task_manager, instance.life.run
         if manager is None or not instance.handle(RestartAsked(why)):
             return
+
+        def is_due() -> bool:
+            life = instance.life
+            return instance.task_manager is manager and life.state is State.STARTING and life.run == run
+
         try:
             with between_batches(self.cluster, instance, longest_s) as (wait_s, ended):
-                self.lifecycle.stop(instance, wait_s, ended=ended)
+                if is_due():
+                    self.lifecycle.stop(instance, wait_s, ended=ended)
+        except Exception as error:
+            if is_due():
+                self.lifecycle.fail_on(instance, manager, reason(error))
+            return
+        if not is_due():
+            return
+        try:
             self.lifecycle.start(instance, manager)
         except Exception as error:
             self.lifecycle.fail_on(instance, manager, reason(error))

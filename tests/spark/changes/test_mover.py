@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from qod_magics.application.tasks import tasks
-from qod_magics.lifecycle.events import BatchEnded, State, SuspendAsked
+from qod_magics.lifecycle.events import BatchEnded, MoveAsked, State, StopAsked, SuspendAsked
+from qod_magics.spark.plans.job import Feed
 from qod_magics.spark.queries.instance import Instance
 from qod_magics.spark.servers.task_manager import TaskManager
 from tests.application.frames import application, stream
@@ -65,3 +67,67 @@ def test_others_run_on(prepare: Callable[[Instance], object], refresh_s: float |
     assert one.state is (State.SUSPENDED if prepare is is_suspended else State.RUNNING)
     time.sleep(0.1)
     assert (started, one.run_id, one.life.run) == ([], "r", 1)
+
+
+class Waiting(Query):
+    """A run without a batch under way; how often it was stopped is in `stops`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.status, self.stops = {"isTriggerActive": False}, 0
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+def runs_there(one: Instance, there: TaskManager) -> None:
+    """It was moved, and runs on the other task manager."""
+    one.handle(MoveAsked("tm2", "tm1", "a user asks"))
+    one.task_manager = there
+    runs(one, Waiting(), "there")
+
+
+def starts_there(one: Instance, there: TaskManager) -> None:
+    runs_there(one, there)
+    one.life.state = State.STARTING
+
+
+def is_stopped_to_move(one: Instance, _: TaskManager) -> None:
+    one.handle(MoveAsked("tm2", "tm1", "a user asks"))
+
+
+def began_again(one: Instance, _: TaskManager) -> None:
+    runs(one, Waiting(), "again")
+
+
+@pytest.mark.parametrize("breaks_off", [False, True])
+@pytest.mark.parametrize(
+    ("meanwhile", "state"),
+    [
+        (runs_there, State.RUNNING),
+        (starts_there, State.STARTING),
+        (is_stopped_to_move, State.MOVING),
+        (began_again, State.RUNNING),
+        (lambda one, _: one.handle(StopAsked()), State.STOPPED),
+        (lambda one, _: one.detach("it was lost"), State.WAITING),
+    ],
+)
+def test_a_restart_leaves_alone_what_was_moved_stopped_or_lost_while_it_waited(
+    meanwhile: Callable[[Instance, TaskManager], object], state: State, breaks_off: bool
+) -> None:
+    started: list[str] = []
+
+    def poll(one: Instance) -> bool:
+        meanwhile(one, other)
+        if breaks_off:
+            raise ConnectionError("its query was stopped")
+        return False
+
+    home, other = manager(), manager("tm2")
+    script = Script(lambda one, there: started.append(there.id), poll)
+    one = instance(home, Waiting(), script.make)
+    one.mode = "micro-batch"
+    one.job = replace(one.job, feeds=(Feed("T", ("T",), "t", (0,), {0: 0}, None, False),))
+    Parts(cluster(home, other, instances=(one,))).mover.restart(one)
+    assert (one.state, started) == (state, [])
+    assert getattr(one.query, "stops", 0) == 0
