@@ -18,6 +18,7 @@ import glob
 import gzip
 import os
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -131,7 +132,7 @@ class Files:
         for place in places:
             try:
                 listing = self._look(place)
-            except ApplicationError as error:
+            except (ApplicationError, OSError) as error:
                 missing[place] = str(error)
                 continue
             found[place] = {0: listing.end}
@@ -168,7 +169,7 @@ class Files:
             for run, reader in list(self._readers.items()):
                 if run in going:
                     reader.seen = now
-                    with suppress(ApplicationError):
+                    with suppress(ApplicationError, OSError):
                         self._look(reader.place)
                     try:
                         self._link(reader, going[run])
@@ -220,9 +221,9 @@ class Files:
         with self._lock:
             listing = self._listings.setdefault(place, Listing())
             for path, seen in _found(place).items():
-                if seen is None:
-                    why = "it is a directory; a pattern such as DIRECTORY/*/* reads what is in it"
-                    listing.refused[path] = Refusal(why)
+                if isinstance(seen, str):
+                    if path not in listing.known:  # else it is linked by now, or `_link` tells
+                        listing.refused[path] = Refusal(seen)
                     continue
                 if path in listing.known:
                     if listing.known[path] != seen:
@@ -231,6 +232,7 @@ class Files:
                 if until is not None and self._clock() > until:
                     break
                 listing.known[path] = seen
+                listing.refused.pop(path, None)  # it could not be looked at before
                 try:
                     rows = self.count(path)
                 except FileNotFoundError:  # it went meanwhile
@@ -305,9 +307,9 @@ def lines_of(path: Path) -> int:
     return lines + (last != b"\n")
 
 
-def _found(place: str) -> dict[Path, tuple[int, int] | None]:
-    """Return the files of a directory or pattern, the oldest first, with size and time; None for a directory within.
-    Raises ApplicationError: there is no such directory."""
+def _found(place: str) -> dict[Path, tuple[int, int] | str]:
+    """Return the files of a directory or pattern, the oldest first, with size and time; or why one is not read, as a
+    directory within, or what can't be looked at. Raises ApplicationError: there is no such directory."""
     if glob.has_magic(place):
         paths = [Path(each) for each in glob.glob(place)]
     else:
@@ -315,19 +317,31 @@ def _found(place: str) -> dict[Path, tuple[int, int] | None]:
             paths = list(Path(place).iterdir())
         except OSError as error:
             raise ApplicationError(f"{place} must be a directory, got: {error.strerror}; make it first") from error
-    found = []
+    found: list[tuple[int, Path, tuple[int, int] | str]] = []
     for path in paths:
-        with suppress(FileNotFoundError):
-            if path.name[0] not in "._" and (path.is_file() or path.is_dir()):
-                stat = path.stat()
-                found.append((stat.st_mtime_ns, path, stat.st_size))
-    return {path: None if path.is_dir() else (size, at) for at, path, size in sorted(found)}
+        if path.name[0] in "._":
+            continue
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            continue
+        except OSError as error:  # such as what a link leads to, in a directory of another user
+            found.append((0, path, f"it can't be looked at: {error.strerror}"))
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            found.append((0, path, "it is a directory; a pattern such as DIRECTORY/*/* reads what is in it"))
+        elif stat.S_ISREG(status.st_mode):
+            found.append((status.st_mtime_ns, path, (status.st_size, status.st_mtime_ns)))
+    return {path: seen for _, path, seen in sorted(found, key=lambda each: each[:2])}
 
 
 def _link(path: Path, to: Path) -> bool:
     """Link a file so that its rows stay when its directory is cleaned up, or at least so that they can be read. Returns
-    False: it is gone, which leaves a gap, whose rows count as unreported."""
-    if not os.path.exists(path):  # also what a link leads to
+    False: it is gone, which leaves a gap, whose rows count as unreported. Raises OSError: it may be there, but can't be
+    looked at."""
+    try:
+        os.stat(path)  # also what a link leads to
+    except (FileNotFoundError, NotADirectoryError):
         return False
     with suppress(FileExistsError, FileNotFoundError):
         try:

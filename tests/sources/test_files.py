@@ -186,3 +186,38 @@ def test_directories_within_are_told(tmp_path: Path, data: Path) -> None:
     found, missing = source(JsonFiles, tmp_path).ends([str(data)])
     assert found == {str(data): {0: 0}}
     assert missing[str(data)].startswith("day=1 ")
+
+
+#: A name that no file can have: what a link of this name leads to can't be looked at, also by root.
+TOO_LONG = "x" * 300
+
+
+def test_a_file_that_can_not_be_looked_at_is_told_and_stops_no_other(tmp_path: Path, data: Path) -> None:
+    of = source(JsonFiles, tmp_path)
+    put(data, "a.json", 2, 10)
+    put(data, "c.json", 3, 20)
+    (data / "b.json").symlink_to(TOO_LONG)
+    found, missing = of.ends([str(data)])
+    assert found == {str(data): {0: 5}}
+    assert missing[str(data)].startswith("b.json ")
+    assert opened(of, data, "r") == ["0-2", "2-5"]
+    (data / "b.json").unlink()
+    put(data, "b.json", 1, 5)
+    assert of.ends([str(data)]) == ({str(data): {0: 6}}, {})
+    assert tended(of, data, "r", 0) == ["0-2", "2-5", "5-6"]
+
+
+def test_a_file_that_can_not_be_looked_at_any_more_is_not_gone(tmp_path: Path, data: Path) -> None:
+    of = source(JsonFiles, tmp_path, limits=Limits(ahead=1))
+    put(data, "a.json", 2, 10)
+    assert opened(of, data, "r") == ["0-2"]
+    put(data, "b.json", 3, 20)
+    assert of.ends([str(data)])[0] == {str(data): {0: 5}}
+    (data / "b.json").unlink()
+    (data / "b.json").symlink_to(TOO_LONG)
+    with pytest.raises(OSError, match="too long"):
+        tended(of, data, "r", 2)
+    (data / "b.json").unlink()
+    put(data, "b.json", 3, 20)
+    assert tended(of, data, "r", 2) == ["2-5"]
+    assert of.ends([str(data)]) == ({str(data): {0: 5}}, {})
