@@ -56,7 +56,7 @@ class Watcher:
             ("reading new partitions", new_input.read_partitions, None),
             ("reading new topics", new_input.read_topics, KafkaError),
             ("restarting readers of new partitions", mover.restart_outdated, None),
-            ("reading tables again", mover.refresh_tables, None),
+            ("reading tables again", partial(mover.refresh_tables, self._is_idle), None),
             ("restarting ended queries", recovery.restart_ended, None),
             ("restarting readers of restored topics", recovery.restart_readers, None),
             ("restarting queries that Kafka was away from", recovery.restart_cut_off, None),
@@ -95,6 +95,11 @@ class Watcher:
     def _is_due(self, instance: Instance) -> bool:
         """Return whether an instance should end a batch: without its broker, none does."""
         return self._broker_answers and self.metrics.is_due(instance)
+
+    def _is_idle(self, instance: Instance) -> bool:
+        """Return whether an instance has read all rows that have come, and told so: none of its batches is under way.
+        Without its broker, nothing tells."""
+        return self._broker_answers and bool(instance.job.feeds) and not self.metrics.rows_waiting(instance)
 
     def attempt(self, what: str, call: Callable[[], object], unless: type[Exception] | None = None) -> bool:
         """Return whether a step succeeded. An error becomes an event if it is new and not of the type `unless`, which

@@ -149,14 +149,15 @@ class Mover:
             if outdated and instance.state is State.RUNNING:
                 begin(partial(self.restart, instance), f"restart-{instance.id}")
 
-    def refresh_tables(self) -> None:
+    def refresh_tables(self, is_idle: Callable[[Instance], bool] = lambda _: False) -> None:
         """Begin to restart the instances whose tables are to be read again. Spark lists the files of a table when a
-        plan is made, and a run keeps its plan. Nothing else waits for this: it waits longer for the end of a batch."""
+        plan is made, and a run keeps its plan. Nothing else waits for this: it waits longer for the end of a batch.
+        `is_idle`: tells which have no rows to read, and so end no batch."""
         now = time.monotonic()
         for instance in self.cluster.all_instances:
             spec = self.cluster.deployment.specs.get(instance.job.task)
             every_s = None if spec is None else spec.refresh_s
-            if every_s is not None and instance.life.refresh_due(every_s, now):
+            if every_s is not None and instance.life.refresh_due(every_s, now, idle=is_idle(instance)):
                 restart = partial(self.restart, instance, "its tables are read again", inf)
                 begin(restart, f"refresh-{instance.id}")
 

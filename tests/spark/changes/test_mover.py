@@ -17,7 +17,9 @@ from tests.application.frames import application, stream
 from tests.spark.fakes import Parts, Query, Script, cluster, instance, manager, runs, soon
 
 
-def refreshed(prepare: Callable[[Instance], object], refresh_s: float | None = 5.0) -> tuple[Instance, list[str]]:
+def refreshed(
+    prepare: Callable[[Instance], object], refresh_s: float | None = 5.0, idle: bool = False
+) -> tuple[Instance, list[str]]:
     """An instance that a test has prepared, and where it was started again, once its tables were looked after."""
     started: list[str] = []
 
@@ -31,7 +33,7 @@ def refreshed(prepare: Callable[[Instance], object], refresh_s: float | None = 5
     made = cluster(home, instances=(one,))
     made.deployment.specs = {"T": tasks(application(stream("T", priority=1, refresh_s=refresh_s)))[0]}
     prepare(one)
-    Parts(made).mover.refresh_tables()
+    Parts(made).mover.refresh_tables(lambda _: idle)
     return one, started
 
 
@@ -40,6 +42,12 @@ def test_an_instance_restarts_where_it_is_once_its_tables_are_due() -> None:
     soon(lambda: bool(started) and one.state is State.RUNNING)
     assert (started, one.run_id, one.life.run) == (["tm1"], "again", 2)
     assert "read again" in one.life.steps[-2].why
+
+
+def test_an_instance_without_rows_to_read_restarts_too() -> None:
+    one, started = refreshed(lambda one: None, idle=True)
+    soon(lambda: bool(started) and one.state is State.RUNNING)
+    assert one.run_id == "again"
 
 
 def ends_a_batch(one: Instance) -> None:
