@@ -107,6 +107,7 @@ class QueryLife:
     realtime: bool = False  #: whether the present run is in real-time mode
     batches: int = 0  #: that the present run has ended
     started_at: float = 0.0  #: when the present run began; 0 once its failure was counted
+    ended_at: float = 0.0  #: when it was stopped or lost; 0: it goes on
     before_s: float = 0.0  #: how long before its present run it had not failed, if each run since then ended a batch
     failures: int = 0  #: one after the other, without a long time in between
     failure: str = ""  #: the last one
@@ -172,8 +173,8 @@ class QueryLife:
     def _started(self, event: Started, now: float) -> Instructions:
         if event.run != self.run or self.begun:
             return ()
-        self.before_s = self.before_s + now - self.started_at if self.started_at and self.batches else 0.0
-        self.begun, self.over = True, False
+        self.before_s = self.before_s + self._ran_s(now) if self.started_at and self.batches else 0.0
+        self.begun, self.over, self.ended_at = True, False, 0.0
         self.writing, self.realtime, self.batches, self.started_at = True, event.realtime, 0, now
         moving = self.move is not None and self.move.stopped_at is None  # it is stopped for its move once it has begun
         if self.state is not State.STOPPED and not moving:  # else it began while it was to be stopped or moved
@@ -189,6 +190,7 @@ class QueryLife:
 
     def _run_ended(self, event: RunEnded, now: float) -> Instructions:
         self.writing = False
+        self.ended_at = self.ended_at or now
         return ()
 
     def _stop_asked(self, event: StopAsked, now: float) -> Instructions:
@@ -327,9 +329,13 @@ class QueryLife:
     def _count_recovery(self, until: float) -> None:
         """End the present run: reset the failure count if the time without a failure was long enough."""
         least_s = RECOVERED_AFTER_S if self.batches or self.before_s else RECOVERED_IDLE_S
-        if self.started_at and self.before_s + until - self.started_at > least_s:
+        if self.started_at and self.before_s + self._ran_s(until) > least_s:
             self.failures = 0
         self.started_at, self.before_s, self.batches, self.over = 0.0, 0.0, 0, True
+
+    def _ran_s(self, until: float) -> float:
+        """Return how long the present run has run; time in which it was stopped, or waited for a place, is none."""
+        return min(until, self.ended_at or until) - self.started_at
 
     def _try_again(self, event: Failed | StallEnded, kind: str, now: float, least_s: float = 0.0) -> Instructions:
         """Back off for at least `least_s` seconds, or give up after the last try."""
@@ -373,10 +379,10 @@ class QueryLife:
 
     # -- task managers -------------------------------------------------------------------------------------------------
 
-    def refresh_due(self, every_s: float, now: float) -> bool:
-        """Return whether its run is to restart, as it began `every_s` seconds ago or earlier. It ends a batch before:
-        where a batch takes longer than `every_s`, none would end else."""
-        return self.state is State.RUNNING and self.batches > 0 and now - self.started_at >= every_s
+    def refresh_due(self, every_s: float, now: float, *, idle: bool = False) -> bool:
+        """Return whether its run is to restart, as it began `every_s` seconds ago or earlier. It ends a batch before,
+        unless it is `idle`, without rows to read: where a batch takes longer than `every_s`, none would end else."""
+        return self.state is State.RUNNING and (idle or self.batches > 0) and now - self.started_at >= every_s
 
     def _restart_asked(self, event: RestartAsked, now: float) -> Instructions:
         self.state = State.STARTING
@@ -469,6 +475,7 @@ class QueryLife:
 
     def _server_lost(self, event: ServerLost, now: float) -> Instructions:
         self.writing = False
+        self.ended_at = self.ended_at or now
         self.run += 1  # what the lost run still reports counts no more
         if event.source is not None:
             self.move = OngoingMove(event.source, "", event.why, now)

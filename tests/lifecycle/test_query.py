@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -188,11 +188,36 @@ def test_a_restart_from_time_to_time_is_due_once_a_batch_has_ended() -> None:
     driven.start()
     driven.now += 60.0
     assert not driven.life.refresh_due(5.0, driven.now)  # it still reads its first batch
+    assert driven.life.refresh_due(5.0, driven.now, idle=True)  # it will end none
     driven.handle(BatchEnded())
     assert driven.life.refresh_due(5.0, driven.now)
-    assert not driven.life.refresh_due(61.0, driven.now)
+    assert not driven.life.refresh_due(61.0, driven.now, idle=True)
     driven.handle(SuspendAsked("no room"))
-    assert not driven.life.refresh_due(5.0, driven.now)
+    assert not driven.life.refresh_due(5.0, driven.now, idle=True)
+
+
+@pytest.mark.parametrize("starts", [True, False])
+@pytest.mark.parametrize("ends", [(RestartAsked("for tables"), RunEnded()), (ServerLost("tm1 was lost", "tm1"),)])
+@pytest.mark.parametrize("ran_s", [RECOVERED_AFTER_S - 2, RECOVERED_AFTER_S + 2])
+def test_time_in_which_it_is_stopped_is_none_without_a_failure(
+    ends: Sequence[Event], ran_s: float, starts: bool
+) -> None:
+    driven = Driven()
+    tries(driven, Cause.MAY_PASS, Cause.MAY_PASS)
+    driven.now = driven.life.retry_at
+    driven.start(batches=1)
+    driven.now += ran_s
+    for event in ends:
+        driven.handle(event)
+    driven.now += RECOVERED_IDLE_S + 1  # it waits for a place
+    driven.handle(RunEnded())
+    if starts:
+        driven.start(batches=1)
+        driven.now += 1.0
+    else:
+        driven.handle(StartAsked())
+    driven.handle(Failed("it broke"))
+    assert driven.life.failures == (1 if ran_s > RECOVERED_AFTER_S else 3)
 
 
 @pytest.mark.parametrize(("realtime", "before"), [(False, 0), (True, 2)])
