@@ -23,6 +23,7 @@ from qod_magics.errors import KafkaError, TaskManagerError
 from qod_magics.lifecycle.events import MoveAsked, State
 from qod_magics.lifecycle.query import QueryLife
 from qod_magics.spark.cluster.books import Account
+from qod_magics.spark.cluster.feeds import Pipe
 from qod_magics.spark.cluster.observation import InstanceView
 from qod_magics.spark.cluster.views import instance_views
 from qod_magics.spark.plans.checking import Checked
@@ -437,6 +438,39 @@ def test_rows_that_wait_for_an_instance_are_those_of_its_partitions(runtime: Spa
     assert runtime.metrics.rows_waiting(one) == 0  # nothing is known of the topic yet
     runtime.metrics.history.record(time.monotonic(), {"t": {0: 100, 1: 50}})
     assert runtime.metrics.rows_waiting(one) == 20
+    runtime.cluster.instances.clear()
+
+
+def test_whether_a_task_can_lend_is_told_once_its_senders_have_task_managers(runtime: SparkRuntime) -> None:
+    app = application(
+        stream("src", topic="t", fuse=False), stream("q", "src", priority=1, lend=True, key="k", parallelism=2)
+    )
+    deployment, spec = runtime.cluster.deployment, tasks(app)[-1]
+    deployment.specs = {each.id: each for each in tasks(app)}
+    deployment.pipes = {"src>q": Pipe("src>q", "src", "q", "s.q", 2, "k")}
+    home = FakeTaskManager("tm1")
+    sender = instance_on(runtime, "src", None)
+    assert "lends" not in runtime.metrics._scalability(spec)
+    sender.task_manager = home  # type: ignore[assignment]
+    assert runtime.metrics._scalability(spec)["lends"] == 1
+    home.reading = DialReading.BATCH
+    assert runtime.metrics._scalability(spec)["lends"] == 0
+    runtime.cluster.instances.clear()
+    deployment.specs, deployment.pipes = {}, {}
+
+
+def test_an_instance_is_idle_once_it_has_read_what_has_come(runtime: SparkRuntime) -> None:
+    one, watcher = instance_on(runtime, "a", FakeTaskManager("tm1")), runtime.watcher
+    watcher._broker_answers = True
+    assert not watcher._is_idle(one), "it reads a source of its own"
+    one.job = replace(one.job, feeds=(Feed("a", ("a",), "t", (0,), {0: 0}, None, False),))
+    account = runtime.cluster.deployment.accounts["a"] = Account("t", {0: 0}, {0: 30})
+    runtime.metrics.history.record(time.monotonic(), {"t": {0: 50}})
+    assert not watcher._is_idle(one)
+    account.position = {0: 50}
+    assert watcher._is_idle(one)
+    watcher._broker_answers = False
+    assert not watcher._is_idle(one), "nothing tells what has come"
     runtime.cluster.instances.clear()
 
 

@@ -149,9 +149,14 @@ def assign_state(
 
 def can_lend(cluster: Cluster, task: str) -> bool:
     """Return whether a task may lend rows, and all plans that send them read at once which share that is."""
-    senders = [instance for pipe in pipes_to(cluster, task) for instance in cluster.instances_of(pipe.source)]
-    homes = [instance.task_manager for instance in senders if instance.task_manager is not None]
+    homes = sender_homes(cluster, task)
     return cluster.deployment.lends(task) and bool(homes) and all(home.reading is DialReading.ROW for home in homes)
+
+
+def sender_homes(cluster: Cluster, task: str) -> list[TaskManager]:
+    """Return the task managers of the instances that send rows to a task, as far as these have one."""
+    senders = [instance for pipe in pipes_to(cluster, task) for instance in cluster.instances_of(pipe.source)]
+    return [instance.task_manager for instance in senders if instance.task_manager is not None]
 
 
 def pipes_to(cluster: Cluster, task: str) -> Iterator[Pipe]:

@@ -19,7 +19,7 @@ from qod_magics.lifecycle.admission import TaskFacts, why_state_stays
 from qod_magics.sources.source import Part, is_topic
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.observation import InstanceView, TaskView, observation
-from qod_magics.spark.cluster.state import can_lend, state_facts
+from qod_magics.spark.cluster.state import can_lend, sender_homes, state_facts
 from qod_magics.spark.cluster.views import MB, OTHERS_PERIODS, core_managers, instance_views
 from qod_magics.spark.metrics.ends import ends_of
 from qod_magics.spark.metrics.latency import Lateness
@@ -261,7 +261,8 @@ class Metrics:
 
     def _scalability(self, spec: TaskSpec) -> dict[str, Any]:
         """Return how many instances a task may have, with what it can be fused, whether it keeps state, and whether
-        that can be assigned to other instances, once its plan tells."""
+        that can be assigned to other instances, once its plan tells, and whether it can lend rows, once its senders
+        have task managers."""
         told = [each.facts for each in self.cluster.instances_of(spec.id) if each.facts is not None]
         most = {"max_parallelism": self.cluster.deployment.max_parallelism(spec)}
         keeps_state = bool(told) and told[0].keeps_state
@@ -269,7 +270,8 @@ class Metrics:
         if keeps_state:
             facts = TaskFacts(spec.id, (), keeps_state, state_facts(self.cluster, spec.id))
             state["divisible"] = int(not why_state_stays(facts))
-        lends = {"lends": int(can_lend(self.cluster, spec.id))} if spec.lends else {}
+        placed = spec.lends and sender_homes(self.cluster, spec.id)
+        lends = {"lends": int(can_lend(self.cluster, spec.id))} if placed else {}
         return most | self._fusion(spec, keeps_state) | state | lends
 
     def _fusion(self, spec: TaskSpec, keeps_state: bool) -> dict[str, Any]:
