@@ -134,7 +134,7 @@ def attach_url(
         address = ui_address(spark) if server.ui is None else server.ui or None
         rest = rest_of(address, setting(spark, "spark.app.id"), server.headers)
         slots = None if rest is None else rest.cores(0.0 if server.cores else 15.0)
-        usable = server.cores or slots or _counted(spark)
+        usable = server.cores or slots or tasks_at_once(spark)
         if usable is None:
             raise TaskManagerError(
                 f"the cores of {hidden(server.url)} must be known, got none from a Spark UI or from Spark; give them "
@@ -215,11 +215,6 @@ def attach_session(
     except BaseException:
         release(own)
         raise
-
-
-def _counted(spark: SparkSession) -> float | None:
-    """Return how many tasks run at once, counted again once an executor has come for the first count."""
-    return tasks_at_once(spark) and tasks_at_once(spark)
 
 
 def _chosen_shuffle(spark: SparkSession) -> int | None:

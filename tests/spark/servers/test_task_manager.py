@@ -295,6 +295,16 @@ def test_tasks_at_once_are_counted_anew_and_not_where_a_setting_says_their_numbe
         joining.attach_url("tm1", Remote("sc://there:1", ui=""), BOARD, 0.5, connect=partial(_given, spark))
 
 
+def test_executors_that_come_for_the_first_count_are_counted() -> None:
+    spark: Any = Fixed(6)
+    counts, others = iter([2, 4, 1, 5]), spark.collect  # the first of two is without them
+    spark.collect = lambda: [{0: next(counts)}] if "max(part)" in spark.asked[-1] else others()
+    made = joining.attach_url("tm1", Remote("sc://there:1", ui=""), BOARD, 0.5, connect=partial(_given, spark))
+    assert made.capacity == 4.0
+    made.recount(every_s=0.0)
+    assert made.capacity == 5.0
+
+
 def _given(spark: Any, *_: object) -> Any:
     return spark
 
