@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 
 from qod_magics.errors import ApplicationError
 from qod_magics.sources.listing import DIGITS, File, Listing, Refusal
-from qod_magics.sources.source import Context, Identity, Part, Payload, Position, Span
+from qod_magics.sources.source import Context, GoOn, Identity, Part, Payload, Position, Span, read_on
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -159,12 +159,14 @@ class Files:
         """Return the rows of a file. Raises what the library raises that reads it."""
         raise NotImplementedError
 
-    def tend(self, parts: Iterable[Part]) -> None:
+    def tend(self, parts: Iterable[Part], go_on: GoOn = read_on) -> None:
         """Link the next files for each reader; remove the links to files that were read, and the directories of readers
-        that are gone. A place that can't be looked at now keeps what was found in it: `ends` tells why. Raises OSError,
-        once all readers were looked after: the links of one can't be made."""
-        now, going = self._clock(), {part.run: part.starting.get(0, 0) for part in parts}
+        that are gone. A reader goes on behind files that are gone once it has read those before. A place that can't be
+        looked at now keeps what was found in it: `ends` tells why. Raises OSError, once all readers were looked after:
+        the links of one can't be made."""
+        now, going = self._clock(), {part.run: part for part in parts}
         failed: list[OSError] = []
+        behind: dict[str, int] = {}
         with self._lock:
             for run, reader in list(self._readers.items()):
                 if run in going:
@@ -172,13 +174,27 @@ class Files:
                     with suppress(ApplicationError, OSError):
                         self._look(reader.place)
                     try:
-                        self._link(reader, going[run])
+                        position = going[run].starting.get(0, 0)
+                        self._link(reader, position)
+                        if (end := self._behind_gone(reader, position)) > position:
+                            behind[run] = end
                     except OSError as error:
                         failed.append(error)
                 elif now - reader.seen > self._limits.gone_s:
                     shutil.rmtree(self._readers.pop(run).directory, ignore_errors=True)
+        for run, end in behind.items():
+            go_on(going[run], {0: end})
         if failed:
             raise failed[0]
+
+    def _behind_gone(self, reader: Reader, position: int) -> int:
+        """Return the first row from a position on that is in no file that is gone."""
+        for file in self._listings[reader.place].files:
+            if file.first <= position < file.end:
+                if file.link in reader.linked or _is_there(file.path):
+                    break
+                position = file.end
+        return position
 
     def _opened(self, place: str, part: Part) -> Path:
         """Return the directory of a reader, with links to its next files; an empty one for plans that are only
@@ -335,13 +351,20 @@ def _found(place: str) -> dict[Path, tuple[int, int] | str]:
     return {path: seen for _, path, seen in sorted(found, key=lambda each: each[:2])}
 
 
+def _is_there(path: Path) -> bool:
+    """Return whether a file is there, and what it leads to if it is a link. Raises OSError: it can't be looked at."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def _link(path: Path, to: Path) -> bool:
     """Link a file so that its rows stay when its directory is cleaned up, or at least so that they can be read. Returns
     False: it is gone, which leaves a gap, whose rows count as unreported. Raises OSError: it may be there, but can't be
     looked at."""
-    try:
-        os.stat(path)  # also what a link leads to
-    except (FileNotFoundError, NotADirectoryError):
+    if not _is_there(path):
         return False
     with suppress(FileExistsError, FileNotFoundError):
         try:

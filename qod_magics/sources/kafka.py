@@ -21,6 +21,7 @@ from qod_magics.sources.source import (
     LATEST,
     OPTIONS,
     Context,
+    GoOn,
     Identity,
     Part,
     Payload,
@@ -28,6 +29,7 @@ from qod_magics.sources.source import (
     Span,
     check_topics,
     parse_start,
+    read_on,
 )
 
 if TYPE_CHECKING:
@@ -152,5 +154,5 @@ class KafkaSource:
             reader = reader.option(DUE, part.due)
         return reader.load()
 
-    def tend(self, parts: Iterable[Part]) -> None:
+    def tend(self, parts: Iterable[Part], go_on: GoOn = read_on) -> None:
         """Do nothing: the broker looks after its topics."""

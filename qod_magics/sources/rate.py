@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from qod_magics.errors import ApplicationError
-from qod_magics.sources.source import Context, Identity, Part, Payload, Position, Span
+from qod_magics.sources.source import Context, GoOn, Identity, Part, Payload, Position, Span, read_on
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -79,5 +79,5 @@ class Rate:
         """Return the rows from now on, or from where the checkpoint is."""
         return spark.readStream.format("rate").option("rowsPerSecond", place).option("numPartitions", 1).load()
 
-    def tend(self, parts: Iterable[Part]) -> None:
+    def tend(self, parts: Iterable[Part], go_on: GoOn = read_on) -> None:
         """Do nothing."""

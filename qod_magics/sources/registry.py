@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from qod_magics.errors import ApplicationError, QodError, nearest
-from qod_magics.sources.source import KAFKA, Context, Part, Position, Source, Span, kind_and_place
+from qod_magics.sources.source import KAFKA, Context, GoOn, Part, Position, Source, Span, kind_and_place, read_on
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -130,7 +130,7 @@ class Sources:
         if self.context.directory is not None:
             shutil.rmtree(self.context.directory, ignore_errors=True)
 
-    def tend(self, parts: Iterable[Part]) -> None:
+    def tend(self, parts: Iterable[Part], go_on: GoOn = read_on) -> None:
         """See `Source.tend`; each kind gets all parts that are read of it. Raises what a kind raised, once each had its
         turn."""
         by_kind: dict[str, list[Part]] = {kind: [] for kind in list(self._made)}
@@ -140,7 +140,7 @@ class Sources:
         for kind, mine in by_kind.items():
             if kind in self._made:
                 try:
-                    self._made[kind].tend(mine)
+                    self._made[kind].tend(mine, go_on)
                 except (QodError, OSError) as error:
                     failed.append(error)
         if failed:

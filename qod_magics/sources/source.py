@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -174,6 +174,14 @@ class Span:
     restarted: bool = False  #: whether a new generator of rows has begun at `start`: there are none before
 
 
+#: Takes what a reader reads, and a position in front of which nothing is left to read.
+GoOn = Callable[[Part, Position], None]
+
+
+def read_on(part: Part, position: Position) -> None:
+    """Leave a reader's position to its batches."""
+
+
 class Source(Protocol):
     """One kind of source, for all sources of this kind in a session. Methods may be called from any thread."""
 
@@ -221,8 +229,9 @@ class Source(Protocol):
         the recipe does not see the latter where their names begin with an underscore. Raises QodError."""
         ...
 
-    def tend(self, parts: Iterable[Part]) -> None:
-        """Look after what instances read, about once a second; `starting` is where each has got to."""
+    def tend(self, parts: Iterable[Part], go_on: GoOn = read_on) -> None:
+        """Look after what instances read, about once a second; `starting` is where each has got to. `go_on` is called
+        for those whose next rows can't be read any more."""
         ...
 
 

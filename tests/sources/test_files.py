@@ -17,7 +17,7 @@ from qod_magics.errors import ApplicationError
 from qod_magics.sources.files import CsvFiles, Files, JsonFiles, Limits, ParquetFiles, lines_of
 from qod_magics.sources.listing import DIGITS, File
 from qod_magics.sources.registry import Sources
-from qod_magics.sources.source import Context, Part, Span
+from qod_magics.sources.source import Context, Part, Position, Span
 
 
 @pytest.fixture
@@ -221,3 +221,18 @@ def test_a_file_that_can_not_be_looked_at_any_more_is_not_gone(tmp_path: Path, d
     put(data, "b.json", 3, 20)
     assert tended(of, data, "r", 2) == ["2-5"]
     assert of.ends([str(data)]) == ({str(data): {0: 5}}, {})
+
+
+def test_a_reader_goes_on_behind_files_that_are_gone_once_it_has_read_those_before(tmp_path: Path, data: Path) -> None:
+    of = source(JsonFiles, tmp_path, limits=Limits(ahead=1))
+    paths = [put(data, f"{at}.json", rows, at) for at, rows in enumerate([2, 3, 0, 4, 5])]
+    assert opened(of, data, "r") == ["0-2"]
+    paths[1].unlink()
+    paths[3].unlink()
+    told: list[tuple[Part, Position]] = []
+    parts = [Part(str(data), (0,), {0: at}, "r") for at in (0, 2, 9)]
+    for part in parts:
+        of.tend([part], lambda *given: told.append(given))
+    assert told == [(parts[1], {0: 9})], "behind both, and the empty one between them"
+    assert ranges(of._readers["r"].directory) == ["9-14"]
+    assert "7 rows" in of.ends([str(data)])[1][str(data)]

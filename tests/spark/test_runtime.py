@@ -22,6 +22,8 @@ from qod_magics.core.snapshot import replace
 from qod_magics.errors import KafkaError, TaskManagerError
 from qod_magics.lifecycle.events import MoveAsked, State
 from qod_magics.lifecycle.query import QueryLife
+from qod_magics.sources.registry import Sources
+from qod_magics.sources.source import Context, Part
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.feeds import Pipe
 from qod_magics.spark.cluster.observation import InstanceView
@@ -457,6 +459,26 @@ def test_whether_a_task_can_lend_is_told_once_its_senders_have_task_managers(run
     assert runtime.metrics._scalability(spec)["lends"] == 0
     runtime.cluster.instances.clear()
     deployment.specs, deployment.pipes = {}, {}
+
+
+def test_rows_of_files_that_are_gone_are_unreported_and_wait_no_longer(runtime: SparkRuntime, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    name, file = f"json:{tmp_path / 'in'}", tmp_path / "in" / "a.json"
+    sources = runtime.deployment.sources = Sources(Context(FakeKafka(), tmp_path / "links"))
+    one = instance_on(runtime, "a", FakeTaskManager("tm1"))
+    one.job = replace(one.job, feeds=(Feed("a", ("a",), name, (0,), {0: 0}, None, False),))
+    account = runtime.deployment.accounts["a"] = Account(name, {0: 0})
+    files: Any = sources.of(name)
+    files._opened(str(tmp_path / "in"), Part(name, (0,), {0: 0}, one.job.reads_as))
+    file.write_text("{}\n" * 3)
+    ends = sources.ends([name])[0][name]
+    file.unlink()
+    assert account.count(ends).waiting == 3
+    runtime.metrics.tend_sources()
+    count = account.count(ends)
+    assert (count.arrived, count.waiting, count.unreported) == (3, 0, 3)
+    runtime.cluster.instances.clear()
+    runtime.deployment.accounts.clear()
 
 
 def test_an_instance_is_idle_once_it_has_read_what_has_come(runtime: SparkRuntime) -> None:

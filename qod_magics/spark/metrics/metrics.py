@@ -16,7 +16,7 @@ from qod_magics.core import snapshot as core
 from qod_magics.core.runtime import Count, FeedRows, Observation
 from qod_magics.kafka.history import OffsetHistory
 from qod_magics.lifecycle.admission import TaskFacts, why_state_stays
-from qod_magics.sources.source import Part, is_topic
+from qod_magics.sources.source import Part, Position, is_topic
 from qod_magics.spark.cluster.cluster import Cluster
 from qod_magics.spark.cluster.observation import InstanceView, TaskView, observation
 from qod_magics.spark.cluster.state import can_lend, sender_homes, state_facts
@@ -73,16 +73,21 @@ class Metrics:
                     self._note_missing({topic: why for topic, why in ends.missing.items() if topic in topics})
 
     def tend_sources(self) -> None:
-        """Tell sources how far each instance has read."""
+        """Tell sources how far each instance has read. Rows that can't be read any more are unreported."""
         accounts = self.cluster.deployment.accounts
         with self.cluster.lock:
-            parts = [
-                Part(feed.topic, feed.partitions, dict(accounts[feed.name].next_rows), instance.job.reads_as)
+            read = [
+                (Part(feed.topic, feed.partitions, dict(account.next_rows), instance.job.reads_as), account)
                 for instance in [*self.cluster.all_instances, *self.cluster.lingering]
                 for feed in (instance.running or instance.job).feeds
-                if not is_topic(feed.topic) and feed.name in accounts
+                if not is_topic(feed.topic) and (account := accounts.get(feed.name)) is not None
             ]
-        self.cluster.deployment.sources.tend(parts)
+
+        def go_on(at: Part, position: Position) -> None:
+            with self.cluster.lock:
+                next(account for part, account in read if part is at).go_on(position, 0)
+
+        self.cluster.deployment.sources.tend([part for part, _ in read], go_on)
 
     def _note_silent(self, silent: Mapping[str, str]) -> None:
         """Report the Kafka clusters that newly don't answer, and those that answer again."""
