@@ -37,6 +37,7 @@ class DeltaTable(ParquetFiles):
     def begin(self, place: str, starting: str) -> Position:
         """Return the first row, or the one behind the last version. Raises ApplicationError: rows of earlier versions
         were changed since, so that their files do not have what is in the table."""
+        self._release(place)
         listing = self._look(place, all_files=True)
         if starting == EARLIEST and listing.refused:
             raise ApplicationError(
@@ -60,26 +61,22 @@ class DeltaTable(ParquetFiles):
         return {0: row}
 
     def columns(self, spark: SparkSession, place: str, part: Part) -> str | StructType:
-        """Return the columns that are declared, or else those of the table. Raises ApplicationError."""
+        """Return the columns that are declared, or else those that the table had when its readers began: a restart
+        under the same checkpoint gets no others. Raises ApplicationError."""
         from pyspark.sql.types import StructType
 
+        self._release(place)
         self._look(place, all_files=True)
         table = self._tables[place]
         if table.begun is None:
             table.begun = table.schema
-        return part.schema if part.schema is not None else StructType.fromJson(dict(table.schema))
+        return part.schema if part.schema is not None else StructType.fromJson(dict(table.begun))
 
-    def _opened(self, place: str, part: Part) -> Path:
-        """Return the directory of a reader. Raises ApplicationError: it was further than there are rows."""
-        position, end = part.starting.get(0, 0), self._look(place, all_files=True).end
-        if position > end:
-            raise ApplicationError(
-                f"{place} must have the rows that were read before, got {end} rows where {position} were read: it was "
-                "made again; stop the stream and declare it again",
-                value=end,
-                rule="same",
-            )
-        return super()._opened(place, part)
+    def _release(self, place: str) -> None:
+        """Let a table that nobody reads have other columns."""
+        with self._lock:
+            if place in self._tables and not self._present(place):
+                self._tables[place].begun = None
 
     def _look(self, place: str, *, all_files: bool = False) -> Listing:
         """Read new versions of the log: all, or as many as one look has time for."""

@@ -171,7 +171,7 @@ class Table:
         if self.begun is not None and (changed := changed_column(self.begun, schema)):
             raise ApplicationError(
                 f"the Delta table {self.place} must keep the columns that its streams have begun with, got {changed} "
-                f"in version {self.next}; read it in a new session",
+                f"in version {self.next}; stop them, and declare them again",
                 value=self.next,
                 rule="schema",
             )

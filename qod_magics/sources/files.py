@@ -19,6 +19,7 @@ import gzip
 import os
 import shutil
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -61,6 +62,8 @@ class Reader:
     place: str
     directory: Path
     seen: float  #: when an instance was last known to read it
+    begun: tuple[int, int] = (0, 0)  #: the row it began with, and the version of its table that came next
+    left: bool = False  #: whether no instance read it when readers were looked after last
     linked: set[str] = field(default_factory=set)  #: names of the links that it has
 
 
@@ -136,7 +139,7 @@ class Files:
                 missing[place] = str(error)
                 continue
             found[place] = {0: listing.end}
-            if told := listing.told():
+            if told := listing.told([reader.begun for reader in self._present(place)]):
                 missing[place] = told
         return found, missing
 
@@ -169,6 +172,7 @@ class Files:
         behind: dict[str, int] = {}
         with self._lock:
             for run, reader in list(self._readers.items()):
+                reader.left = run not in going
                 if run in going:
                     reader.seen = now
                     with suppress(ApplicationError, OSError):
@@ -186,6 +190,11 @@ class Files:
             go_on(going[run], {0: end})
         if failed:
             raise failed[0]
+
+    def _present(self, place: str) -> list[Reader]:
+        """Return the readers of a place that instances have."""
+        with self._lock:
+            return [reader for reader in self._readers.values() if reader.place == place and not reader.left]
 
     def _behind_gone(self, reader: Reader, position: int) -> int:
         """Return the first row from a position on that is in no file that is gone."""
@@ -206,8 +215,9 @@ class Files:
         if part.run:
             with self._lock:
                 position = part.starting.get(0, 0)
-                self._look(place).begin(position)
-                reader = self._readers.setdefault(part.run, Reader(place, directory, seen=self._clock()))
+                begun = (position, self._look(place).begun.get(position, 0))
+                reader = self._readers.setdefault(part.run, Reader(place, directory, self._clock(), begun))
+                reader.left = False
                 self._link(reader, position)
         return directory
 
@@ -224,8 +234,8 @@ class Files:
                 break
             if file.link not in reader.linked:
                 if not _link(file.path, reader.directory / file.link):
-                    gone = Refusal("it was gone before it could be read", file.end - file.first)
-                    listing.refused[file.path] = gone
+                    why, of_all_versions = "it was gone before it could be read", sys.maxsize
+                    listing.refused[file.path] = Refusal(why, file.end - file.first, (file.first, of_all_versions))
                     continue
                 reader.linked.add(file.link)
             ahead = True

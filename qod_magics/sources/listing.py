@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,7 +42,8 @@ class Listing:
     files: list[File] = field(default_factory=list)  #: in the order of their rows
     known: dict[Path, tuple[int, int]] = field(default_factory=dict)  #: size, and time of the last change, ns
     refused: dict[Path, Refusal] = field(default_factory=dict)  #: files that are not read, or not as they are now
-    begun: tuple[int, int] | None = None  #: the first row that a reader begins with, and the version that comes next
+    #: by the row that a reader was to begin with, the version of the table that came next; the latest reader last
+    begun: dict[int, int] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
@@ -49,13 +51,14 @@ class Listing:
         return self.files[-1].end if self.files else 0
 
     def begin(self, row: int, version: int = 0) -> None:
-        """Note that a reader begins with this row, before this version of the table."""
-        if self.begun is None or row < self.begun[0]:
-            self.begun = (row, version)
+        """Note that a reader is to begin with this row, before this version of the table."""
+        self.begun.pop(row, None)
+        self.begun[row] = version
 
-    def told(self) -> str:
-        """Return which files are not read that readers would have read, and why; "": none."""
-        begun = self.begun or (0, 0)
+    def told(self, readers: Collection[tuple[int, int]]) -> str:
+        """Return which files are not read that readers would have read, and why; "": none. `readers`: the row and the
+        version with which each has begun that there is; without any, the one counts that was to begin last."""
+        begun = min(readers, default=next(reversed(self.begun.items()), (0, 0)))
         told = [(path, each) for path, each in self.refused.items() if each.at is None or each.at >= begun]
         if not told:
             return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -188,8 +189,6 @@ def test_a_table_that_was_made_again_is_refused(tmp_path: Path, table: Table) ->
         with pytest.raises(ApplicationError, check=breaks("same")):
             of.begin(place, "latest")
         again.append(f"{rows}.parquet", rows)
-    with pytest.raises(ApplicationError, check=breaks("same", value=5)):
-        opened(source(tmp_path), again, 9)
     assert opened(source(tmp_path), again, 2) == [(2, 5)]
     other = source(tmp_path)
     assert other.begin(place, "latest") == {0: 5}
@@ -257,14 +256,41 @@ def test_columns_that_a_reader_has_begun_with_must_stay(
     table = Table(tmp_path / "table", metaData={**MADE["metaData"], "schemaString": StructType().json()})
     table.commit("CREATE OR REPLACE TABLE", metaData={**MADE["metaData"], "schemaString": before.json()})
     of, place = source(tmp_path), str(table.place)
-    assert of.columns(None, place, Part(place, (0,), {})) == before  # type: ignore[arg-type]
+    reader = Part(place, (0,), {}, "r")
+    of._opened(place, reader)
+    assert of.columns(None, place, reader) == before  # type: ignore[arg-type]
     table.commit("WRITE", metaData={**MADE["metaData"], "schemaString": now.json()})
     if kept:
         assert of.ends([place]) == ({place: {0: 0}}, {})
-        return
-    assert "version 2" in of.ends([place])[1][place]
-    with pytest.raises(ApplicationError, check=breaks("schema", value=2)):
-        of.begin(place, "latest")
+        assert of.columns(None, place, reader) == before, "also after a restart"  # type: ignore[arg-type]
+    else:
+        assert "version 2" in of.ends([place])[1][place]
+        with pytest.raises(ApplicationError, check=breaks("schema", value=2)):
+            of.begin(place, "latest")
+    of.tend([])  # it was stopped, and is declared again
+    assert of.begin(place, "latest") == {0: 0}
+    of._opened(place, replace(reader, run="s"))
+    assert of.columns(None, place, replace(reader, run="s")) == now  # type: ignore[arg-type]
+
+
+def test_what_only_a_stopped_reader_lacks_is_told_no_longer(tmp_path: Path, table: Table) -> None:
+    of, place = source(tmp_path, limits=Limits(ahead=1)), str(table.place)
+    table.append("a.parquet", 3)
+    assert of.begin(place, "earliest") == {0: 0}
+    assert opened(of, table) == [(0, 3)]
+    table.append("b.parquet", 2)
+    of._look(place)
+    (table.place / "b.parquet").unlink()
+    reader = Part(place, (0,), {0: 3}, "from-0")
+    of.tend([reader])
+    assert "b.parquet" in of.ends([place])[1][place]
+    table.commit("UPDATE", {"remove": {"path": "a.parquet", "dataChange": True}}, table.added("c.parquet", 3))
+    assert "UPDATE" in of.ends([place])[1][place]
+    assert of.begin(place, "latest") == {0: 5}
+    of._opened(place, Part(place, (0,), {0: 5}, "again"))
+    assert "1 more" in of.ends([place])[1][place], "the first one is there, too"
+    of.tend([Part(place, (0,), {0: 5}, "again")])
+    assert of.ends([place]) == ({place: {0: 5}}, {})
 
 
 def test_what_was_changed_before_the_start_is_not_told_and_of_the_rest_the_newest(tmp_path: Path, table: Table) -> None:
