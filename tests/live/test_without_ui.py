@@ -117,6 +117,7 @@ def accuracies(session: Session) -> dict[str, float]:
 
 
 def shed(session: Session) -> dict[str, float] | None:
-    """The accuracies, once a query has lost rows."""
+    """The accuracies, once the less important query has lost rows: a batch that began before keeps all of its rows on a
+    server of others, and a busy machine takes a minute for it."""
     found = accuracies(session)
-    return found if len(found) == len(QUERIES) and min(found.values()) < 0.95 else None
+    return found if len(found) == len(QUERIES) and found["minor"] < 0.95 else None
