@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from qod_magics.session.session import Session
+from qod_magics.spark.queries.instance import Instance
 
 SCHEMA = "n BIGINT, at TIMESTAMP"
 
@@ -44,6 +45,11 @@ def by_window_and_key(src: DataFrame) -> DataFrame:
     return windows.agg(F.size(F.collect_set("n")).alias("different"))
 
 
+def _rows(instance: Instance) -> int:
+    """The rows of the largest batch."""
+    return max((sum(feed.read or 0 for feed in batch.feeds) for _, batch in list(instance.meter.spans)), default=0)
+
+
 def facts(session: Session) -> dict[str, Any]:
     """What the test looks at, of the query `counts`."""
     account = session.runtime.deployment.accounts.get("counts")
@@ -66,6 +72,7 @@ def facts(session: Session) -> dict[str, Any]:
         "dropped": account.dropped if account is not None else 0,
         "unreported": account.unreported if account is not None else 0,
         "again": account.again if account is not None else 0,
+        "largest": max(map(_rows, session.runtime.instances.values()), default=0),
         "position": sum(account.position.values()) if account is not None else 0,
         "notes": dict(session.runtime.resuming.notes),
         "states": [each.state.value for each in session.runtime.instances.values()],

@@ -81,6 +81,7 @@ class Kernel:
         }
         self.said: list[str] = []
         self.last: dict[str, Any] = {}
+        self.largest = 0  #: rows of its largest batch
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.live.named_kernel", json.dumps(options)],
             stdout=subprocess.PIPE,
@@ -100,6 +101,7 @@ class Kernel:
                 self.said.append(found["said"])
                 continue
             self.last = found
+            self.largest = max(self.largest, found["largest"])
             if condition(found):
                 return self.last
             if time.monotonic() > deadline:
@@ -175,7 +177,9 @@ def test_windows_are_whole_after_kills_and_a_take_over(
     assert fifth.process.wait(PATIENCE_S) != 0, "two kernels hold one session"
     assert facts["position"] == sent == facts["processed"] + facts["dropped"] + facts["unreported"]
     assert facts["dropped"] == 0
-    assert facts["again"] <= 3 * 10 * RATE, "more than a batch of each kernel was read twice"
+    # a batch that a kernel's end has cut off is the first of the next kernel
+    most = sum(kernel.largest for kernel in kernels[1:4])
+    assert facts["again"] <= most, "more than a batch of each kernel was read twice"
     manifest = read(tmp_path / "kills")
     assert manifest is not None
     assert manifest.epoch == 4
