@@ -380,8 +380,8 @@ class QueryLife:
     # -- task managers -------------------------------------------------------------------------------------------------
 
     def refresh_due(self, every_s: float, now: float, *, idle: bool = False) -> bool:
-        """Return whether its run is to restart, as it began `every_s` seconds ago or earlier. It ends a batch before,
-        unless it is `idle`, without rows to read: where a batch takes longer than `every_s`, none would end else."""
+        """Return whether its run is to restart, as it began `every_s` seconds ago or earlier. It must have ended
+        a batch, so that batches longer than `every_s` end; or it is `idle`: no rows wait for it."""
         return self.state is State.RUNNING and (idle or self.batches > 0) and now - self.started_at >= every_s
 
     def _restart_asked(self, event: RestartAsked, now: float) -> Instructions:

@@ -73,7 +73,7 @@ def cluster() -> Iterator[Session]:
 
 @pytest.fixture
 def whole(cluster: Session) -> Iterator[None]:
-    """The test leaves the shared task managers as they are, or is told why one of them went and what it wrote last."""
+    """Fail a test that loses a shared task manager, with the reason and the end of its log."""
     servers = {id: manager.server for id, manager in cluster.runtime.task_managers.items()}
     went: list[str] = []
     close = cluster.controller.subscribe(

@@ -163,7 +163,7 @@ class Feeds:
             self.assignments.pop(name, None)
 
     def rename(self, before: str, after: str) -> None:
-        """Let another task read this feed, at the same offsets."""
+        """Give a feed another name, that of its new reader; its offsets stay."""
         books: Sequence[dict[str, Any]] = (self.pipes, self.accounts, self.source_partitions, self.assignments)
         for book in books:
             if before in book:

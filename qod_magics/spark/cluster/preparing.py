@@ -1,6 +1,6 @@
 """Prepare a deployment: create the topics that tasks need, and fetch the offsets where they begin to read.
 
-All calls to the broker are here, so that `Deployment.adopt` can be called under a lock. The tasks that run stay as they
+The calls to the broker are here, so that `Deployment.adopt` can be called under a lock. The tasks that run stay as they
 are until then.
 """
 
