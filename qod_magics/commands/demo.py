@@ -269,7 +269,7 @@ def shortened(text: str, most: int) -> str:
 NOTEBOOK = "taxi_drives_overload.ipynb"
 AUTO_NOTEBOOK = "taxi_drives_auto.ipynb"
 #: Seconds that each notebook takes at full length, for the progress bar.
-LENGTH_S = {NOTEBOOK: 480.0, AUTO_NOTEBOOK: 480.0}
+LENGTH_S = {NOTEBOOK: 540.0, AUTO_NOTEBOOK: 480.0}
 #: Periods by which a phase of the short overload has settled: it begins once what waited is read.
 SHORT_SETTLES = 2.0
 #: The title of each one's report.

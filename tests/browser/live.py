@@ -14,7 +14,7 @@ from tests.browser.lab import Notebook
 
 PATIENCE_S = 120  #: for what takes as long as the machine takes
 LOOK_MS = 100
-GRABS = 10
+GRABS = 300  #: with a pause of LOOK_MS after each
 Line = dict[str, Any]
 
 #: Keeps each text that the line under the controls has, also those that are there for a moment only.
@@ -82,8 +82,8 @@ class Controls:
     def drag(self, label: str, share: float) -> float:
         """Drag a slider to this share of its way with the mouse; the number beside it then."""
         slider, mouse = self.slider(label), self.page.mouse
-        slider.scroll_into_view_if_needed()
         for _ in range(GRABS):  # a cell's output may move the page between the look and the press
+            slider.scroll_into_view_if_needed()
             handle = slider.locator(".noUi-handle").bounding_box()
             y = handle["y"] + handle["height"] / 2
             mouse.move(handle["x"] + handle["width"] / 2, y)
@@ -91,6 +91,7 @@ class Controls:
             if slider.locator(".noUi-handle.noUi-active").count():
                 break
             mouse.up()
+            self.page.wait_for_timeout(LOOK_MS)
         else:
             pytest.fail(f"{label}: its handle can't be grabbed")
         way = slider.locator(".noUi-base").bounding_box()
