@@ -61,6 +61,7 @@ PRIORITIES = {"minor": 1, "major": 2}
 #: Rows that wait before the capacity is measured, seconds of input in one of its batches, and seconds for which it is
 #: measured after the first ones.
 PRELOADED, BATCH_S, CAPACITY_WARM_S, CAPACITY_S = 400_000, 2.0, 20.0, 25.0
+ENOUGH, LATE_S = 5, 90.0  #: full batches that each query must have had, and for how much longer they are waited for
 FIRST_ROWS = 4_000  #: in each batch, before the capacity is known
 #: For how long queries run at half of it before an overload, seconds: until then they count as new.
 WARM_S = 65.0
@@ -135,8 +136,14 @@ class Run:
 
     def _drained(self, recipe: str, queries: int, bound: int, seconds: float) -> list[float]:
         with self.plain(recipe, queries, "earliest", bound) as running:
-            time.sleep(seconds)
-            batches = [[b for b in _batches(query) if _read(b) >= 0.9 * bound] for query in running]
+            ends, deadline = time.monotonic() + seconds, time.monotonic() + seconds + LATE_S
+            while True:
+                time.sleep(1.0)
+                batches = [[b for b in _batches(query) if _read(b) >= 0.9 * bound] for query in running]
+                if time.monotonic() > ends and all(len(mine) >= ENOUGH for mine in batches):
+                    break
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"full batches within {seconds + LATE_S:g} s: {list(map(len, batches))}")
         rates = [_rate(mine[len(mine) // 3 :]) for mine in batches]
         print(f"rows/s of {queries} plain, batches of {bound}:", *map(round, rates), file=sys.stderr, flush=True)
         return rates
