@@ -163,6 +163,7 @@ def test_a_table_that_knows_its_batches_gets_each_row_once_through_moves_and_kil
         lake = "spark.sql.catalog.lake"
         conf = {lake: "org.apache.iceberg.spark.SparkCatalog", f"{lake}.type": "hadoop"}
         conf[f"{lake}.warehouse"] = str(tmp_path)
+        conf[f"{lake}.cache-enabled"] = "false"  # or a table is shown as it was, for up to 30 s
         package = ICEBERG
         create = [f"CREATE TABLE lake.taxi.{name} (id BIGINT, name STRING) USING iceberg" for name in ("one", "two")]
         sinks = {"one": "iceberg:lake.taxi.one", "two": "table:lake.taxi.two"}
