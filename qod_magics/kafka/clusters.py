@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from qod_magics.errors import UsageProblem
 from qod_magics.kafka.broker import EmbeddedBroker
 from qod_magics.kafka.cluster import ExternalKafka, Kafka
-from qod_magics.kafka.topics import topic_partitions
+from qod_magics.kafka.topics import id_of, topic_partitions
 
 #: Timeout for the first answer of the user's cluster.
 ANSWER_S = 10.0
@@ -129,13 +129,7 @@ class Clusters:
         users = configure(bootstrap, options, prefix=prefix)
         own = configure(None if internal == STARTED else internal, internal_options, cpus, prefix)
         if internal != STARTED and (both := _servers(users) & _servers(own)):
-            raise UsageProblem(
-                f"--internal-kafka must be another broker than --kafka, got {min(both)} for both; name another, or "
-                "leave it out",
-                option="--internal-kafka",
-                value=internal,
-                rule="another broker",
-            )
+            raise _same(min(both), min(both))
         return cls(users, own)
 
     @property
@@ -154,7 +148,27 @@ class Clusters:
         return (self.users,) if self.internal is None else (self.users, self.internal)
 
     def access(self) -> Clusters:
-        """Start or connect to each: see `access`. Raises SetupError, KafkaError: nothing is left running."""
+        """Start or connect to each: see `access`.
+
+        Raises:
+            SetupError, KafkaError: nothing is left running.
+            UsageProblem: both are the same cluster, under two addresses.
+
+        """
         for kafka in self.all:
             access(kafka)
+        if self.internal is not None and not isinstance(self.internal, EmbeddedBroker):
+            users, own = (id_of(kafka, timeout_s=ANSWER_S) for kafka in self.all)
+            if users and users == own:
+                raise _same(self.users.bootstrap, self.internal.bootstrap)
         return self
+
+
+def _same(users: str, internal: str) -> UsageProblem:
+    both = f"{users} for both" if users == internal else f"{internal}, which is the same cluster as {users}"
+    return UsageProblem(
+        f"--internal-kafka must be another broker than --kafka, got {both}; name another, or leave it out",
+        option="--internal-kafka",
+        value=internal,
+        rule="another broker",
+    )

@@ -223,6 +223,22 @@ def _unavailable(topic: str, listed: Collection[str]) -> str:
     return f"There is no topic {topic!r}.{nearest(topic, listed)} `%qod topic {topic}` creates it."
 
 
+def id_of(kafka: Kafka, *, timeout_s: float = TIMEOUT_S) -> str:
+    """Return the id of a cluster; "" where it tells none.
+
+    Raises:
+        KafkaError: the broker does not answer within `timeout_s` seconds.
+
+    """
+    try:
+        return str(kafka.admin().list_topics(timeout=timeout_s).cluster_id or "")
+    except KafkaException as error:
+        raise KafkaError(
+            f"Kafka at {kafka.bootstrap} must tell which cluster it is, got no answer ({said(error)}); is it running?",
+            rule="answers",
+        ) from error
+
+
 def _listed(kafka: Kafka, timeout_s: float) -> dict[str, TopicMetadata]:
     """Return all topics, with or without leaders; without Kafka's internal ones. Raises KafkaError: the broker does not
     answer in time."""

@@ -14,15 +14,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaException
-
 from qod_magics.application import fingerprints
 from qod_magics.application.application import Application
 from qod_magics.application.streams.options import RESTRICTIONS
 from qod_magics.application.streams.stream import StreamDeclaration
-from qod_magics.errors import KafkaError, QodError, SetupError, UsageProblem
+from qod_magics.errors import QodError, SetupError, UsageProblem
 from qod_magics.kafka.cluster import Kafka
-from qod_magics.kafka.topics import said
+from qod_magics.kafka.topics import id_of
 from qod_magics.named import manifest as manifests
 from qod_magics.named.lease import Lease
 from qod_magics.named.manifest import KeptStream, Manifest
@@ -137,7 +135,7 @@ class Keeper:
     def uses(self, *clusters: Kafka) -> tuple[str, ...]:
         """Note the Kafka clusters, of which a second one has the session's own topics; returns what the user should
         know of them. Raises KafkaError: one does not answer."""
-        self._kafka = " ".join(map(self._id_of, clusters))
+        self._kafka = " ".join(map(id_of, clusters))
         return () if self.same_kafka else (self._other_kafka(),)
 
     def _other_kafka(self) -> str:
@@ -157,17 +155,6 @@ class Keeper:
         )
         there = f"; own topics that stay on the one before ({before[1]}): {', '.join(left)}" if left else ""
         return f"{which}: streams begin as declared{there}"
-
-    def _id_of(self, kafka: Kafka) -> str:
-        """Return the id of a cluster."""
-        try:
-            return str(kafka.admin().list_topics(timeout=10.0).cluster_id or "")
-        except KafkaException as error:
-            raise KafkaError(
-                f"Kafka at {kafka.bootstrap} must tell which cluster it is, got no answer ({said(error)}): checkpoints "
-                f"of session {self.name} hold for one cluster only",
-                rule="answers",
-            ) from error
 
     @property
     def same_kafka(self) -> bool:

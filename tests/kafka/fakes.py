@@ -58,6 +58,7 @@ class FakeKafka:
         self.options = dict(options or {})
         self.fail: Callable[[str, str], None] = lambda operation, topic: None
         self.rights: dict[str, list[Any]] = {}  #: what the login may do, by topic; of others it is not known
+        self.id = "one"  #: of the cluster
         self.done: list[tuple[str, str]] = []  #: topics that were created and deleted, in order
         self.grown: list[dict[str, int]] = []  #: what was grown to how many partitions, by call
         self.producers: list[FakeProducer] = []
@@ -102,10 +103,11 @@ class FakeKafka:
     def list_topics(self, timeout: float) -> Any:
         self.fail("list", "")
         return SimpleNamespace(
+            cluster_id=self.id,
             topics={
                 name: SimpleNamespace(error=None, partitions={n: SimpleNamespace(leader=0) for n in partitions})
                 for name, partitions in self.topics.items()
-            }
+            },
         )
 
     def describe_cluster(self, request_timeout: float) -> Future[Any]:

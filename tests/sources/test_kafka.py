@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError as ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.errors import KafkaError, QodError
+from qod_magics.errors import KafkaError, QodError, UsageProblem
 from qod_magics.kafka.clusters import Clusters
 from qod_magics.kafka.names import own_topic
 from qod_magics.kafka.properties import FETCHED_BY_ALL, LEAST_FETCHED, fetch_options
@@ -113,3 +113,15 @@ def test_the_clusters_of_a_session_are_one_or_two() -> None:
 def test_options_of_a_second_cluster_that_lack_another_are_refused(given: Any, rule: str) -> None:
     with pytest.raises(QodError, check=breaks(rule)):
         Clusters.of(**given)
+
+
+def test_one_cluster_under_two_addresses_is_refused_once_it_answers() -> None:
+    users, own = FakeKafka(), FakeKafka()
+    own.id = "two"
+    clusters = Clusters(users, own)
+    assert clusters.access() is clusters
+    own.id = users.id
+    with pytest.raises(UsageProblem, check=breaks("another broker")):
+        clusters.access()
+    own.id = users.id = ""  # neither says which it is
+    assert clusters.access() is clusters
