@@ -53,7 +53,7 @@ class Maker(Protocol):
 
 
 class SessionNodes:
-    """Carries out the instructions of a pool: implements `spark.changes.nodes.Nodes`. Any thread may call it.
+    """Carries out the instructions of a pool: implements `spark.runtime.Nodes`. Any thread may call it.
 
     Args:
         pool: states and budget.

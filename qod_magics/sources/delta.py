@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from qod_magics.errors import ApplicationError
 from qod_magics.sources.delta_log import Table
-from qod_magics.sources.files import ParquetFiles
-from qod_magics.sources.listing import File, Listing, Refusal
+from qod_magics.sources.files import File, Listing, ParquetFiles, Refusal
 from qod_magics.sources.source import EARLIEST, Part, Position
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 from qod_magics.errors import ApplicationError
 from qod_magics.sources.delta import DeltaTable
 from qod_magics.sources.delta_log import LOG
-from qod_magics.sources.files import Limits
-from qod_magics.sources.listing import DIGITS
+from qod_magics.sources.files import DIGITS, Limits
 from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context, Part
 from tests.raising import breaks

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from qod_magics.errors import ApplicationError
-from qod_magics.sources.files import CsvFiles, Files, JsonFiles, Limits, ParquetFiles, lines_of
-from qod_magics.sources.listing import DIGITS, File
+from qod_magics.sources.files import DIGITS, CsvFiles, File, Files, JsonFiles, Limits, ParquetFiles, lines_of
 from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context, Part, Position, Span
 

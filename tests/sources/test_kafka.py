@@ -16,7 +16,7 @@ from qod_magics.kafka.properties import FETCHED_BY_ALL, LEAST_FETCHED, fetch_opt
 from qod_magics.sources.kafka import KafkaSource
 from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context
-from qod_magics.spark.metrics.ends import ends_of
+from qod_magics.spark.metrics.metrics import ends_of
 from tests.kafka.fakes import FakeKafka, failure
 from tests.raising import breaks
 

@@ -172,7 +172,7 @@ class Memory(Sink):
 
 @dataclass(frozen=True, slots=True)
 class KafkaTopic(Sink):
-    """A topic of the broker that cells read, rows as JSON; `avro_topic.py` has rows as Avro. Where rows replace earlier
+    """A topic of the broker that cells read, rows as JSON; `sinks.py` has rows as Avro. Where rows replace earlier
     ones of their group, and the plan tells its columns, the key of a record is these, as JSON."""
 
     topic: str

@@ -8,9 +8,8 @@ from qod_magics.core.policy import SliceRules
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.getafix.live import Parameters as Slicing
 from qod_magics.policies.getafix.policy import Getafix, Router
-from qod_magics.policies.stack.lending import Lending
 from qod_magics.policies.stack.place import Place, ScaleOutAndIn
-from qod_magics.policies.stack.stack import Stack
+from qod_magics.policies.stack.stack import Lending, Stack
 from qod_magics.policies.stack.stage import Judge, pressures
 from qod_magics.policies.stream_economics.policy import reactive, staying
 

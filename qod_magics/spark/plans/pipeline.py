@@ -25,7 +25,6 @@ from qod_magics.spark.plans import shedder
 from qod_magics.spark.plans.dial import DialBoard, DialReading, read_sql, waiting_sql
 from qod_magics.spark.plans.inlining import runs_python, streaming_plan_of
 from qod_magics.spark.plans.job import Feed, Job, PlanFacts, Read
-from qod_magics.spark.plans.own_source import SheddingSession
 from qod_magics.spark.plans.parsing import (
     JSON,
     REJECTS_CONF,
@@ -38,7 +37,7 @@ from qod_magics.spark.plans.parsing import (
     without_header,
 )
 from qod_magics.spark.plans.plan_text import lacks_operators
-from qod_magics.spark.plans.shedder import taken_name
+from qod_magics.spark.plans.shedder import SheddingSession, taken_name
 from qod_magics.spark.plans.state import keeps_state, state_columns
 from qod_magics.spark.plans.timing import AGE_WHEN_READ, WHEN_WRITTEN, Timing
 from qod_magics.spark.plans.writing import OutputWriter, rejects_options

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.application.streams.avro_topic import AvroTopic
 from qod_magics.application.streams.keywords import stream_options
 from qod_magics.application.streams.options import (
     COMMAND,
@@ -31,6 +30,7 @@ from qod_magics.application.streams.sink import (
     Parquet,
     TextFiles,
 )
+from qod_magics.application.streams.sinks import AvroTopic
 from qod_magics.application.streams.tables import DataSource, Delta, Iceberg, Table
 from qod_magics.application.streams.topic_input import TopicInput
 from qod_magics.arguments.parser import wants_help

@@ -14,7 +14,7 @@ from qod_magics.core.plan import Lend, Move
 from qod_magics.core.snapshot import Snapshot
 from qod_magics.policies.dirigo.live import DirigoLive, Lent, Worker, lent_in
 from qod_magics.policies.stack import auto
-from qod_magics.policies.stack.lending import BUSY, Lending, unshed
+from qod_magics.policies.stack.stack import BUSY, Lending, unshed
 from qod_magics.policies.stack.stage import UnderWay, in_use
 from tests.policies.dirigo.test_live import ROW_S, instance, lent, snapshot
 from tests.policies.snapshots import snapshots

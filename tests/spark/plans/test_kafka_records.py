@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructType
 
-from qod_magics.application.streams.avro_topic import AvroTopic
 from qod_magics.application.streams.sink import KafkaTopic
+from qod_magics.application.streams.sinks import AvroTopic
 from qod_magics.spark.plans.records import RecordForm, record_form
 from tests.texts import tells
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from qod_magics.spark.plans.own_source import SheddingSession
+from qod_magics.spark.plans.shedder import SheddingSession
 
 
 class Reader:
