@@ -21,7 +21,6 @@ from qod_magics.application.tasks import tasks
 from qod_magics.errors import ApplicationError, KafkaError
 from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context
-from qod_magics.spark.plans import checking
 from qod_magics.spark.plans.checking import Checked, losing_rows
 from qod_magics.spark.plans.expressions import Label
 from qod_magics.spark.plans.inspection import Inspection, _check_alone, acts_on_rows
@@ -47,7 +46,16 @@ def test_rows_are_dropped_on_their_way_to_tasks_none_of_whose_queries_needs_all(
     assert losing_rows(tasks(app)) == {"orders", "some", "both", "few", "fewer"}
 
 
-def checked_keys(monkeypatch: pytest.MonkeyPatch, sink: Sink) -> Any:
+#: By task: a stream that is aggregated by zone, and a query that gives the zone another name.
+GROUPED = {
+    "trips": "zone: bigint, n: bigint\n~Aggregate [zone#3L], [zone#3L, count(1) AS n#4L]\n"
+    "+- ~Generate inline(array(from_json(x, cast(value#7 as string)))), false, [zone#3L]",
+    "counts": "place: bigint, twice: bigint\n~Project [zone#3L AS place#8L, (n#4L * 2) AS twice#9L]\n"
+    "+- ~Generate inline(array(from_json(x, cast(value#7 as string)))), false, [zone#3L, n#4L]",
+}
+
+
+def checked_keys(sink: Sink) -> Any:
     """The keys of a query's rows, and of the stream that it reads, as they are known from its declaration."""
     app = application(stream("trips", topic="t", fuse=False), stream("counts", "trips", priority=1, sink=sink))
     specs = tasks(app)
@@ -55,9 +63,8 @@ def checked_keys(monkeypatch: pytest.MonkeyPatch, sink: Sink) -> Any:
 
     @contextmanager
     def result(job: Any) -> Iterator[Any]:
-        yield FakeRows(analyzed=job.task, schema=StructType([StructField("zone", LongType())]))
+        yield FakeRows(analyzed=GROUPED[job.task], schema=StructType([StructField("zone", LongType())]))
 
-    monkeypatch.setattr(checking, "key_columns", lambda task, inputs: (*(inputs or ()), task))
     workshop = SimpleNamespace(result=result)
     checked = Inspection(TOPICS).check(specs, workshop, {})  # type: ignore[arg-type]
     by_id = {spec.id: spec for spec in specs}
@@ -66,9 +73,9 @@ def checked_keys(monkeypatch: pytest.MonkeyPatch, sink: Sink) -> Any:
     return checked.keys
 
 
-def test_what_tells_rows_apart_is_known_before_a_query_writes_them_to_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert checked_keys(monkeypatch, KafkaTopic("out")) == {"trips": ("trips",), "counts": ("trips", "counts")}
-    assert checked_keys(monkeypatch, Memory()) == {}
+def test_what_tells_rows_apart_is_known_before_a_query_writes_them_to_kafka() -> None:
+    assert checked_keys(KafkaTopic("out")) == {"trips": ("zone",), "counts": ("place",)}
+    assert checked_keys(Memory()) == {}
 
 
 class Plans:
