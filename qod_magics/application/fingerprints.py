@@ -14,7 +14,7 @@ import hashlib
 import pathlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -92,10 +92,16 @@ def _form(value: Any, within: tuple[int, ...]) -> str:
     if hasattr(value, "source_text") and hasattr(value, "captured"):  # a cell in Python
         return f"{kind} {form(value.source_text)} {form(value.captured)}"
     if is_dataclass(value):
-        return f"{kind}({', '.join(f'{f.name}={form(getattr(value, f.name))}' for f in fields(value) if f.init)})"
+        held = {f.name: getattr(value, f.name) for f in fields(value) if f.init and not _is_unstated(f, value)}
+        return f"{kind}({', '.join(f'{name}={form(each)}' for name, each in held.items())})"
     if callable(getattr(value, "func", None)):  # a function in Python for Spark
         return f"{kind} {form(value.func)} {getattr(value, '_returnType', '')!r}"
     return f"<{type(value).__module__}.{kind}>"
+
+
+def _is_unstated(field: Field[Any], value: Any) -> bool:
+    """Return whether earlier releases lack this field of a dataclass, and it has its default."""
+    return "later" in field.metadata and getattr(value, field.name) == field.default
 
 
 def _function(function: FunctionType, within: tuple[int, ...]) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
 from qod_magics.application.graph import check_stream_name
 from qod_magics.application.streams.rules import Rule
 from qod_magics.application.streams.sink import Memory, Sink
-from qod_magics.application.streams.topic_input import TopicInput
+from qod_magics.application.streams.topic_input import LATER, TopicInput
 from qod_magics.errors import ApplicationError, nearest
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ class StreamDeclaration:
     sink: Sink | None = None
     mode: Mode = "auto"
     trigger_s: float | None = None  #: seconds between batches; None: the runtime's choice
-    refresh_s: float | None = None  #: seconds after which tables beside it are read again; None: never
+    #: seconds after which tables beside it are read again; None: never
+    refresh_s: float | None = field(default=None, metadata=LATER)
     #: target of the 95th percentile of latency, from a row's arrival to its result, seconds; None: not stated
     max_latency_s: float | None = None
     utility: float | None = None  #: of meeting the target; None: the priority

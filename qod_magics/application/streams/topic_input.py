@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 
+#: Marks a field that came after sessions were kept. At its default it is no part of a stream's hash, so that the hashes
+#: in their manifests still hold.
+LATER = {"later": True}
 #: the column of values that are no rows
 VALUE = "value"
 _ROWS = re.compile(r"\s*array\s*<\s*struct\s*<.*>\s*>\s*", re.IGNORECASE | re.DOTALL)

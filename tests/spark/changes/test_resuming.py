@@ -22,6 +22,7 @@ from qod_magics.application.tasks import TaskSpec, tasks
 from qod_magics.core.runtime import Count
 from qod_magics.errors import ApplicationError, TaskManagerError
 from qod_magics.named.manifest import VERSION, KeptTask, Manifest, decoded, encoded
+from qod_magics.session.keeping import kept_stream
 from qod_magics.spark.changes.deployer import Deployer
 from qod_magics.spark.changes.new_input import NewInput
 from qod_magics.spark.changes.resuming import Resuming, matched, parts, waiting_streams
@@ -33,6 +34,7 @@ from qod_magics.spark.servers.task_manager import TaskManager
 from tests.application.frames import application, stream
 from tests.kafka.fakes import FakeKafka, failure
 from tests.raising import breaks
+from tests.spark.changes.kept_cells import CELLS, SPECS
 from tests.spark.fakes import BOARD, Parts, Script, cluster, fake_inspection, kinds, manager
 
 
@@ -165,6 +167,15 @@ def test_a_scaled_task_goes_on_when_it_is_declared_as_it_was_or_as_it_is(
     found = matched(left, [spec], kernel.cluster.deployment.checked)
     assert ("T" in found.going_on, "T" in found.lost) == (goes_on, not goes_on and run.begun)
     assert not found.edited
+
+
+def test_cells_that_an_earlier_release_kept_go_on() -> None:
+    """A field that cells have got since then changes no hash of theirs, unless it is stated."""
+    kept = decoded(Path(__file__).with_name("kept_cells.json").read_bytes())
+    found = matched(kept.tasks, SPECS, Checked({}, {}))
+    assert found.going_on == kept.tasks.keys() == {cell.name for cell in CELLS}
+    assert not found.edited
+    assert {cell.name: kept_stream(cell) for cell in CELLS} == kept.streams
 
 
 def test_the_same_cell_goes_on_from_its_checkpoint_with_its_counts_and_dials(first: Kernel) -> None:
