@@ -353,6 +353,7 @@ FLOORS = {
     "qod_magics.policies.stream_economics": (
         "requirements",
         "reach",
+        "cost_fit",
         "learning",
         "placing",
         "sharing",

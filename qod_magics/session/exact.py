@@ -16,9 +16,8 @@ from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import QodError, TaskManagerError, UsageProblem, counted
 from qod_magics.kafka.reading import end_offsets, peek
 from qod_magics.kafka.rows import Record
-from qod_magics.results.exact import CPU, Exact, compared, unknown
+from qod_magics.results.exact import CPU, MARGIN_S, Exact, Span, Stretch, chosen, compared, span_of, unknown, whole_from
 from qod_magics.results.result import Kind
-from qod_magics.results.spans import MARGIN_S, Span, Stretch, chosen, span_of, whole_from
 from qod_magics.session.recomputing import (
     ANSWER_S,
     Query,

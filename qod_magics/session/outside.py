@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from qod_magics.errors import QueryError, UsageProblem
 from qod_magics.monitoring.alarms import GIVEN_UP, SILENT, STARVED
 from qod_magics.monitoring.door import Door, Health, Telemetry, Textfile, default_token, token_in
-from qod_magics.monitoring.hooks import Call
 from qod_magics.monitoring.metrics import SessionCollector, Told
-from qod_magics.monitoring.monitor import Monitor
+from qod_magics.monitoring.monitor import Call, Monitor
 
 if TYPE_CHECKING:
     from qod_magics.controller import Controller

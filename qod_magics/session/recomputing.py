@@ -17,8 +17,8 @@ from qod_magics.application.streams.sink import Files, KafkaTopic
 from qod_magics.application.tasks import TaskSpec
 from qod_magics.errors import ApplicationError, TaskManagerError, UsageProblem
 from qod_magics.kafka.reading import beginning_offsets, offsets_at
+from qod_magics.results.exact import Span, Stretch, stretch
 from qod_magics.results.result import Column, Kind, Row, columns_of
-from qod_magics.results.spans import Span, Stretch, stretch
 from qod_magics.sources.source import is_topic
 from qod_magics.spark.plans.batch import Reading, run
 from qod_magics.spark.plans.job import DELAY, reader, source_feed

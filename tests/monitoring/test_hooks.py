@@ -14,8 +14,7 @@ import pytest
 
 from qod_magics.errors import UsageProblem
 from qod_magics.monitoring.alarms import Alarm
-from qod_magics.monitoring.hooks import WAITING, Hook, Webhook, as_call
-from qod_magics.monitoring.monitor import Monitor
+from qod_magics.monitoring.monitor import WAITING, Hook, Monitor, Webhook, as_call
 from tests.controller.scripted import FixedPolicy, bench
 from tests.raising import breaks
 

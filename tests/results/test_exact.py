@@ -8,9 +8,19 @@ from typing import Any
 import pytest
 
 from qod_magics.errors import UsageProblem
-from qod_magics.results.exact import Compared, Exact, compared, covers, unknown
+from qod_magics.results.exact import (
+    Compared,
+    Exact,
+    Span,
+    chosen,
+    compared,
+    covers,
+    span_of,
+    stretch,
+    unknown,
+    whole_from,
+)
 from qod_magics.results.result import Column, Interval, Kind
-from qod_magics.results.spans import Span, chosen, span_of, stretch, whole_from
 from qod_magics.session.exact import last_read
 from qod_magics.spark.cluster.books import Account
 from tests.raising import breaks

@@ -12,8 +12,8 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 from qod_magics.application.streams.sink import Console, KafkaTopic, Memory, Parquet, Sink
 from qod_magics.application.tasks import tasks
 from qod_magics.errors import ApplicationError, TaskManagerError, UsageProblem
+from qod_magics.results.exact import Span, Stretch
 from qod_magics.results.result import Kind
-from qod_magics.results.spans import Span, Stretch
 from qod_magics.session import exact as module
 from qod_magics.session.exact import check_merge, exact
 from qod_magics.session.recomputing import query_of

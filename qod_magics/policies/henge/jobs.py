@@ -27,8 +27,8 @@ from qod_magics.policies.henge.utility import (
     latency_utility,
     throughput_utility,
 )
-from qod_magics.policies.stream_economics.learning.cost_fit import CostFit
-from qod_magics.policies.stream_economics.learning.learning import is_new
+from qod_magics.policies.stream_economics.cost_fit import CostFit
+from qod_magics.policies.stream_economics.learning import is_new
 
 # --- Busy fraction of micro-batches -----------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from qod_magics.core.policy import Reasons
 from qod_magics.core.runtime import Measured, Unplaced
 from qod_magics.core.snapshot import Instance, Keys, Snapshot, TaskManager, column
 from qod_magics.policies.stream_economics.evidence.evidence import NO_EVIDENCE, BacklogEvidence, Evidence
-from qod_magics.policies.stream_economics.learning.learning import Lessons, completed, learn
+from qod_magics.policies.stream_economics.learning import Lessons, completed, learn
 from qod_magics.policies.stream_economics.placing import Moves, moves_of_all, no_moves, only_helpful, placed
 from qod_magics.policies.stream_economics.reach import Minimums, Reach, Situation
 from qod_magics.policies.stream_economics.reasons import StreamEconomicsReasons, needs, shortage

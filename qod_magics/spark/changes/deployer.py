@@ -38,9 +38,8 @@ from qod_magics.spark.changes.resuming import Resuming, Returning
 from qod_magics.spark.cluster.books import left_text
 from qod_magics.spark.cluster.cluster import Before, Cluster
 from qod_magics.spark.cluster.deployment import Deployment, Prepared
-from qod_magics.spark.cluster.jobs import instance_jobs
 from qod_magics.spark.cluster.placing import targets_for
-from qod_magics.spark.cluster.preparing import prepare
+from qod_magics.spark.cluster.preparing import instance_jobs, prepare
 from qod_magics.spark.metrics.metrics import Metrics
 from qod_magics.spark.plans.checking import Checked
 from qod_magics.spark.plans.job import Job, names_and_types

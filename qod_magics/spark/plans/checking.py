@@ -38,12 +38,11 @@ from qod_magics.spark.plans.job import (
     watermarks_of,
 )
 from qod_magics.spark.plans.labels import Labels, labels
-from qod_magics.spark.plans.merging import merges_of
 from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.plans.plan_text import kept_columns, positions
 from qod_magics.spark.plans.records import Whole, check_whole, may_be_whole, whole_of
 from qod_magics.spark.plans.shedder import taken_name
-from qod_magics.spark.plans.state import TaskState, chained, key_columns, state_signature, task_state
+from qod_magics.spark.plans.state import TaskState, chained, key_columns, merges_of, state_signature, task_state
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.policies.stream_economics.learning.cost_fit import BASE_OVERHEAD, BATCH_OVERHEAD, BatchOverhead
+from qod_magics.policies.stream_economics.cost_fit import BASE_OVERHEAD, BATCH_OVERHEAD, BatchOverhead
 
 
 def taught(readings: list[tuple[float, float]]) -> BatchOverhead:

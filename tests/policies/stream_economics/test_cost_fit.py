@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qod_magics.policies.stream_economics.learning.cost_fit import CHANGE, MOST_FIXED, MOST_WORK, READ_SHARE, CostFit
+from qod_magics.policies.stream_economics.cost_fit import CHANGE, MOST_FIXED, MOST_WORK, READ_SHARE, CostFit
 
 Point = tuple[float, float]  #: thousands of rows/s, read and kept
 

@@ -15,7 +15,7 @@ from qod_magics.core.runtime import Count, Measured
 from qod_magics.core.snapshot import Instance, Snapshot, Stream, Task, TaskManager, replace
 from qod_magics.notebook.replay import Replay
 from qod_magics.policies import SHEDDING, policy
-from qod_magics.policies.stream_economics.learning.learning import SHORT_SEARCH_S, Lessons, learn
+from qod_magics.policies.stream_economics.learning import SHORT_SEARCH_S, Lessons, learn
 from qod_magics.recordings.verdict import verdict
 from qod_magics.simulator import Simulation, simulate
 

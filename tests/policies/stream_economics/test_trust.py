@@ -30,7 +30,7 @@ from qod_magics.policies.stream_economics.evidence.trust import (
     _overuse,
     trusted,
 )
-from qod_magics.policies.stream_economics.learning.learning import learn
+from qod_magics.policies.stream_economics.learning import learn
 
 CALM = {"waiting_s": 0.0, "asked": 0.5, "sheds": False, "limit_s": WAITING_S}
 SHEDDING = Trust(is_open=False)

@@ -24,7 +24,7 @@ from qod_magics.spark.changes.scaler import LOOK_S, Scaler
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.cluster import Cluster, Patience
 from qod_magics.spark.cluster.feeds import Pipe
-from qod_magics.spark.cluster.jobs import instance_jobs
+from qod_magics.spark.cluster.preparing import instance_jobs
 from qod_magics.spark.cluster.state import shuffle_for, state_facts
 from qod_magics.spark.plans.checking import Checked
 from qod_magics.spark.plans.dial import DialReading

@@ -24,8 +24,7 @@ from qod_magics.sources.source import Context
 from qod_magics.spark.cluster.books import Account
 from qod_magics.spark.cluster.deployment import Deployment
 from qod_magics.spark.cluster.feeds import Pipe
-from qod_magics.spark.cluster.jobs import instance_jobs
-from qod_magics.spark.cluster.preparing import ends_of, prepare
+from qod_magics.spark.cluster.preparing import ends_of, instance_jobs, prepare
 from qod_magics.spark.plans.checking import Checked
 from qod_magics.spark.plans.job import same_columns
 from qod_magics.spark.queries.progress import FeedCount

@@ -6,8 +6,7 @@ import pytest
 
 from qod_magics.application.merging import Merge
 from qod_magics.spark.plans.labels import labels
-from qod_magics.spark.plans.merging import merges_of
-from qod_magics.spark.plans.state import key_columns
+from qod_magics.spark.plans.state import key_columns, merges_of
 from tests.spark.plans.test_result_keys import chain
 
 PHYSICAL = """== Physical Plan ==

@@ -13,7 +13,7 @@ from math import isfinite
 
 from qod_magics.core.runtime import Count, Measured
 from qod_magics.core.snapshot import Freshness, Instance, Snapshot, Task, TaskManager, Window, replace
-from qod_magics.policies.stream_economics.learning.cost_fit import BatchOverhead, CostFit
+from qod_magics.policies.stream_economics.cost_fit import BatchOverhead, CostFit
 
 #: Forgetting factor per reading, of a ratio (a selectivity, the cost of a task manager).
 REMEMBERED = 0.8

@@ -1,1 +1,0 @@
-"""Costs of tasks and of micro-batches, learned from reports."""
