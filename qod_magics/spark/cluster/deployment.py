@@ -21,27 +21,16 @@ from qod_magics.kafka.names import own_topic
 from qod_magics.sources.registry import Sources
 from qod_magics.sources.source import Context
 from qod_magics.spark.cluster.books import Account, furthest_behind
-from qod_magics.spark.cluster.feeds import Assignment, Feeds, Pipe
+from qod_magics.spark.cluster.feeds import FEED_BOOKS, Assignment, Feeds, Pipe
 from qod_magics.spark.plans.checking import Checked
 from qod_magics.spark.plans.inspection import Inspection
-from qod_magics.spark.plans.job import feed_of, reader
+from qod_magics.spark.plans.job import feed_of
 from qod_magics.spark.plans.labels import Labels
 from qod_magics.spark.plans.pipeline import Workshop
 from qod_magics.spark.servers.connection import reason
 
-#: The fields that a change of the application replaces.
-_BOOKS = (
-    "specs",
-    "pipes",
-    "accounts",
-    "results",
-    "sinks",
-    "source_partitions",
-    "assignments",
-    "declarations",
-    "retired",
-    "earlier",
-)
+#: The fields that a change of the application replaces, beside those of `Feeds`.
+_BOOKS = ("specs", "results", "sinks", "declarations", "retired", "earlier")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +212,9 @@ class Deployment(Feeds):
                 accounts[feed_of(spec, head)] = account
         patterned = [spec.id for spec in specs if spec.pattern is not None]
         deleted = {name: self.accounts[name] for task in patterned for name in self.deleted_feeds(task)}
-        self.accounts = {**deleted, **accounts}
-        self.assignments = {name: assignment for name, assignment in self.assignments.items() if name in accounts}
-        self.source_partitions = {n: len(account.first) for n, account in accounts.items() if n not in wanted}
+        self.replace_feeds(wanted, accounts, deleted)
         self.specs = {spec.id: spec for spec in specs}
-        self.pipes, self.results, self.sinks = wanted, prepared.results, prepared.sinks
+        self.results, self.sinks = prepared.results, prepared.sinks
         within = {
             f"{upstream}>{stream.name}"
             for spec in specs
@@ -237,18 +224,14 @@ class Deployment(Feeds):
         }
         self.retired = {name: account for name, account in self.retired.items() if name in within}
         self.earlier = {}
-        self.checked = prepared.checked
+        self.know(prepared.checked)
         return before - self.own_topics()
 
     def declared(self, tasks: Collection[str], resuming: Collection[str] = ()) -> None:
         """Count these tasks as declared once more: they have the instances that they were declared with, but for those
         that go on with their state, which belongs to the instances that they have."""
         self.declarations |= {task: self.declarations.get(task, 0) + 1 for task in tasks}
-        self.assignments = {
-            name: assignment
-            for name, assignment in self.assignments.items()
-            if reader(name) not in tasks or reader(name) in resuming
-        }
+        self.assign_as_declared({*tasks}.difference(resuming))
 
     def shuffle_of(self, task: str, partitions: int) -> int:
         """Return into how many partitions a task shuffles. The first start since it was declared decides: `partitions`
@@ -265,7 +248,7 @@ class Deployment(Feeds):
             for id, spec in self.specs.items()
         }
         known = {**self.checked.labels, **labels}
-        self.checked = replace(self.checked, labels={id: known[id] for id in self.specs if id in known})
+        self.know(replace(self.checked, labels={id: known[id] for id in self.specs if id in known}))
 
     def read_topics(self, task: str, opened: Mapping[str, Mapping[int, int]]) -> TaskSpec:
         """Let a task read more topics of its pattern, from these offsets by topic. Return the task as it is then."""
@@ -279,10 +262,7 @@ class Deployment(Feeds):
         spec = self.specs[task] = replace(spec, streams=streams)
         for head, source in spec.topics.items():
             if source.topic in opened:
-                name, first = feed_of(spec, head), opened[source.topic]
-                known = self.accounts.get(name, Account(source.topic, {}))  # of one of this name that was deleted
-                self.accounts[name] = known.reopened(source.topic, first)
-                self.source_partitions[name] = len(first)
+                self.read_topic(feed_of(spec, head), source.topic, opened[source.topic])
         return spec
 
     def leave_topics(self, task: str, ends: Mapping[str, Mapping[int, int]]) -> TaskSpec:
@@ -304,7 +284,7 @@ class Deployment(Feeds):
 
     def copy(self) -> Deployment:
         """Return a copy for a rollback. It shares the accounts, which go on counting."""
-        shallow: dict[str, Any] = {name: dict(getattr(self, name)) for name in _BOOKS}
+        shallow: dict[str, Any] = {name: dict(getattr(self, name)) for name in (*_BOOKS, *FEED_BOOKS)}
         return replace(self, **shallow)
 
     def follow(self, before: Deployment, within: Mapping[str, Account]) -> None:
@@ -315,14 +295,14 @@ class Deployment(Feeds):
         for name, pipe in self.pipes.items():
             known = before.retired.get(self.stream_of(pipe))
             if known is not None and pipe.topic not in there:
-                self.accounts[name] = known.reopened(pipe.topic, pipe.begin)
+                self.count_on(name, known.reopened(pipe.topic, pipe.begin))
 
     def restore(self, before: Deployment) -> set[str]:
         """Return to `before`, whose topics must still exist; returns the topics created since, to be deleted."""
         gone = self.own_topics() - before.own_topics()
         for name in _BOOKS:
             setattr(self, name, dict(getattr(before, name)))
-        self.checked = before.checked
+        self.restore_feeds(before)
         return gone
 
     # -- tasks of an earlier kernel ------------------------------------------------------------------------------------
@@ -347,14 +327,9 @@ class Deployment(Feeds):
             assignment: of its partitions; None: as declared.
 
         """
-        self.accounts[feed] = account
+        self.enter_feed(feed, account, partitions, upstream, assignment)
         if upstream is None:
-            self.source_partitions[feed] = partitions
             self.earlier[feed] = stream
-        else:
-            self.pipes[feed] = Pipe(feed, upstream, reader(feed), account.topic, partitions, None)
-        if assignment is not None:
-            self.assignments[feed] = assignment
 
     def seed_task(
         self, task: str, declared: int, results: str | None = None, sink_first: Mapping[int, int] | None = None

@@ -6,7 +6,7 @@ broker or Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -65,9 +65,13 @@ class Pipe:
         return dict.fromkeys(range(self.partitions), 0)
 
 
+#: The fields of `Feeds` that a change of the application replaces.
+FEED_BOOKS = ("pipes", "source_partitions", "assignments", "accounts")
+
+
 @dataclass(slots=True, kw_only=True)
 class Feeds:
-    """The feeds of the tasks that run, by name."""
+    """The feeds of the tasks that run, by name. Only its own methods write its fields."""
 
     pipes: dict[str, Pipe] = field(default_factory=dict)  #: of those from another task
     source_partitions: dict[str, int] = field(default_factory=dict)  #: of those from a source
@@ -134,6 +138,51 @@ class Feeds:
                 some=some,
             )
         return found
+
+    def replace_feeds(
+        self, pipes: dict[str, Pipe], accounts: Mapping[str, Account], deleted: Mapping[str, Account]
+    ) -> None:
+        """Make these the feeds, given their accounts and those of feeds whose topics were deleted. The feeds that stay
+        keep their assignments."""
+        self.pipes, self.accounts = pipes, {**deleted, **accounts}
+        self.assignments = {name: assignment for name, assignment in self.assignments.items() if name in accounts}
+        self.source_partitions = {name: len(each.first) for name, each in accounts.items() if name not in pipes}
+
+    def restore_feeds(self, before: Feeds) -> None:
+        """Return to the feeds and facts of `before`, whose accounts are shared."""
+        self.pipes, self.source_partitions = dict(before.pipes), dict(before.source_partitions)
+        self.assignments, self.accounts = dict(before.assignments), dict(before.accounts)
+        self.know(before.checked)
+
+    def know(self, checked: Checked) -> None:
+        """Replace the facts about the tasks."""
+        self.checked = checked
+
+    def enter_feed(
+        self, feed: str, account: Account, partitions: int, upstream: str | None, assignment: Assignment | None
+    ) -> None:
+        """Enter a feed, given its topic's partitions, the task that sends it (None: it is a source's) and their
+        assignment (None: as declared)."""
+        self.count_on(feed, account)
+        if upstream is None:
+            self.source_partitions[feed] = partitions
+        else:
+            self.pipes[feed] = Pipe(feed, upstream, reader(feed), account.topic, partitions, None)
+        if assignment is not None:
+            self.assignments[feed] = assignment
+
+    def count_on(self, feed: str, account: Account) -> None:
+        """Go on with this account of a feed."""
+        self.accounts[feed] = account
+
+    def read_topic(self, feed: str, topic: str, first: Mapping[int, int]) -> None:
+        """Read a source's topic from these offsets. If one of this name was deleted, its account goes on."""
+        self.count_on(feed, self.accounts.get(feed, Account(topic, {})).reopened(topic, first))
+        self.source_partitions[feed] = len(first)
+
+    def assign_as_declared(self, tasks: Collection[str]) -> None:
+        """Let these tasks have the instances that they were declared with."""
+        self.assignments = {name: each for name, each in self.assignments.items() if reader(name) not in tasks}
 
     def reassign(self, spec: TaskSpec, instances: int) -> set[str]:
         """Assign partitions as `assignments_for` says; the topics have them by now. Return the tasks that send to
