@@ -130,18 +130,14 @@ def profiled(demands: Sequence[Demand], profile: Profile) -> Demand:
     return replace(largest, cpu=sum(cpu) / len(cpu), memory=sum(memory) / len(memory))
 
 
-def round_robin(
-    tasks: Iterable[str], nodes: Sequence[str], free_slots: Mapping[str, int] | None = None, first: int = 0
-) -> dict[str, str]:
-    """Return the node of each task: task number t, by id, goes to node t mod m.
+def round_robin(tasks: Iterable[str], nodes: Iterable[str], first: int = 0) -> dict[str, str]:
+    """Return the node of each task: task number t, by id, goes to node t mod m, by id.
 
-    Nodes by free slots (one slot a node if not given), the most first, then by id. `first`: number of tasks assigned
-    before. Capacity is not checked. Raises ValueError without nodes.
+    `first`: number of tasks assigned before. Capacity is not checked. Raises ValueError without nodes.
     """
-    if not nodes:
+    order = sorted(nodes)
+    if not order:
         raise ValueError("nodes is empty: give one or more nodes to deal the tasks to")
-    free = free_slots or {}
-    order = sorted(nodes, key=lambda node: (-free.get(node, 1), node))
     return {task: order[t % len(order)] for t, task in enumerate(sorted(tasks), first)}
 
 
@@ -150,7 +146,6 @@ def resource_aware(
     streams: Iterable[tuple[str, str]],
     profile: Mapping[str, Demand],
     nodes: Sequence[Node],
-    already: Mapping[str, int] | None = None,
 ) -> dict[str, str] | None:
     """Return the node of each task, each on the first node with room by its operator's profile; None if one finds none.
 
@@ -158,11 +153,10 @@ def resource_aware(
         tasks: the tasks of each operator, in the order in which they are taken.
         streams: (from, to) between operators.
         profile: by operator, the demand of each of its tasks as measured in a pilot run.
-        nodes: sorted once, by tasks of this topology `already` there, then by their share of the cluster.
-        already: tasks of this topology by node.
+        nodes: sorted once, by their share of the cluster: all tasks are placed together.
 
     """
-    order = node_order(nodes, already or {})
+    order = node_order(nodes)
     free = [[node.cpu, node.memory] for node in order]
     placement = {}
     for operator, task in _task_order(tasks, streams):
@@ -178,15 +172,15 @@ def resource_aware(
     return placement
 
 
-def node_order(nodes: Sequence[Node], already: Mapping[str, int]) -> list[Node]:
-    """Return nodes by tasks already there, effective share and mean share, each the most first, then by id."""
+def node_order(nodes: Sequence[Node]) -> list[Node]:
+    """Return nodes by effective share and mean share, each the most first, then by id."""
     cpu, memory = sum(node.cpu for node in nodes), sum(node.memory for node in nodes)
 
-    def key(node: Node) -> tuple[float, float, float, str]:
+    def key(node: Node) -> tuple[float, float, str]:
         shares = [node.cpu / cpu if cpu > 0 else 0.0]
         if 0 < memory < inf:  # unknown somewhere: no part of the comparison
             shares.append(node.memory / memory)
-        return (-already.get(node.id, 0), -min(shares), -sum(shares) / len(shares), node.id)
+        return (-min(shares), -sum(shares) / len(shares), node.id)
 
     return sorted(nodes, key=key)
 

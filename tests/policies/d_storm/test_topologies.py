@@ -136,15 +136,13 @@ def test_ras_fails_as_a_whole() -> None:
     }
 
 
-def test_ras_begins_where_the_topology_runs_already() -> None:
+def test_ras_begins_with_the_largest_node() -> None:
     nodes = nodes_of(SCENARIO["input"]["nodes"])
-    found = resource_aware({"a": ["a.1"]}, [], {"a": Demand("a", 10.0)}, nodes, {"M2": 1})
-    assert found == {"a.1": "M2"}
     assert resource_aware({"a": ["a.1"]}, [], {"a": Demand("a", 10.0)}, nodes) == {"a.1": "L1"}
 
 
-def test_round_robin_deals_from_the_freest_node_on() -> None:
+def test_round_robin_deals_by_id() -> None:
     assert round_robin(["c", "a", "b"], ["y", "x"]) == {"a": "x", "b": "y", "c": "x"}
-    assert round_robin(["a", "b"], ["y", "x"], {"x": 0, "y": 1}) == {"a": "y", "b": "x"}
+    assert round_robin(["a", "b"], ["y", "x"], first=1) == {"a": "y", "b": "x"}
     with pytest.raises(ValueError, match="nodes"):
         round_robin(["a"], [])
