@@ -25,8 +25,7 @@ from pyspark.sql.types import (
 )
 
 from qod_magics.errors import ApplicationError
-from qod_magics.formats.avro import columns
-from qod_magics.formats.avro_rows import encoded_sql, schema_of
+from qod_magics.formats.avro import columns, encoded_sql, schema_of
 
 PLACE = StructType().add("x", DoubleType()).add("at", StructType().add("day", DateType()))
 KINDS: list[DataType] = [

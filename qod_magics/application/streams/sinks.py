@@ -31,7 +31,7 @@ from qod_magics.application.streams.topic_input import schema_text
 from qod_magics.arguments.option import pairs
 from qod_magics.errors import ApplicationError, nearest
 from qod_magics.formats import avro
-from qod_magics.formats.avro_rows import check_written, encoded_sql, schema_of
+from qod_magics.formats.avro import check_written, encoded_sql, schema_of
 from qod_magics.formats.schema_registry import SchemaRegistry, registered
 
 if TYPE_CHECKING:

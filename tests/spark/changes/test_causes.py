@@ -7,7 +7,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from qod_magics.lifecycle.events import Cause
 from qod_magics.lifecycle.query import final_text, pattern_of
-from qod_magics.spark.changes.causes import DEFAULT_LIMIT, cause_of, explained, limit_of
+from qod_magics.spark.changes.lifecycle import DEFAULT_LIMIT, cause_of, explained, limit_of
 from qod_magics.spark.plans.job import PlanFacts
 from qod_magics.spark.queries.instance import Instance
 from tests.spark.fakes import instance
