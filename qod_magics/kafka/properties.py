@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -190,7 +191,18 @@ def _keystore(options: Mapping[str, Any]) -> dict[str, str]:
     if certificate is None or key is None:
         lacking = "ssl.certificate.location" if certificate is None else "ssl.key.location"
         raise KafkaError(f"A client certificate needs its key and a key its certificate: {lacking} is missing.")
+    if (kind := _KEY.search(key)) is None or kind[1] not in _KEYS_OF_JAVA:
+        raise KafkaError(
+            f"ssl.key must be in the form PKCS#8, which Java reads, got {kind[1] if kind else 'no key'}; convert it: "
+            "openssl pkcs8 -topk8 -nodes -in OLD -out NEW",
+            rule="PKCS#8",
+        )
     return {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": certificate, "ssl.keystore.key": key}
+
+
+#: What the first line of a key says it is, and of these what Java reads.
+_KEY = re.compile(r"-----BEGIN ([A-Z ]*PRIVATE KEY)-----")
+_KEYS_OF_JAVA = "PRIVATE KEY", "ENCRYPTED PRIVATE KEY"
 
 
 def _pem(options: Mapping[str, Any], name: str) -> str | None:

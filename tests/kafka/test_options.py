@@ -73,9 +73,12 @@ def test_kerberos_becomes_a_java_login() -> None:
     assert 'keyTab="/k" principal="ann@X" useKeyTab=true storeKey=true;' in keytab["kafka.sasl.jaas.config"]
 
 
+KEY = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIFHDBO\n-----END ENCRYPTED PRIVATE KEY-----\n"
+
+
 def test_certificates_in_files(tmp_path: Path) -> None:
     (tmp_path / "cert.pem").write_text("CERTIFICATE")
-    (tmp_path / "key.pem").write_text("KEY")
+    (tmp_path / "key.pem").write_text(KEY)
     made = spark_options(
         {
             "security.protocol": "SSL",
@@ -92,16 +95,16 @@ def test_certificates_in_files(tmp_path: Path) -> None:
         "kafka.ssl.truststore.location": "/etc/ca.pem",
         "kafka.ssl.keystore.type": "PEM",
         "kafka.ssl.keystore.certificate.chain": "CERTIFICATE",
-        "kafka.ssl.keystore.key": "KEY",
+        "kafka.ssl.keystore.key": KEY,
         "kafka.ssl.key.password": "open",
         "kafka.ssl.endpoint.identification.algorithm": "",
     }
 
 
 def test_certificates_as_text() -> None:
-    made = spark_options({"ssl.ca.pem": "CA", "ssl.certificate.pem": "CERTIFICATE", "ssl.key.pem": "KEY"})
+    made = spark_options({"ssl.ca.pem": "CA", "ssl.certificate.pem": "CERTIFICATE", "ssl.key.pem": KEY})
     assert made["kafka.ssl.truststore.certificates"] == "CA"
-    assert made["kafka.ssl.keystore.key"] == "KEY"
+    assert made["kafka.ssl.keystore.key"] == KEY
 
 
 def test_a_key_store_file() -> None:
@@ -133,6 +136,8 @@ def test_what_tunes_librdkafka_stays_there_and_javas_own_goes_to_spark() -> None
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, r"token\.endpoint\.url"),
         ({"ssl.certificate.pem": "CERTIFICATE"}, r"ssl\.key\.location"),
         ({"ssl.certificate.location": "/nowhere.pem", "ssl.key.pem": "KEY"}, r"/nowhere\.pem"),
+        ({"ssl.certificate.pem": "C", "ssl.key.pem": "-----BEGIN RSA PRIVATE KEY-----"}, r"PKCS#8.*RSA.*openssl pkcs8"),
+        ({"ssl.certificate.pem": "C", "ssl.key.pem": "C"}, r"PKCS#8.*no key"),
     ],
 )
 def test_what_spark_cant_have_is_told(options: dict[str, Any], message: str) -> None:
