@@ -315,13 +315,14 @@ class Recovery:
         )
 
     def notice(self, broker_answers: bool = True, rows_waiting: Callable[[Instance], int] = lambda _: 0) -> None:
-        """Restart each query that is stalled though Spark calls it active: it does not fail, and its backlog grows.
+        """Restart each query that is stalled though Spark calls it active: it does not fail, and its backlog grows. No
+        batch of it ends or, in real-time mode, none reads a row.
 
         One that may only be slow is reported, once. To be called about once a second.
 
         Args:
             broker_answers: without it no batch could end.
-            rows_waiting: a micro-batch is due only while rows wait.
+            rows_waiting: a micro-batch is due only while rows wait, and a real-time batch reads only then.
 
         """
         now = self._clock()
@@ -337,24 +338,42 @@ class Recovery:
             others_end = any(i.stalled_s() < 2 * REALTIME_BATCH_S + self.cluster.period_s for i in others)
             stalled_s = self.cluster.patience.stalled_s + self.cluster.period_s
             stall, patience_s = instance.stall, instance.patience_s(stalled_s)
-            stall.look(now, instance.run_id, instance.ended(), counted_share(manager.busy(BUSY_OVER_S), others_end))
+            busy = manager.busy(BUSY_OVER_S)
+            stall.look(now, instance.run_id, instance.ended(), counted_share(busy, others_end))
+            if instance.mode == "real-time" and rows_waiting(instance) > instance.width:
+                instance.unread.look(now, instance.run_id, instance.last_read(), counted_share(busy, batches_end=True))
+            else:
+                instance.unread.reset()
             if stall.counted_s > patience_s:
-                if instance.handle(Stalled(f"no batch has ended for {stall.watched_s:.0f} s")):
-                    begin(lambda i=instance, m=manager: self._revive(i, m), f"revive-{instance.id}")  # type: ignore[misc]
+                self._stalled(instance, manager, unread=False)
+            elif instance.unread.counted_s > patience_s and instance.unread.try_once():
+                self._stalled(instance, manager, unread=True)
+            elif instance.unread.counted_s > patience_s and instance.note_slow():
+                why = (
+                    f"no batch has read a row for {instance.unread.watched_s:.0f} s, though {rows_waiting(instance):,} "
+                    "wait, also after a restart; they may be of a transaction that is open or was aborted"
+                )
+                self.cluster.event("query-stalled", instance=instance.id, task_manager=manager.id, why=why)
             elif stall.watched_s > 2 * patience_s and stall.counted_s < patience_s / 2 and instance.note_slow():
                 why = f"no batch has ended for {stall.watched_s:.0f} s: {manager.id} is overloaded, or the query hangs"
                 self.cluster.event("query-stalled", instance=instance.id, task_manager=manager.id, why=why)
 
-    def _revive(self, instance: Instance, manager: TaskManager) -> None:
-        """Stop a stalled query, then handle it as one that failed. If a last poll finds that a batch has ended, it
-        keeps running."""
-        stalled_s = instance.stall.watched_s
-        why = f"no batch has ended for {stalled_s:.0f} s, with CPU to spare"
+    def _stalled(self, instance: Instance, manager: TaskManager, *, unread: bool) -> None:
+        """Begin to restart a stalled query. `unread`: its batches end, and read no row."""
+        stall = instance.unread if unread else instance.stall
+        why = f"no batch has {'read a row' if unread else 'ended'} for {stall.watched_s:.0f} s"
+        if instance.handle(Stalled(why)):
+            begin(partial(self._revive, instance, manager, why, stall.watched_s, unread), f"revive-{instance.id}")
+
+    def _revive(self, instance: Instance, manager: TaskManager, why: str, stalled_s: float, unread: bool) -> None:
+        """Stop a stalled query, then handle it as one that failed. If a last poll finds that a batch has ended, or has
+        read a row, it keeps running."""
+        why, before = f"{why}, though rows wait" if unread else f"{why}, with CPU to spare", instance.last_read()
         try:
             with instance.lock:
-                batch = instance.poll()
+                polled = instance.poll()
             take_reports(self.cluster, instance)
-            if batch:
+            if polled and (not unread or instance.last_read() != before):
                 instance.handle(WentOn())
                 return
             if not self.lifecycle.end(instance, manager, 0.0, "query-stalled"):

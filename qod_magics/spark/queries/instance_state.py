@@ -39,53 +39,67 @@ SHORT_BATCH_S = 0.5
 # longer may still make progress, on overloaded cores; then it ends later, and a restart would only add load. So only
 # time counts in which a batch could have ended: while its broker and its task manager answer, and while cores are free,
 # or other queries' batches end. Long gaps between looks (a suspended computer) do not count.
+#
+# A real-time batch ends by its time also where Spark's consumer gets no row of those that wait. So there is a second
+# measure in this mode: how long no batch has read a row. Its time counts on busy cores, too, as batches end. Not all
+# offsets are rows that a consumer gets. After a transaction, the last one of a partition is its marker: one for each
+# partition does not count as waiting. More may belong to a transaction that is open or was aborted: a query restarts
+# once, and not again before it has read a row.
 
 #: Below this utilization, a fraction of 1, cores count as free.
 FREE = 0.5
-#: Share of the time that counts on busy cores where other queries end batches, and on cores of unknown utilization.
+#: Share of the time that counts on busy cores where batches end, and on cores of unknown utilization.
 BESIDE_OTHERS, UNKNOWN = 1 / 2, 1 / 3
 #: Maximum time that one look adds, seconds.
 LONGEST_LOOK_S = 2.0
 
 
-def counted_share(busy: float | None, others_end: bool) -> float:
+def counted_share(busy: float | None, batches_end: bool) -> float:
     """Return the share of the time since the last look that counts.
 
     Args:
         busy: utilization of the task manager's cores, a fraction of 1; None if unknown.
-        others_end: whether batches of other queries on it end.
+        batches_end: whether batches of other queries on it end; or its own, where they read no row.
 
     """
     if busy is not None and busy < FREE:
         return 1.0
-    if others_end:
+    if batches_end:
         return BESIDE_OTHERS
     return UNKNOWN if busy is None else 0.0
 
 
 @dataclass(slots=True)
 class StallDetector:
-    """Measures for one instance how long no batch has ended, since its last batch or the start of its present run."""
+    """Measures for one instance how long no batch has ended, or read a row, since its last one that did or the start of
+    its present run."""
 
-    counted_s: float = 0.0  #: time in which it could have ended a batch
+    counted_s: float = 0.0  #: time in which it could have ended one
     watched_s: float = 0.0  #: total time
+    tried: bool = False  #: whether a restart was tried since then
     _since: tuple[str | None, int] | None = None  #: the run, and the id of its last ended batch
     _looked_at: float = 0.0
 
     def reset(self) -> None:
-        """Begin again, as no batch is due: nothing waits."""
-        self._since = None
+        """Begin again, as nothing waits."""
+        self.counted_s = self.watched_s = 0.0
+        self._since, self.tried = None, False
+
+    def try_once(self) -> bool:
+        """Return whether a restart is to be tried; it is tried once."""
+        tried, self.tried = self.tried, True
+        return not tried
 
     def look(self, now: float, run_id: str | None, ended: int, share: float) -> None:
-        """Update at `now` (monotonic seconds) with the run, the id of its last ended batch, and the share of the time
-        since the last look that counts."""
+        """Update at `now` (monotonic seconds) with the run, the id of its last batch that ended or read a row, and the
+        share of the time since the last look that counts."""
         if self._since == (run_id, ended):
             passed = min(now - self._looked_at, LONGEST_LOOK_S)
             self.watched_s += passed
             self.counted_s += share * passed
         else:
             self.counted_s = self.watched_s = 0.0
-            self._since = (run_id, ended)
+            self._since, self.tried = (run_id, ended), self.tried and ended < 0
         self._looked_at = now
 
 
@@ -116,6 +130,9 @@ class InstanceState:
     shuffles: int = 1  #: into how many partitions its present run shuffles, as far as is known
     books_differ: bool = False  #: whether the books may be elsewhere than its checkpoint: until its next report
     stall: StallDetector = field(default_factory=StallDetector)  #: of its present run
+    unread: StallDetector = field(
+        default_factory=StallDetector
+    )  #: the same of batches that read rows, in real-time mode
     told_stalled: bool = False  #: whether its present run was reported as stalled
     python_cpu: float = 0.0  #: its share of its task manager's Python workers, % of one core; 0 in real-time mode
     unended: StreamingQuery | None = None  #: a run that could not be stopped: it may still write
@@ -264,6 +281,12 @@ class InstanceState:
         """Return the id of the last batch that its present run reported as ended, with rows or without; -1 before the
         first. While it stays the same, no batch ends."""
         return -1 if self.run_id is None else self.meter.last.get(self.run_id, -1)
+
+    def last_read(self) -> int:
+        """Return the id of the last batch of its present run that read a row, or whose rows were not counted; -1 before
+        the first."""
+        read = (b for b in reversed(self.batches) if not b.feeds or any(feed.read != 0 for feed in b.feeds))
+        return next((batch.batch_id for batch in read), -1)
 
     def failed(self) -> str | None:
         """Return why the query ended by itself; None while it runs."""

@@ -190,3 +190,83 @@ def test_others_do_not_stand_still(other: str) -> None:
     Parts(made).recovery.notice(broker_answers=other != "no broker")
     assert one.state is State.RUNNING
     assert kinds(made) == []
+
+
+def reading_nothing(home: TaskManager, poll: Callable[[Instance], bool] | None = None) -> Instance:
+    """An instance in real-time mode whose batches end and, after the first, have read no row for long."""
+    one = standing(home, 0.0, poll=poll)
+    for number in range(6):
+        end = time.time() - 5.0 * (6 - number)
+        one.meter.add(batch(number, end - 5.0, end, run="r", read=408 if number == 0 else 0))
+    one.unread.look(time.monotonic(), "r", 0, 1.0)
+    one.unread.counted_s = one.unread.watched_s = LONG_S
+    return one
+
+
+def test_one_whose_batches_end_and_read_no_row_that_waits_is_restarted(back_off: tuple[float, ...]) -> None:
+    """Batches that go on ending, without a row, do not save it."""
+
+    def poll(one: Instance) -> bool:
+        return one.meter.add(batch(6, time.time() - 5.0, time.time(), run="r"))
+
+    home = manager()
+    one = reading_nothing(home, poll)
+    made = cluster(home, instances=(one,))
+    Parts(made).recovery.notice(rows_waiting=lambda _: 592)
+    soon(lambda: kinds(made) == ["query-stalled"])
+    assert tells(made.events[0].detail["why"], "row", "120 s", "wait")
+    assert made.events[0].detail["retry_in_s"] == back_off[0]
+    assert one.state is State.BACKING_OFF
+
+
+def test_one_that_reads_a_row_after_all_goes_on() -> None:
+    def poll(one: Instance) -> bool:
+        return one.meter.add(batch(6, time.time() - 5.0, time.time(), run="r", read=592))
+
+    home = manager()
+    one = reading_nothing(home, poll)
+    made = cluster(home, instances=(one,))
+    Parts(made).recovery.notice(rows_waiting=lambda _: 592)
+    soon(lambda: one.last_read() == 6)
+    soon(lambda: one.state is State.RUNNING)
+    assert kinds(made) == []
+
+
+def test_one_that_reads_nothing_after_a_restart_is_told_of_and_goes_on() -> None:
+    """What waits may be no rows: those of an aborted transaction count as offsets, and no consumer gets them."""
+    home = manager()
+    one = reading_nothing(home)
+    made = cluster(home, instances=(one,))
+    watched = Parts(made)
+    watched.recovery.notice(rows_waiting=lambda _: 592)
+    soon(lambda: one.state is State.BACKING_OFF)
+    for _ in range(2):
+        one.query, one.run_id, one.life.state, one.life.over = Query(), "s", State.RUNNING, False  # type: ignore[assignment]
+        one.meter.add(batch(len(one.batches), time.time() - 5.0, time.time(), run="s"))
+        watched.recovery.notice(rows_waiting=lambda _: 592)
+        one.unread.counted_s = one.unread.watched_s = LONG_S
+        watched.recovery.notice(rows_waiting=lambda _: 592)
+        assert one.state is State.RUNNING
+    assert kinds(made) == ["query-stalled"] * 2
+    assert tells(made.events[1].detail["why"], "120 s", "592")
+    one.meter.add(batch(7, time.time() - 5.0, time.time(), run="s", read=592))
+    watched.recovery.notice(rows_waiting=lambda _: 100)
+    one.unread.counted_s = one.unread.watched_s = LONG_S
+    watched.recovery.notice(rows_waiting=lambda _: 100)
+    soon(lambda: kinds(made) == ["query-stalled"] * 3)
+    assert one.state is State.BACKING_OFF
+
+
+@pytest.mark.parametrize("other", ["no row waits", "a marker waits", "a row was read", "a new run"])
+def test_others_read_what_there_is(other: str) -> None:
+    home = manager()
+    one = reading_nothing(home)
+    if other == "a row was read":
+        one.meter.add(batch(6, time.time() - 5.0, time.time(), run="r", read=1))
+    elif other == "a new run":
+        one.run_id = "s"
+    made = cluster(home, instances=(one,))
+    waiting = {"no row waits": 0, "a marker waits": round(one.width)}.get(other, 592)
+    Parts(made).recovery.notice(rows_waiting=lambda _: waiting)
+    assert one.state is State.RUNNING
+    assert kinds(made) == []

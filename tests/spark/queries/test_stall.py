@@ -46,12 +46,12 @@ def test_time_in_which_nobody_looked_is_no_time() -> None:
 
 
 def test_on_cores_with_too_much_to_do_time_passes_and_does_not_count() -> None:
-    still = looked(*((float(second), 3, counted_share(0.9, others_end=False)) for second in range(500)))
+    still = looked(*((float(second), 3, counted_share(0.9, batches_end=False)) for second in range(500)))
     assert (still.counted_s, still.watched_s) == (0.0, 499.0)
 
 
 @pytest.mark.parametrize(
-    ("busy", "others_end", "counts"),
+    ("busy", "batches_end", "counts"),
     [
         (FREE - 0.01, False, 1.0),
         (FREE - 0.01, True, 1.0),
@@ -62,8 +62,8 @@ def test_on_cores_with_too_much_to_do_time_passes_and_does_not_count() -> None:
         (None, True, BESIDE_OTHERS),
     ],
 )
-def test_what_counts(busy: float | None, others_end: bool, counts: float) -> None:
-    assert counted_share(busy, others_end) == counts
+def test_what_counts(busy: float | None, batches_end: bool, counts: float) -> None:
+    assert counted_share(busy, batches_end) == counts
 
 
 @given(
