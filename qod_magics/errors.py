@@ -162,6 +162,11 @@ def counted(number: object, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def with_article(noun: str) -> str:
+    """Return a noun with its article: "an int", "a str"."""
+    return f"an {noun}" if noun[:1] in "AEIOUaeiou" else f"a {noun}"
+
+
 def _printable(text: str) -> str:
     """Write line and paragraph separators, control characters and lone surrogates as escapes."""
     return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)

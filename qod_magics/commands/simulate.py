@@ -12,7 +12,7 @@ from time import process_time
 from typing import Any
 
 from qod_magics.arguments.parser import Parser
-from qod_magics.errors import ScenarioError, UsageProblem, nearest
+from qod_magics.errors import ScenarioError, UsageProblem, counted, nearest
 from qod_magics.policies import base_name, policy, policy_names
 from qod_magics.policies.of_engines import (
     channel_policy,
@@ -165,8 +165,8 @@ def summary(run: Run) -> str:
     speed = simulation.scenario.duration_s / max(run.cpu_s, 1e-9)
     rows = int(cluster.engine.came[: cluster.wiring.sources].sum())
     lines = [
-        f"{simulation.scenario.duration_s:g} s of {_counted(len(simulation.machines), 'task manager')} and "
-        f"{_counted(len(simulation.tasks), 'task')} in {run.cpu_s:.1f} s ({speed:,.0f} times as fast; the policy took "
+        f"{simulation.scenario.duration_s:g} s of {counted(len(simulation.machines), 'task manager')} and "
+        f"{counted(len(simulation.tasks), 'task')} in {run.cpu_s:.1f} s ({speed:,.0f} times as fast; the policy took "
         f"{run.policy_s:.1f} s of it); {rows:,} rows arrived"
     ]
     if any(machine.waits or machine.price is not None for machine in simulation.machines):
@@ -186,10 +186,6 @@ def summary(run: Run) -> str:
 
 def _met(share: float | None) -> str:
     return "no latency for its target" if share is None else f"in {100 * share:.0f} % of the cycles within its target"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _progress(simulation: Simulation) -> Progress | None:

@@ -246,9 +246,14 @@ def _is_of_notebook(function: FunctionType) -> bool:
     return function.__globals__.get("__name__") == "__main__" and _LOOKUPS.isdisjoint(names_of(function))
 
 
-def _is_udf(value: object) -> bool:
+def _is_of_spark(value: object, name: str) -> bool:
+    """Tell whether it is of Spark's class of this name, classic or Connect."""
     kind = type(value)
-    return kind.__name__ == "UserDefinedFunction" and kind.__module__.startswith("pyspark.sql.")
+    return kind.__name__ == name and kind.__module__.startswith("pyspark.sql.")
+
+
+def _is_udf(value: object) -> bool:
+    return _is_of_spark(value, "UserDefinedFunction")
 
 
 def _kind_of_now(udf: Any) -> type[Any]:
@@ -262,13 +267,11 @@ def _kind_of_now(udf: Any) -> type[Any]:
 
 def is_session(value: object) -> bool:
     """Tell whether it is a Spark session."""
-    kind = type(value)
-    return kind.__name__ == "SparkSession" and kind.__module__.startswith("pyspark.sql.")
+    return _is_of_spark(value, "SparkSession")
 
 
 def _is_frame(value: object) -> bool:
-    kind = type(value)
-    return kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql.")
+    return _is_of_spark(value, "DataFrame")
 
 
 #: Plans whose rows are on the server of one session alone.

@@ -31,7 +31,7 @@ from qod_magics.application.recipes.views import View, sql_over
 from qod_magics.application.sql.estimates import estimated, has_estimates
 from qod_magics.application.sql.names import SYNTAX, Turned, aggregates, tables_read, turned
 from qod_magics.application.sql.parameters import Parameter, bound, parameters_of
-from qod_magics.errors import ApplicationError, QodError
+from qod_magics.errors import ApplicationError, QodError, with_article
 from qod_magics.estimate.formulas import WEIGHT
 
 if TYPE_CHECKING:
@@ -269,7 +269,9 @@ def streaming(result: object, whose: str, inputs: Iterable[DataFrame] = ()) -> D
     ApplicationError otherwise. `whose` begins the message."""
     is_streaming = getattr(result, "isStreaming", None)
     if not isinstance(is_streaming, bool):  # a Column answers any attribute with another Column
-        raise ApplicationError(f"{whose} gives {_a(type(result).__name__)}, not a DataFrame: end with a DataFrame")
+        raise ApplicationError(
+            f"{whose} gives {with_article(type(result).__name__)}, not a DataFrame: end with a DataFrame"
+        )
     given = list(inputs)
     if not is_streaming and (not given or any(each.isStreaming for each in given)):
         raise ApplicationError(f"{whose} gives a DataFrame that does not stream: build it on the inputs or readStream")
@@ -318,7 +320,3 @@ def _distinct(inputs: Mapping[str, Any]) -> dict[str, Any]:
         if not _among(inputs[name], kept.values()):
             kept[name] = inputs[name]
     return kept
-
-
-def _a(noun: str) -> str:
-    return f"an {noun}" if noun[:1] in "AEIOUaeiou" else f"a {noun}"

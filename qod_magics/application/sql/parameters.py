@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot.tokenizer_core import Token, TokenType
 
 from qod_magics.application.sql.names import place, tokenized
-from qod_magics.errors import ApplicationError, nearest
+from qod_magics.errors import ApplicationError, nearest, with_article
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -161,8 +161,8 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, dict):
         return {_plain(name, key): _plain(name, each) for key, each in value.items()}
     raise ApplicationError(
-        f":{name} must be a number, text, a date or time, or a list or dictionary of these, got {_a(kind.__name__)}; "
-        "put what the query needs of it into a variable"
+        f":{name} must be a number, text, a date or time, or a list or dictionary of these, got "
+        f"{with_article(kind.__name__)}; put what the query needs of it into a variable"
     )
 
 
@@ -179,7 +179,3 @@ def _column(value: Any) -> Column:
     if isinstance(value, dict):
         return F.create_map(*(_column(each) for pair in value.items() for each in pair))
     return F.lit(bytes(value) if isinstance(value, bytearray) else value)
-
-
-def _a(noun: str) -> str:
-    return f"an {noun}" if noun[:1] in "AEIOUaeiou" else f"a {noun}"
