@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from qod_magics.spark.servers.task_manager import TaskManager
 from tests.application.frames import application, stream
 from tests.kafka.fakes import FakeKafka, failure
 from tests.raising import breaks
+from tests.sources.test_delta import MADE, Table
 from tests.spark.changes.kept_cells import CELLS, SPECS
 from tests.spark.fakes import BOARD, Parts, Script, cluster, fake_inspection, kinds, manager
 
@@ -239,6 +241,32 @@ def test_another_meaning_of_the_state_begins_with_new_state_where_the_old_one_wa
     assert (account.position, account.processed) == ({0: 40, 1: 30}, 50)
     assert second.cluster.instances["T.1"].job.feeds[0].starting == {0: 40, 1: 30}
     assert second.cluster.incomplete.lost_at.keys() == {"T"}, "nobody is told that windows lack rows"
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_table_is_read_as_declared_also_if_another_one_is_in_its_place(
+    kafka: FakeKafka, tmp_path: Path, again: bool
+) -> None:
+    """Rows of files have numbers for one kernel only: those of another table would be taken for ones that were read."""
+    table = Table(tmp_path / "table")
+    table.append("a.parquet", 9)
+    source = TopicInput(topic=f"delta:{table.place}", starting="earliest")
+    cell = StreamDeclaration("T", PythonRecipe("source"), source, priority=1, min_accuracy=0.1)
+    (spec,) = tasks(application(cell))
+    before = Kernel(kafka, tmp_path)
+    before.meanings["T"] = "count by window"
+    before.deploy(spec)
+    before.reads("T", {0: 9}, kept=9)
+    if again:
+        shutil.rmtree(table.place)
+        table = Table(table.place, metaData={**MADE["metaData"], "id": "b"})
+        table.append("a.parquet", 12)
+    second = then(before)
+    second.deploy(spec)
+    assert second.checkpoint() == f"{before.root}/T/2/1"
+    account = second.cluster.deployment.accounts["T"]
+    assert (account.position, account.processed) == ({0: 0}, 0)
+    assert second.resuming.notes.keys() == second.cluster.incomplete.lost_at.keys() == {"T"}, "and that is said"
 
 
 @pytest.mark.parametrize("change", [{"mode": "microbatch"}, {"parallelism": 2}])
