@@ -200,6 +200,24 @@ def test_the_benchmarks_that_code_and_notebooks_name_are_there() -> None:
     assert [pair for pair in named if not (ROOT / pair[1]).is_dir() and not (ROOT / f"{pair[1]}.py").is_file()] == []
 
 
+def unseen(text: str) -> list[str]:
+    """The tests that a document names and that are not there: `test_x.py`, of tests/live, or `test_x.py::test_y`."""
+    found = []
+    for file, test in re.findall(r"`((?:tests/[a-z_/]+/)?test_\w+\.py)(?:::(\w+))?`", text):
+        path = ROOT / file if "/" in file else ROOT / "tests" / "live" / file
+        if not path.is_file() or (test and f"def {test}(" not in path.read_text("utf-8")):
+            found.append(f"{file}::{test}" if test else file)
+    return found
+
+
+def test_the_tests_that_the_tables_of_sources_and_sinks_name_are_there() -> None:
+    text = (ROOT / "docs" / "reference" / "doors.md").read_text("utf-8")
+    assert text.count("`test_") > 30
+    assert unseen(text) == []
+    there = "`test_sinks.py` and `tests/sources/test_delta.py`"
+    assert unseen(f"{there}, `test_no.py`, `test_sinks.py::test_no`") == ["test_no.py", "test_sinks.py::test_no"]
+
+
 # --- the site ---------------------------------------------------------------------------------------------------------
 
 
