@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from qod_magics.errors import KafkaError
-from qod_magics.kafka.tokens import CALLBACK, MSK_IAM
+from qod_magics.kafka.tokens import CALLBACK, MECHANISMS, MSK_IAM
 from qod_magics.machine.java import HOST
 
 # --- Client options: librdkafka's names translated to Java's ----------------------------------------------------------
@@ -108,7 +108,7 @@ def _sasl(options: Mapping[str, Any]) -> dict[str, str]:
     protocol = str(options.get("security.protocol", "PLAINTEXT")).upper()
     if not protocol.startswith("SASL"):
         return {}
-    mechanism = str(options.get("sasl.mechanism", options.get("sasl.mechanisms", "GSSAPI"))).upper()
+    mechanism = str(next((options[name] for name in MECHANISMS if name in options), "GSSAPI")).upper()
     if mechanism == MSK_IAM:  # `spark_options` lets a login of the user's own take the place of this one
         return {"sasl.mechanism": mechanism, **_MSK_LOGIN}
     if f"{JAVAS_PREFIX}sasl.jaas.config" in options:

@@ -15,6 +15,7 @@ from qod_magics.errors import KafkaError, SetupError
 CALLBACK, ARGUMENT = "oauth_cb", "sasl.oauthbearer.config"
 #: What Java's clients call the mechanism of Amazon MSK; its tokens pass for those of OAUTHBEARER.
 MSK_IAM = "AWS_MSK_IAM"
+#: What librdkafka calls the mechanism of a login; the first that is given counts for Spark.
 MECHANISMS = ("sasl.mechanism", "sasl.mechanisms")
 #: The package that signs them, and the address of a broker, which has the region.
 SIGNER = "aws-msk-iam-sasl-signer-python"
