@@ -52,7 +52,7 @@ def test_a_broker_that_may_only_be_read_gets_no_topic(cluster: Session, users: G
     before = topic_partitions(users)
     there: dict[str, Any] = {"task_managers": 0, "connect": [server_of(cluster).url], **users.reader}
     with Session.up(**there, period_s=2.0, internal_kafka="own") as session:
-        session.stream("trips", topic="alone", schema=SCHEMA, fuse=False, mode="microbatch")
+        session.stream("trips", topic="alone", schema=SCHEMA, fuse=False)
         sql = "SELECT window(at, '10 seconds') AS w, zone, sum(_weight) AS n FROM trips GROUP BY 1, 2"
         session.stream("per_zone", sql, priority=1, min_accuracy=0.4)
         send(users, "alone", range(1000))
