@@ -99,7 +99,8 @@ class Failed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Stalled(Event):
-    """No batch has ended for long. Next, its run is stopped: `StallEnded`, or `WentOn` if a batch ends before."""
+    """No batch has ended, or read a row, for long. Next, its run is stopped: `StallEnded`, or `WentOn` if one does
+    before that."""
 
     why: str = ""
 
@@ -115,7 +116,7 @@ class StallEnded(Event):
 
 
 class WentOn(Event):
-    """A batch of a stalled query has ended after all, before it was stopped."""
+    """A batch of a stalled query has ended, or read a row, after all, before it was stopped."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,7 @@ class Lifecycle:
             instance: the instance whose query it is.
             why: the failure.
             manager: where it failed, if it is detached from there.
-            stalled_s: how long it had ended no batch; None: it has not stalled.
+            stalled_s: how long no batch had ended, or read a row; None: it has not stalled.
             ended: whether its run is known to have ended; else the next start stops it first.
             cause: of the failure; None: as the failure says.
             run: the run of `QueryLife` that has ended, if one had begun.

@@ -335,13 +335,15 @@ class Recovery:
                 instance.stall.reset()
                 continue
             others = [i for i in running if i.task_manager is manager and i is not instance]
-            others_end = any(i.stalled_s() < 2 * REALTIME_BATCH_S + self.cluster.period_s for i in others)
+            recent_s = 2 * REALTIME_BATCH_S + self.cluster.period_s
+            others_end = any(i.stalled_s() < recent_s for i in others)
             stalled_s = self.cluster.patience.stalled_s + self.cluster.period_s
             stall, patience_s = instance.stall, instance.patience_s(stalled_s)
             busy = manager.busy(BUSY_OVER_S)
             stall.look(now, instance.run_id, instance.ended(), counted_share(busy, others_end))
             if instance.mode == "real-time" and rows_waiting(instance) > instance.width:
-                instance.unread.look(now, instance.run_id, instance.last_read(), counted_share(busy, batches_end=True))
+                share = counted_share(busy, others_end or instance.stalled_s() < recent_s)
+                instance.unread.look(now, instance.run_id, instance.last_read(), share)
             else:
                 instance.unread.reset()
             if stall.counted_s > patience_s:
@@ -351,7 +353,7 @@ class Recovery:
             elif instance.unread.counted_s > patience_s and instance.note_slow():
                 why = (
                     f"no batch has read a row for {instance.unread.watched_s:.0f} s, though {rows_waiting(instance):,} "
-                    "wait, also after a restart; they may be of a transaction that is open or was aborted"
+                    "wait, also after a restart; with kafka.isolation.level=read_committed they may be of a transaction"
                 )
                 self.cluster.event("query-stalled", instance=instance.id, task_manager=manager.id, why=why)
             elif stall.watched_s > 2 * patience_s and stall.counted_s < patience_s / 2 and instance.note_slow():
@@ -362,18 +364,19 @@ class Recovery:
         """Begin to restart a stalled query. `unread`: its batches end, and read no row."""
         stall = instance.unread if unread else instance.stall
         why = f"no batch has {'read a row' if unread else 'ended'} for {stall.watched_s:.0f} s"
+        read = instance.last_read() if unread else None
         if instance.handle(Stalled(why)):
-            begin(partial(self._revive, instance, manager, why, stall.watched_s, unread), f"revive-{instance.id}")
+            begin(partial(self._revive, instance, manager, why, stall.watched_s, read), f"revive-{instance.id}")
 
-    def _revive(self, instance: Instance, manager: TaskManager, why: str, stalled_s: float, unread: bool) -> None:
+    def _revive(self, instance: Instance, manager: TaskManager, why: str, stalled_s: float, read: int | None) -> None:
         """Stop a stalled query, then handle it as one that failed. If a last poll finds that a batch has ended, or has
-        read a row, it keeps running."""
-        why, before = f"{why}, though rows wait" if unread else f"{why}, with CPU to spare", instance.last_read()
+        read a row, it keeps running. `read`: the last batch that had read a row; None: no batch had ended."""
+        why = f"{why}, with CPU to spare" if read is None else f"{why}, though rows wait"
         try:
             with instance.lock:
                 polled = instance.poll()
             take_reports(self.cluster, instance)
-            if polled and (not unread or instance.last_read() != before):
+            if polled if read is None else instance.last_read() != read:
                 instance.handle(WentOn())
                 return
             if not self.lifecycle.end(instance, manager, 0.0, "query-stalled"):

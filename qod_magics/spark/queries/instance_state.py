@@ -43,8 +43,8 @@ SHORT_BATCH_S = 0.5
 # A real-time batch ends by its time also where Spark's consumer gets no row of those that wait. So there is a second
 # measure in this mode: how long no batch has read a row. Its time counts on busy cores, too, as batches end. Not all
 # offsets are rows that a consumer gets. After a transaction, the last one of a partition is its marker: one for each
-# partition does not count as waiting. More may belong to a transaction that is open or was aborted: a query restarts
-# once, and not again before it has read a row.
+# partition does not count as waiting. A consumer that reads what is committed gets no row of a transaction that is open
+# or was aborted either: a query restarts once, and not again before it has read a row.
 
 #: Below this utilization, a fraction of 1, cores count as free.
 FREE = 0.5
@@ -130,9 +130,8 @@ class InstanceState:
     shuffles: int = 1  #: into how many partitions its present run shuffles, as far as is known
     books_differ: bool = False  #: whether the books may be elsewhere than its checkpoint: until its next report
     stall: StallDetector = field(default_factory=StallDetector)  #: of its present run
-    unread: StallDetector = field(
-        default_factory=StallDetector
-    )  #: the same of batches that read rows, in real-time mode
+    #: the same of batches that read rows, in real-time mode
+    unread: StallDetector = field(default_factory=StallDetector)
     told_stalled: bool = False  #: whether its present run was reported as stalled
     python_cpu: float = 0.0  #: its share of its task manager's Python workers, % of one core; 0 in real-time mode
     unended: StreamingQuery | None = None  #: a run that could not be stopped: it may still write

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -233,7 +234,8 @@ def test_one_that_reads_a_row_after_all_goes_on() -> None:
 
 
 def test_one_that_reads_nothing_after_a_restart_is_told_of_and_goes_on() -> None:
-    """What waits may be no rows: those of an aborted transaction count as offsets, and no consumer gets them."""
+    """What waits may be no rows: those of an aborted transaction count as offsets, and a consumer that reads what is
+    committed gets none of them."""
     home = manager()
     one = reading_nothing(home)
     made = cluster(home, instances=(one,))
@@ -255,6 +257,22 @@ def test_one_that_reads_nothing_after_a_restart_is_told_of_and_goes_on() -> None
     watched.recovery.notice(rows_waiting=lambda _: 100)
     soon(lambda: kinds(made) == ["query-stalled"] * 3)
     assert one.state is State.BACKING_OFF
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_on_busy_cores_only_batches_that_end_and_read_nothing_count(ends: bool) -> None:
+    """One whose batch takes long there may still read: a restart would only add load."""
+    home = manager()
+    home.cpu_meter = SimpleNamespace(mean=lambda *_: 90.0, cores=1)  # type: ignore[assignment]
+    one = standing(home, 0.0)
+    age_s = 0.0 if ends else LONG_S
+    one.meter.add(batch(0, time.time() - age_s - 5.0, time.time() - age_s, run="r"))
+    one.life.started_at = time.monotonic() - LONG_S
+    one.unread.look(time.monotonic() - 1.0, "r", -1, 1.0)
+    watched = Parts(cluster(home, instances=(one,)))
+    watched.recovery.notice(rows_waiting=lambda _: 592)
+    assert (one.unread.counted_s > 0.0) is ends
+    assert one.unread.watched_s > 0.0
 
 
 @pytest.mark.parametrize("other", ["no row waits", "a marker waits", "a row was read", "a new run"])
