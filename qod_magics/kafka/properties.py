@@ -191,10 +191,11 @@ def _keystore(options: Mapping[str, Any]) -> dict[str, str]:
     if certificate is None or key is None:
         lacking = "ssl.certificate.location" if certificate is None else "ssl.key.location"
         raise KafkaError(f"A client certificate needs its key and a key its certificate: {lacking} is missing.")
-    if (kind := _KEY.search(key)) is None or kind[1] not in _KEYS_OF_JAVA:
+    kind = _KEY.search(key)
+    if f"{JAVAS_PREFIX}ssl.keystore.key" not in options and (kind is None or kind[1] not in _KEYS_OF_JAVA):
         raise KafkaError(
-            f"ssl.key must be in the form PKCS#8, which Java reads, got {kind[1] if kind else 'no key'}; convert it: "
-            "openssl pkcs8 -topk8 -nodes -in OLD -out NEW",
+            "the key of ssl.key.location or ssl.key.pem must have the form PKCS#8, "
+            f"got {kind[1] if kind else 'no key'}; convert it for Java: openssl pkcs8 -topk8 -nocrypt -in OLD -out NEW",
             rule="PKCS#8",
         )
     return {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": certificate, "ssl.keystore.key": key}

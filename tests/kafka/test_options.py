@@ -101,6 +101,11 @@ def test_certificates_in_files(tmp_path: Path) -> None:
     }
 
 
+def test_a_key_of_its_own_form_for_spark_is_taken() -> None:
+    old = {"ssl.certificate.pem": "C", "ssl.key.pem": "-----BEGIN RSA PRIVATE KEY-----"}
+    assert spark_options({**old, "kafka.ssl.keystore.key": KEY})["kafka.ssl.keystore.key"] == KEY
+
+
 def test_certificates_as_text() -> None:
     made = spark_options({"ssl.ca.pem": "CA", "ssl.certificate.pem": "CERTIFICATE", "ssl.key.pem": KEY})
     assert made["kafka.ssl.truststore.certificates"] == "CA"
