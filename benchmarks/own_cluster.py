@@ -143,7 +143,8 @@ class Run:
                 if time.monotonic() > ends and all(len(mine) >= ENOUGH for mine in batches):
                     break
                 if time.monotonic() > deadline:
-                    raise RuntimeError(f"full batches within {seconds + LATE_S:g} s: {list(map(len, batches))}")
+                    had = ", ".join(str(len(mine)) for mine in batches)
+                    raise RuntimeError(f"each query must have {ENOUGH} full batches by now, got {had}")
         rates = [_rate(mine[len(mine) // 3 :]) for mine in batches]
         print(f"rows/s of {queries} plain, batches of {bound}:", *map(round, rates), file=sys.stderr, flush=True)
         return rates

@@ -14,7 +14,7 @@ import hashlib
 import pathlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -101,7 +101,8 @@ def _form(value: Any, within: tuple[int, ...]) -> str:
 
 def _is_unstated(field: Field[Any], value: Any) -> bool:
     """Return whether earlier releases lack this field of a dataclass, and it has its default."""
-    return "later" in field.metadata and getattr(value, field.name) == field.default
+    default = field.default if field.default_factory is MISSING else field.default_factory()
+    return "later" in field.metadata and getattr(value, field.name) == default
 
 
 def _function(function: FunctionType, within: tuple[int, ...]) -> str:
