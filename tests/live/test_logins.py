@@ -92,7 +92,8 @@ def certified(folder: Path, *names: str) -> None:
         openssl("req", *new, f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}", *host)
         signed = "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-copy_extensions", "copy"
         openssl("x509", "-req", "-in", f"{name}.csr", *signed, "-out", f"{name}.pem")
-        openssl("rsa", "-in", f"{name}.key", "-traditional", "-out", "old")  # as a user is told to convert it
+        # a key in the old form, converted by the command of the error message
+        openssl("rsa", "-in", f"{name}.key", "-traditional", "-out", "old")
         openssl("pkcs8", "-topk8", "-nocrypt", "-in", "old", "-out", f"{name}.key")
 
 

@@ -130,7 +130,7 @@ class InstanceState:
     shuffles: int = 1  #: into how many partitions its present run shuffles, as far as is known
     books_differ: bool = False  #: whether the books may be elsewhere than its checkpoint: until its next report
     stall: StallDetector = field(default_factory=StallDetector)  #: of its present run
-    #: the same of batches that read rows, in real-time mode
+    #: in real-time mode, for how long its batches have read no row, though rows wait
     unread: StallDetector = field(default_factory=StallDetector)
     told_stalled: bool = False  #: whether its present run was reported as stalled
     python_cpu: float = 0.0  #: its share of its task manager's Python workers, % of one core; 0 in real-time mode
